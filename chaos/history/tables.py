@@ -1,0 +1,291 @@
+"""The tables of a run's history: column names, types and meaning, as plain data.
+
+This is the contract between whoever records a history (our harness, or a foreign one) and whoever
+checks it (``spark/``, ``chaos.checker``). It knows neither Parquet nor Spark: types are written as
+Spark DDL words (``string int long double boolean timestamp array<..> map<..> struct<..>``).
+A recorder writes every column it can; a reader accepts missing columns as null unless the column
+is not nullable. All ``t_*`` are nanoseconds on the harness's one monotonic clock.
+
+Source: chaos.md 6.3 (``replica_log`` is wider than there by the columns after ``committed``).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its DDL type, and whether a row may leave it empty."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+Table = tuple[Column, ...]
+
+
+def parse_columns(text: str) -> Table:
+    """Return the columns written one per line as ``name type``; a ``!`` after the type: required.
+
+    Errors: ValueError if a line has not exactly two words.
+    """
+    columns = []
+    for line in text.strip().splitlines():
+        name, type_ = line.split(maxsplit=1)
+        columns.append(Column(name, type_.rstrip("!").strip(), not type_.endswith("!")))
+    return tuple(columns)
+
+
+# One row per run. `contract` is JSON: what the scenario promises (flush, quorum, tolerated faults).
+RUNS: Final = parse_columns("""
+run_id string!
+scenario string
+seed long
+plan_hash string
+backend string
+caps map<string,string>
+versions map<string,string>
+config string
+t0_wall timestamp
+verdict string
+contract string
+""")
+
+# One row per invocation and one per completion; `idx` is dense from 0: a hole is a lost record.
+EVENTS: Final = parse_columns("""
+run_id string!
+idx long!
+worker int
+process long
+role string
+node string
+phase string
+type string!
+f string!
+op_id long
+t_mono_ns long!
+t_wall_us long
+err_code int
+err_class string
+definite boolean
+value string
+trace_id long
+""")
+
+# One row per send. `outcome` is ok, fail (definitely not appended) or info (may be).
+SENDS: Final = parse_columns("""
+run_id string!
+op_id long!
+msg_key long!
+pid int
+seq long
+process long
+topic string!
+epoch int
+queue_id int
+shard_key string
+kind string
+delay_ms long
+txn_id long
+body_hash long
+body_len int
+t_inv long!
+t_first_byte long
+t_cmp long
+outcome string
+err_code int
+attempts int
+node string
+queue_offset long
+raft_group int
+raft_index long
+raft_term long
+msg_id string
+phase string
+""")
+
+# One row per message handed to a consumer. `auditor`: the final reader, not a member of a group.
+DELIVERIES: Final = parse_columns("""
+run_id string!
+op_id long
+pos int
+grp string!
+consumer string
+process long
+generation long
+topic string!
+epoch int
+queue_id int!
+queue_offset long!
+msg_key long
+body_hash long
+payload_run_id string
+reconsume int
+is_retry boolean
+is_dlq boolean
+orig_offset long
+t_fetch_inv long
+t_recv long!
+t_proc_end long
+node string
+auditor boolean
+""")
+
+# One row per statement of a consumer to the broker. `kind`: ack nack commit reset fetch;
+# for a commit `value_offset` is the committed (next to read) offset of the queue.
+ACKS: Final = parse_columns("""
+run_id string!
+op_id long
+grp string!
+consumer string
+generation long
+topic string
+queue_id int
+queue_offset long
+msg_key long
+kind string!
+value_offset long
+t_inv long
+t_cmp long
+outcome string
+durable boolean
+""")
+
+# One row per status question to a node; `ok` false: it did not answer.
+RAFT_PROBE: Final = parse_columns("""
+run_id string!
+node string!
+boot_id string
+t0 long!
+t1 long
+ok boolean
+role string
+group int
+term long
+voted_for string
+leader string
+commit long
+applied long
+first_index long
+last_index long
+last_term long
+members string
+fsync_p99_us long
+disk_free long
+node_wall_us long
+node_mono_ns long
+""")
+
+# One row per step a node reported about its own Raft state (optional audit log).
+RAFT_EVENT: Final = parse_columns("""
+run_id string!
+node string!
+boot_id string
+seq long
+node_mono_ns long
+group int
+kind string!
+term long
+index long
+prev_index long
+peer string
+hash long
+extra string
+""")
+
+# One row per log entry per replica, decoded from its data segments after the run.
+# `entry_crc` covers the whole stored record, `size` is its length; `payload_run_id` tells our own
+# messages from foreign ones; `type` is message, state, noop or unreadable.
+REPLICA_LOG: Final = parse_columns("""
+run_id string!
+node string!
+boot_id string
+dump_id string
+group int
+index long!
+term long!
+type string!
+topic string
+queue_id int
+queue_offset long
+msg_key long
+body_hash long
+crc_ok boolean
+file string
+pos long
+committed boolean
+entry_crc long
+size int
+payload_run_id string
+""")
+
+# One row per queue index unit per replica (optional).
+QUEUE_INDEX: Final = parse_columns("""
+run_id string!
+node string!
+dump_id string
+topic string!
+queue_id int!
+queue_offset long!
+index long
+msg_key long
+""")
+
+# One row per (group, queue) of the final drain: what was there and how far the reading came.
+DRAIN: Final = parse_columns("""
+run_id string!
+grp string!
+topic string!
+queue_id int!
+min_off long
+end_off long
+read_to long
+empty_polls int
+drained boolean
+""")
+
+# One row per fault of the plan, with what the witness saw.
+FAULTS: Final = parse_columns("""
+run_id string!
+fault_id string!
+parent_id string
+kind string!
+spec string
+targets array<string>
+method string
+t_sched long
+t_on0 long
+t_on1 long
+t_off0 long
+t_off1 long
+status string
+witness struct<probe:string,before:double,during:double,after:double,effective:boolean>
+""")
+
+# One row per anomaly: the checker's output.
+ANOMALIES: Final = parse_columns("""
+run_id string!
+anomaly string!
+severity string!
+ir boolean
+key string
+evidence array<struct<table:string,op_id:long,t:long>>
+fault_ids array<string>
+explain string
+""")
+
+TABLES: Final[dict[str, Table]] = {
+    "runs": RUNS,
+    "events": EVENTS,
+    "sends": SENDS,
+    "deliveries": DELIVERIES,
+    "acks": ACKS,
+    "raft_probe": RAFT_PROBE,
+    "raft_event": RAFT_EVENT,
+    "replica_log": REPLICA_LOG,
+    "queue_index": QUEUE_INDEX,
+    "drain": DRAIN,
+    "faults": FAULTS,
+    "anomalies": ANOMALIES,
+}
