@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     INFO = "info"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodeMeaning:
     """One row of the table: ``definite`` says that nothing was and nothing will be appended."""
 
@@ -39,38 +39,46 @@ NO_ROUTE: Final = -5
 CLIENT_CRASHED: Final = -6
 UNFORESEEN: Final = -7
 
-_ROWS: Final = (
-    CodeMeaning(NOT_CONNECTED, True, "connection refused or not made: no byte was sent"),
-    CodeMeaning(TIMED_OUT, False, "no answer in time after the first byte"),
-    CodeMeaning(CONNECTION_LOST, False, "reset or end of stream after sending"),
-    CodeMeaning(INVALID_LOCALLY, True, "refused by the client library before sending"),
-    CodeMeaning(NO_ROUTE, True, "no broker to send to was known"),
-    CodeMeaning(CLIENT_CRASHED, False, "the client died with the operation in flight"),
-    CodeMeaning(UNFORESEEN, False, "an exception that has no row"),
-    CodeMeaning(1, False, "SYSTEM_ERROR: step-down while pending, quorum wait, handler exception"),
-    CodeMeaning(2, False, "SYSTEM_BUSY: RocketMQ answers a quorum timeout with the same code"),
-    CodeMeaning(3, True, "REQUEST_CODE_NOT_SUPPORTED"),
-    CodeMeaning(10, False, "FLUSH_DISK_TIMEOUT: stored, durability not confirmed"),
-    CodeMeaning(11, False, "SLAVE_NOT_AVAILABLE: stored here only"),
-    CodeMeaning(12, False, "FLUSH_SLAVE_TIMEOUT: stored here, copy not confirmed"),
-    CodeMeaning(13, True, "MESSAGE_ILLEGAL"),
-    CodeMeaning(14, True, "SERVICE_NOT_AVAILABLE: not leader or not writable, before the append"),
-    CodeMeaning(15, True, "VERSION_NOT_SUPPORTED"),
-    CodeMeaning(16, True, "NO_PERMISSION"),
-    CodeMeaning(17, True, "TOPIC_NOT_EXIST"),
-    CodeMeaning(26, True, "SUBSCRIPTION_GROUP_NOT_EXIST"),
-    CodeMeaning(29, True, "INVALID_PARAMETER"),
-    CodeMeaning(204, True, "NO_BUYER_ID"),
-    CodeMeaning(205, True, "NOT_IN_CURRENT_UNIT"),
-    CodeMeaning(215, True, "FLOW_CONTROL: refused before the append"),
-)
-CODES: Final[dict[int, CodeMeaning]] = {row.code: row for row in _ROWS}
+# Nothing was appended and nothing will be.
+_DEFINITE: Final = {
+    NOT_CONNECTED: "connection refused or not made: no byte was sent",
+    INVALID_LOCALLY: "refused by the client library before sending",
+    NO_ROUTE: "no broker to send to was known",
+    3: "REQUEST_CODE_NOT_SUPPORTED",
+    13: "MESSAGE_ILLEGAL",
+    14: "SERVICE_NOT_AVAILABLE: not leader or not writable, before the append",
+    15: "VERSION_NOT_SUPPORTED",
+    16: "NO_PERMISSION",
+    17: "TOPIC_NOT_EXIST",
+    26: "SUBSCRIPTION_GROUP_NOT_EXIST",
+    29: "INVALID_PARAMETER",
+    204: "NO_BUYER_ID",
+    205: "NOT_IN_CURRENT_UNIT",
+    215: "FLOW_CONTROL: refused before the append",
+}
+# It may have happened.
+_INDEFINITE: Final = {
+    TIMED_OUT: "no answer in time after the first byte",
+    CONNECTION_LOST: "reset or end of stream after sending",
+    CLIENT_CRASHED: "the client died with the operation in flight",
+    UNFORESEEN: "an exception that has no row",
+    1: "SYSTEM_ERROR: step-down while pending, quorum wait, handler exception",
+    2: "SYSTEM_BUSY: RocketMQ answers a quorum timeout with the same code",
+    10: "FLUSH_DISK_TIMEOUT: stored, durability not confirmed",
+    11: "SLAVE_NOT_AVAILABLE: stored here only",
+    12: "FLUSH_SLAVE_TIMEOUT: stored here, copy not confirmed",
+}
+CODES: Final[dict[int, CodeMeaning]] = {
+    code: CodeMeaning(code=code, definite=definite, reason=reason)
+    for definite, rows in ((True, _DEFINITE), (False, _INDEFINITE))
+    for code, reason in rows.items()
+}
 
 UNKNOWN_REMARK: Final = "outcome unknown"
 # Refusals under a code that is not definite by itself, told apart by the words of the remark.
 DEFINITE_REMARKS: Final = ("[TIMEOUT_CLEAN_QUEUE]", "[PCBUSY_CLEAN_QUEUE]", "[REJECTREQUEST]")
 
-assert len(CODES) == len(_ROWS), "each code has one row"
+assert len(CODES) == len(_DEFINITE) + len(_INDEFINITE), "each code has one row"
 
 
 def is_definite(code: int, remark: str | None = None) -> bool:
