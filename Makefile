@@ -1,0 +1,62 @@
+# Every target sets up what it needs in .venv (once; the second run starts at once) and touches nothing outside the checkout.
+# Variables: ARGS (passed on to the command), PYTHON (interpreter for the environment), TESTS (paths for make test).
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.ready
+TESTS ?= tests
+ARGS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docker-image docker-demo docker-test interop bench relock clean
+
+help: ## Print this list
+	@echo "LedgerMQ: a Raft-replicated message broker that speaks RocketMQ's protocol."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Options go in ARGS:  make demo ARGS=--break=ack-before-quorum   make test ARGS='-k raft -x'"
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh $(VENV)
+
+setup: $(STAMP) ## Create .venv with the ledgermq command (the other targets do this themselves)
+
+demo: $(STAMP) ## Three brokers under faults, then Spark's verdict on what happened (about three minutes)
+	@$(BIN)/ledgermq demo $(ARGS)
+
+test: $(STAMP) ## All tests that need neither a Docker engine nor Maven
+	@$(BIN)/pytest -m "not docker and not interop" $(TESTS) $(ARGS)
+
+check: $(STAMP) ## Formatting, lint, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## Apply what make check would ask for, as far as a tool can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docker-image: $(STAMP) ## Build the image ledgermq:latest (starts an engine if it may, makes a base if none can be pulled)
+	@bash docker/engine.sh start
+	@bash docker/build.sh
+
+docker-demo: docker-image ## The same job as make demo against a cluster of containers
+	@$(BIN)/ledgermq demo --backend docker $(ARGS)
+
+docker-test: docker-image ## Tests of the image and of the compose cluster
+	@$(BIN)/pytest -m docker tests $(ARGS)
+
+interop: $(STAMP) ## Drive the cluster with the published RocketMQ Java client (needs Java and Maven)
+	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
+
+bench: $(STAMP) ## Measure throughput and latency against PySyncObj and a loopback echo
+	@$(BIN)/ledgermq bench $(ARGS)
+
+relock: ## Write constraints.txt anew from the ranges in pyproject.toml
+	@bash scripts/relock.sh
+
+clean: ## Remove .venv, caches, wheels and runs
+	rm -rf $(VENV) build dist wheels docker/wheels runs *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
