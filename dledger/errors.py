@@ -1,0 +1,53 @@
+"""What a caller of the log can meet. Every error here means that nothing was appended.
+
+An outcome that is *unknown* is never an exception: an entry that was appended is either committed
+later (`DLedgerListener.on_committed`) or its leader lost office (`DLedgerListener.on_role`).
+"""
+
+from typing import ClassVar
+
+
+class DLedgerError(Exception):
+    """A request that the log refused; nothing was appended.
+
+    ``retriable``: whether the same request may succeed at this node or another one later.
+    """
+
+    retriable: ClassVar[bool] = True
+
+
+class NotLeader(DLedgerError):
+    """This node does not lead, or leads and has not appended its first entry yet."""
+
+    def __init__(self, leader_id: str | None) -> None:
+        super().__init__(f"not the leader; the leader is {leader_id or 'unknown'}")
+        self.leader_id = leader_id
+
+
+class PendingFull(DLedgerError):
+    """Too many appended bytes wait for a majority."""
+
+    def __init__(self, pending_bytes: int, pending_bytes_max: int) -> None:
+        super().__init__(f"{pending_bytes} bytes wait for a majority, {pending_bytes_max} may")
+
+
+class DiskFull(DLedgerError):
+    """The last write found the disk full; asked again as soon as a moment has passed."""
+
+    def __init__(self) -> None:
+        super().__init__("the disk is full")
+
+
+class EntryTooLarge(DLedgerError):
+    """The entry, or the batch that must lie in one segment, does not fit in a segment."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, size_bytes: int, segment_bytes: int) -> None:
+        super().__init__(f"{size_bytes} bytes do not fit in a segment of {segment_bytes}")
+
+
+class CorruptEntry(DLedgerError):
+    """Bytes that should be entries are not; from a peer they end the connection."""
+
+    retriable: ClassVar[bool] = False

@@ -1,0 +1,336 @@
+"""Files of fixed size, written by ``pwrite`` and read by a read-only map; small files replaced whole.
+
+The one place that opens, writes, syncs and locks files for the log and the store. It knows nothing
+of what the bytes mean. Nothing is retried here: an `OSError` passes to the caller, who alone knows
+whether a full disk is an operating error (refuse sends) or a failed sync the end of the process.
+
+Writes go through ``pwritev`` and not through a writable map, so that an error of the disk is an
+error of a call and not a signal, and so that a fault-injecting preload library sees them.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from runtime.errors import EXIT_BAD_INPUT, FatalError
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX: Final = 1024
+"""Most buffers one ``pwritev`` takes on Linux."""
+SCAN_BYTES: Final = 1 << 20
+"""Piece in which a file is searched for its last byte that is not zero."""
+
+
+class DirectoryInUse(FatalError):
+    """Another process holds the lock of this directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is locked: the directory is in use by another process")
+
+
+class Closeable(Protocol):
+    """Something held until it is closed."""
+
+    def close(self) -> None:
+        """Release it; a second call does nothing."""
+        ...
+
+
+class File(Protocol):
+    """One file of fixed size. Offsets and sizes are bytes; an `OSError` passes to the caller."""
+
+    def pwrite(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all ``buffers`` one after the other at ``offset``; they must fit in the file.
+
+        After an `OSError` any prefix of them may have been written.
+        """
+        ...
+
+    def pread(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes, fewer only at the end of the file."""
+        ...
+
+    def view(self) -> memoryview:
+        """Return the whole file as a read-only map: made at the first call, then always the same."""
+        ...
+
+    def fdatasync(self) -> None:
+        """Return once everything written before the call survives a loss of power."""
+        ...
+
+    def zero_from(self, offset: int) -> None:
+        """Make everything from ``offset`` on read as zeros again, without using space."""
+        ...
+
+    def nonzero_end(self, offset: int) -> int:
+        """Return the offset behind the last byte at or after ``offset`` that is not zero."""
+        ...
+
+    def close(self) -> None:
+        """Close it; views that are still held stay readable."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are plain strings."""
+
+    def open(self, path: str, *, size: int) -> File:
+        """Open a file of exactly ``size`` bytes, or make one (sparse, its directory entry synced).
+
+        Errors: `FatalError` when it exists with another size; an empty file is a creation that a
+        crash interrupted, and is completed.
+        """
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a small file, None when it does not exist."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a small file: after a crash it holds the old content or the new, never a mix."""
+        ...
+
+    def names(self, directory: str) -> list[str]:
+        """Return the sorted names in a directory, none when it does not exist."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file for good (the directory is synced); a missing one is no error."""
+        ...
+
+    def lock(self, path: str) -> Closeable:
+        """Take the exclusive lock ``path`` (made if missing).
+
+        Errors: `DirectoryInUse` when another process has it.
+        """
+        ...
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and its parents, each entry synced."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file in bytes, None when it does not exist."""
+        ...
+
+    def free_ratio(self, path: str) -> float:
+        """Return the free part of the file system that holds ``path``, 0..1."""
+        ...
+
+
+class RealFile:
+    """A `File` of the operating system."""
+
+    __slots__ = ("_fd", "_view", "path", "size")
+
+    def __init__(self, fd: int, path: str, size: int) -> None:
+        self._fd = fd
+        self._view: memoryview | None = None
+        self.path = path
+        self.size = size
+
+    def pwrite(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all ``buffers``; see `File.pwrite`."""
+        total = sum(map(len, buffers))
+        assert 0 <= offset and offset + total <= self.size, (self.path, offset, total, self.size)
+        if len(buffers) <= IOV_MAX:
+            written = os.pwritev(self._fd, buffers, offset)
+            if written == total:
+                return
+        else:
+            written = 0
+        self._write_rest(offset + written, memoryview(b"".join(buffers))[written:])
+
+    def _write_rest(self, offset: int, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(self._fd, rest, offset)
+            if written == 0:
+                raise OSError(errno.EIO, "wrote nothing", self.path)
+            offset += written
+            rest = rest[written:]
+
+    def pread(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes; see `File.pread`."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(self._fd, size, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def view(self) -> memoryview:
+        """Return the map of the whole file; see `File.view`."""
+        if self._view is None:
+            self._view = memoryview(mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ))
+        return self._view
+
+    def fdatasync(self) -> None:
+        """Sync what was written; see `File.fdatasync`."""
+        os.fdatasync(self._fd)
+
+    def zero_from(self, offset: int) -> None:
+        """Give the tail back to the file system; see `File.zero_from`.
+
+        Nobody may touch the tail of a view during the call: for a moment the file is shorter.
+        """
+        assert 0 <= offset <= self.size, (self.path, offset, self.size)
+        os.ftruncate(self._fd, offset)
+        os.ftruncate(self._fd, self.size)
+
+    def nonzero_end(self, offset: int) -> int:
+        """Return where the data ends; see `File.nonzero_end`. Holes are skipped, not read."""
+        extents: list[tuple[int, int]] = []
+        while offset < self.size:
+            try:
+                start = os.lseek(self._fd, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                raise
+            end = os.lseek(self._fd, start, os.SEEK_HOLE)
+            extents.append((start, end))
+            offset = end
+        floor = offset if not extents else extents[0][0]
+        for start, end in reversed(extents):
+            position = end
+            while position > start:
+                begin = max(start, position - SCAN_BYTES)
+                kept = len(self.pread(begin, position - begin).rstrip(b"\0"))
+                if kept:
+                    return begin + kept
+                position = begin
+        return floor
+
+    def close(self) -> None:
+        """Close the descriptor; see `File.close`."""
+        self._view = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The `Disk` of the operating system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, size: int) -> File:
+        """Open or make a file of fixed size; see `Disk.open`."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            found = os.fstat(fd).st_size
+            if found == 0:
+                os.ftruncate(fd, size)
+                os.fsync(fd)
+                _sync_directory(os.path.dirname(path))
+            elif found != size:
+                raise FatalError(f"{path} has {found} bytes, the configured size is {size}")
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealFile(fd, path, size)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a small file; see `Disk.read`."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with open(fd, "rb") as file:  # noqa: PTH123  # a descriptor, not a path
+            return file.read()
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a small file as a whole; see `Disk.replace`."""
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
+        _sync_directory(os.path.dirname(path))
+
+    def names(self, directory: str) -> list[str]:
+        """Return the sorted names in a directory; see `Disk.names`."""
+        try:
+            return sorted(os.listdir(directory))  # noqa: PTH208  # paths are plain strings here
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """Remove a file for good; see `Disk.remove`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108  # paths are plain strings here
+            _sync_directory(os.path.dirname(path))
+
+    def lock(self, path: str) -> Closeable:
+        """Take an exclusive lock; see `Disk.lock`."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise DirectoryInUse(path) from error
+            raise
+        return _Lock(fd)
+
+    def make_directories(self, path: str) -> None:
+        """Make a directory and its parents; see `Disk.make_directories`."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        if parent and parent != path:
+            self.make_directories(parent)
+        try:
+            os.mkdir(path)  # noqa: PTH102  # paths are plain strings here
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
+        _sync_directory(parent)
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file; see `Disk.size`."""
+        try:
+            return os.stat(path).st_size  # noqa: PTH116  # paths are plain strings here
+        except FileNotFoundError:
+            return None
+
+    def free_ratio(self, path: str) -> float:
+        """Return the free part of the file system; see `Disk.free_ratio`."""
+        status = os.statvfs(path)
+        return status.f_bavail / status.f_blocks if status.f_blocks else 1.0
+
+
+class _Lock:
+    """A descriptor whose closing releases the lock."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
