@@ -1,0 +1,1 @@
+"""RocketMQ remoting: `protocol` is pure bytes, `transport` is asyncio connections."""

@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol, pure: frames, commands, headers, bodies, message records."""

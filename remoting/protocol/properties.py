@@ -1,0 +1,82 @@
+"""Message properties: ``name 0x01 value 0x02 name 0x01 value 0x02``, and what is derived from them.
+
+Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerInner.tagsString2tagsCode
+(protocol.md 4.3, 4.4).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+UNIQ_KEY: Final = "UNIQ_KEY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QID: Final = "REAL_QID"
+TRAN_MSG: Final = "TRAN_MSG"
+PGROUP: Final = "PGROUP"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
+CLUSTER: Final = "CLUSTER"
+INSTANCE_ID: Final = "INSTANCE_ID"
+
+NAME_END: Final = "\x01"
+PROPERTY_END: Final = "\x02"
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Return the properties by name; on duplicate names the later one wins, as in Java.
+
+    Entries without a name or a value are dropped. Bytes that are no UTF-8 become U+FFFD.
+    """
+    properties: dict[str, str] = {}
+    for entry in data.decode("utf-8", "replace").split(PROPERTY_END):
+        name, separator, value = entry.partition(NAME_END)
+        if separator and name and value:
+            properties[name] = value.partition(NAME_END)[0]
+    return properties
+
+
+def format_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the text of the properties, without a separator at the end (as 4.9 writes it)."""
+    return PROPERTY_END.join(
+        f"{name}{NAME_END}{value}" for name, value in properties.items()
+    ).encode("utf-8", "replace")
+
+
+def find_property(data: bytes, name: bytes) -> bytes | None:
+    """Return the last value stored under ``name`` without parsing the others; None if absent."""
+    key = name + b"\x01"
+    start = data.rfind(b"\x02" + key)
+    if start >= 0:
+        start += 1
+    elif data.startswith(key):
+        start = 0
+    else:
+        return None
+    start += len(key)
+    end = data.find(b"\x02", start)
+    return data[start : end if end >= 0 else len(data)] or None
+
+
+@lru_cache(maxsize=8192)
+def java_string_hash(text: str) -> int:
+    """Return Java's String.hashCode: 31*h + unit over UTF-16 units, wrapped to int32."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """Return the tags code that a consume queue unit holds: the hash of TAGS, 0 without tags."""
+    return java_string_hash(tags) if tags else 0

@@ -1,0 +1,1 @@
+"""The only code that touches the machine: clock, disk, configuration files, logging, process."""
