@@ -1,9 +1,10 @@
-"""Container entry: turns environment variables into a configuration file and becomes the server process.
+"""Container entry: turns environment variables into a configuration file, becomes the server.
 
-Every variable ``LEDGERMQ_<key>`` is the RocketMQ setting ``<key>`` (``LEDGERMQ_dLegerSelfId=n0`` gives the line
-``dLegerSelfId=n0``). ``brokerIP1`` defaults to the address of this container, ``storePathRootDir`` to the volume.
-Knows nothing of the packages of LedgerMQ; arguments: ``broker``, ``namesrv`` or ``mutant NAME`` (a broker with a
-planted bug, for the chaos suite), or any other command, which is run as it is.
+Every variable ``LEDGERMQ_<key>`` is the RocketMQ setting ``<key>`` (``LEDGERMQ_dLegerSelfId=n0``
+gives the line ``dLegerSelfId=n0``). ``brokerIP1`` defaults to the address of this container,
+``storePathRootDir`` to the volume. Knows nothing of the packages of LedgerMQ; arguments:
+``broker``, ``namesrv`` or ``mutant NAME`` (a broker with a planted bug, for the chaos suite), or
+any other command, which is run as it is.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def main(arguments: list[str]) -> NoReturn:
     command = arguments[0] if arguments else "broker"
     python = sys.executable
     if command not in {"broker", "namesrv", "mutant"}:
-        os.execvp(command, arguments)
+        os.execvp(command, arguments)  # noqa: S606  # that is what an entry point does
     role = "namesrv" if command == "namesrv" else "broker"
     config = ROOT / f"{role}.conf"
     write_config(config, settings(dict(os.environ), role))
     server = [role, "-c", str(config)]
     if command == "mutant":
         server = ["mutants", arguments[1], "--", *server]
-    os.execv(python, [python, "-m", *server])
+    os.execv(python, [python, "-m", *server])  # noqa: S606  # that is what an entry point does
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Container health: asks the server in this container one question and exits 0 if the answer is good.
+"""Container health: asks the server of this container one question; exit 0 if all is well.
 
-A broker is asked for its Raft status (code 29001) and is healthy once it knows a leader; a name server is asked for
-the cluster (code 106). Only the standard library, so that it starts in 50 ms. Usage: healthcheck.py broker|namesrv.
+A broker is asked for its Raft status (code 29001) and is healthy once it knows a leader; a name
+server is asked for the cluster (code 106). Only the standard library, so that it starts in 50 ms.
+Usage: healthcheck.py broker|namesrv.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import sys
 
 CODES = {"broker": 29001, "namesrv": 106}
 PORTS = {"broker": "10911", "namesrv": "9876"}
+PORT_VARIABLE = "LEDGERMQ_listenPort"
 TIMEOUT_SECONDS = 2.0
 
 
 def ask(host: str, port: int, code: int) -> tuple[dict[str, object], bytes]:
     """Send one request without body; return the header and the body of the answer."""
-    header = json.dumps({"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407}).encode()
+    header = json.dumps(
+        {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407}
+    ).encode()
     with socket.create_connection((host, port), timeout=TIMEOUT_SECONDS) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         with connection.makefile("rb") as stream:
@@ -32,7 +36,7 @@ def ask(host: str, port: int, code: int) -> tuple[dict[str, object], bytes]:
 
 def healthy(role: str) -> bool:
     """Return whether the server of this container answers well."""
-    port = int(os.environ.get("LEDGERMQ_listenPort", PORTS[role]))
+    port = int(os.environ.get(PORT_VARIABLE, PORTS[role]))
     header, body = ask(socket.gethostbyname(socket.gethostname()), port, CODES[role])
     if header.get("code") != 0:
         return False

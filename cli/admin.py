@@ -1,0 +1,251 @@
+"""``ledgermq admin``: ask a running cluster; the names of the commands are those of mqadmin.
+
+Speaks to name servers and brokers through the remoting client; decodes only what it prints. Answers
+are asked one by one, each within ``TIMEOUT_MS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.messages import NameServers, parse_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from remoting.transport.client import RemotingClient
+
+    Answer = Mapping[str, Any]
+    Job = Callable[[RemotingClient], Coroutine[None, None, int]]
+
+TIMEOUT_MS: Final = 3_000
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    name="admin",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help=(
+        "Ask a running cluster; commands are named as in RocketMQ's mqadmin.\n\n"
+        "Example: ledgermq admin clusterList -n 127.0.0.1:9876"
+    ),
+)
+
+
+@app.command("raftStatus")
+def raft_status(
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "-b", "--broker", metavar="HOST:PORT", help="One broker instead of all of them."
+        ),
+    ] = None,
+    namesrv: NameServers = "127.0.0.1:9876",
+    as_json: AsJson = False,
+) -> None:
+    """Show role, term, leader and log positions of the members of a Raft group.
+
+    Exit code 1 if a member does not answer or no leader is known.
+
+    Example: ledgermq admin raftStatus -n 127.0.0.1:9876
+    Example: ledgermq admin raftStatus -b 127.0.0.1:10911 --json
+    """
+
+    async def job(client: RemotingClient) -> int:
+        from remoting.protocol.codes import RequestCode
+
+        brokers = (
+            list(parse_addresses(broker))
+            if broker
+            else await _brokers(client, parse_addresses(namesrv))
+        )
+        rows = []
+        for address in brokers:
+            try:
+                rows.append(
+                    {"address": address, **await _ask(client, address, RequestCode.RAFT_STATUS)}
+                )
+            except AdminError as error:
+                rows.append({"address": address, "error": str(error)})
+        if as_json:
+            typer.echo(json.dumps(rows, indent=2))
+        else:
+            _table(
+                rows,
+                (
+                    "address",
+                    "node",
+                    "role",
+                    "term",
+                    "leader",
+                    "commit",
+                    "applied",
+                    "last_index",
+                    "error",
+                ),
+            )
+        return 0 if rows and all(row.get("leader") for row in rows) else 1
+
+    _run(job)
+
+
+@app.command("clusterList")
+def cluster_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False) -> None:
+    """List clusters, broker names, broker ids and addresses as a name server knows them.
+
+    Example: ledgermq admin clusterList -n 127.0.0.1:9876
+    """
+
+    async def job(client: RemotingClient) -> int:
+        body = await _cluster(client, parse_addresses(namesrv))
+        if as_json:
+            typer.echo(json.dumps(body, indent=2))
+            return 0
+        rows = [
+            {"cluster": data.get("cluster"), "broker": name, "id": broker_id, "address": address}
+            for name, data in sorted(body["brokerAddrTable"].items())
+            for broker_id, address in sorted(
+                data["brokerAddrs"].items(), key=lambda item: int(item[0])
+            )
+        ]
+        _table(rows, ("cluster", "broker", "id", "address"))
+        return 0
+
+    _run(job)
+
+
+@app.command("topicList")
+def topic_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False) -> None:
+    """List the topics that a name server knows.
+
+    Example: ledgermq admin topicList -n 127.0.0.1:9876
+    """
+
+    async def job(client: RemotingClient) -> int:
+        from remoting.protocol.codes import RequestCode
+
+        addresses = parse_addresses(namesrv)
+        body = await _ask_any(client, addresses, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        topics = sorted(body["topicList"])
+        typer.echo(json.dumps(topics) if as_json else "\n".join(topics))
+        return 0
+
+    _run(job)
+
+
+@app.command("topicRoute")
+def topic_route(
+    topic: Annotated[str, typer.Option("-t", "--topic", help="Topic.")],
+    namesrv: NameServers = "127.0.0.1:9876",
+) -> None:
+    """Print the route of a topic as JSON: its queues and the brokers that hold them.
+
+    Example: ledgermq admin topicRoute -n 127.0.0.1:9876 -t orders
+    """
+
+    async def job(client: RemotingClient) -> int:
+        from remoting.protocol.codes import RequestCode
+
+        addresses = parse_addresses(namesrv)
+        body = await _ask_any(
+            client, addresses, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
+        )
+        typer.echo(json.dumps(body, indent=2))
+        return 0
+
+    _run(job)
+
+
+class AdminError(Exception):
+    """The server refused or could not be reached; the message names it and says what to do."""
+
+
+def _run(job: Job) -> None:
+    async def with_client() -> int:
+        from remoting.transport.client import RemotingClient
+        from remoting.transport.config import TransportConfig
+
+        client = RemotingClient(config=TransportConfig())
+        try:
+            return await job(client)
+        finally:
+            await client.close()
+
+    try:
+        code = asyncio.run(with_client())
+    except AdminError as error:
+        raise typer.Exit(_fail(error)) from error
+    raise typer.Exit(code)
+
+
+def _fail(error: AdminError) -> int:
+    typer.echo(f"ledgermq: {error}", err=True)
+    return 1
+
+
+async def _ask(
+    client: RemotingClient, address: str, code: int, fields: Mapping[str, str] | None = None
+) -> Answer:
+    """Return the JSON body of the answer of ``address``; raises AdminError."""
+    from remoting.protocol.command import RemotingCommand
+    from remoting.protocol.errors import RemotingError
+    from remoting.protocol.tolerant_json import loads
+
+    try:
+        answer = await client.request(
+            address, RemotingCommand(code=code, ext_fields=dict(fields or {})), TIMEOUT_MS
+        )
+    except RemotingError as error:
+        raise AdminError(f"{address}: {error}; is it running? try: ledgermq doctor") from error
+    if answer.code != 0:
+        raise AdminError(f"{address}: answered with code {answer.code}: {answer.remark}")
+    body = loads(answer.body)
+    if not isinstance(body, dict):
+        raise AdminError(f"{address}: the answer has no JSON object as body")
+    return body
+
+
+async def _ask_any(
+    client: RemotingClient,
+    addresses: tuple[str, ...],
+    code: int,
+    fields: Mapping[str, str] | None = None,
+) -> Answer:
+    for address in addresses[:-1]:
+        try:
+            return await _ask(client, address, code, fields)
+        except AdminError:
+            continue
+    return await _ask(client, addresses[-1], code, fields)
+
+
+async def _cluster(client: RemotingClient, addresses: tuple[str, ...]) -> Answer:
+    from remoting.protocol.codes import RequestCode
+
+    return await _ask_any(client, addresses, RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+async def _brokers(client: RemotingClient, addresses: tuple[str, ...]) -> list[str]:
+    """Return the addresses of all brokers that a name server knows, sorted."""
+    body = await _cluster(client, addresses)
+    found = sorted(
+        a for data in body["brokerAddrTable"].values() for a in data["brokerAddrs"].values()
+    )
+    if not found:
+        raise AdminError("the name server knows no broker yet; try again in a moment")
+    return found
+
+
+def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    """Print ``rows`` under those ``columns`` that any row has."""
+    used = [column for column in columns if any(row.get(column) not in {None, ""} for row in rows)]
+    cells = [used] + [["" if (v := row.get(c)) is None else str(v) for c in used] for row in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(used))]
+    for line in cells:
+        typer.echo(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        )

@@ -1,0 +1,119 @@
+"""The ``ledgermq`` command: its subcommands; every failure becomes one line and an exit code.
+
+Knows no protocol and no cluster; each subcommand imports what it needs when it is called, so that
+``--help`` is quick. Exit codes: 0 done, 1 a verdict or an operation is negative, 2 wrong usage or
+input, 130 interrupted; the commands that give a verdict (demo, check, chaos) use 254 for wrong
+usage and 255 for a failure of the harness. Source: the exit codes of Jepsen-like harnesses as the
+design of the chaos suite fixes them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Final
+
+import typer
+from typer.exceptions import TyperException
+
+from cli import admin, doctor, messages, runs, servers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_USAGE: Final = 2
+EXIT_FAILED: Final = 1
+EXIT_VERDICT_USAGE: Final = 254
+EXIT_HARNESS: Final = 255
+EXIT_INTERRUPTED: Final = 130
+VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos"})
+
+app = typer.Typer(
+    name="ledgermq",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "A Raft-replicated message broker that speaks RocketMQ's protocol, "
+        "and the harness that proves it.\n\n"
+        "Start here: **ledgermq demo** runs a cluster under faults and ends with a verdict; "
+        "**ledgermq doctor** says what works on this machine."
+    ),
+)
+servers.register(app)
+messages.register(app)
+app.add_typer(admin.app)
+runs.register(app)
+doctor.register(app)
+
+
+@app.command(rich_help_panel="About")
+def version() -> None:
+    """Print the version of LedgerMQ, of the protocol it speaks and of Python.
+
+    Example: ledgermq version
+    """
+    from importlib.metadata import version as installed
+
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    typer.echo(
+        f"ledgermq {installed('ledgermq')} (RocketMQ remoting protocol 4.9.7, Python {python})"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(given))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line ``arguments`` (without the program's name); return the exit code."""
+    verdict = bool(arguments) and arguments[0] in VERDICT_COMMANDS try: result = app(arguments,
+    standalone_mode=False) except TyperException as error: return _refused(error, verdict=verdict)
+    except (KeyboardInterrupt, typer.Abort): _complain("interrupted") return EXIT_INTERRUPTED except
+    SystemExit as stop: return _exit_code(stop) except Exception as error:  # noqa: BLE001  #
+    outermost frame: anything unforeseen becomes one line return _unforeseen(error, verdict=verdict)
+    return result if isinstance(result, int) else 0
+
+
+def _refused(error: TyperException, *, verdict: bool) -> int:
+    """Say why; a group without a subcommand has printed its help already."""
+    message = error.format_message().rstrip(".")
+    if message:
+        context = getattr(error, "ctx", None)
+        path = "ledgermq" if context is None else context.command_path
+        _complain(f"{message}; see: {path} --help")
+    return EXIT_VERDICT_USAGE if verdict else EXIT_USAGE
+
+
+def _unforeseen(error: Exception, *, verdict: bool) -> int:
+    from runtime.errors import FatalError
+
+    if os.environ.get("LEDGERMQ_TRACE"):
+        traceback.print_exception(error)
+    if isinstance(error, FatalError):
+        _complain(error.message)
+        return EXIT_HARNESS if verdict else error.exit_code
+    _complain(f"{type(error).__name__}: {error} (LEDGERMQ_TRACE=1 shows where)")
+    return EXIT_HARNESS if verdict else EXIT_FAILED
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code
+    _complain(str(stop.code))
+    return EXIT_FAILED
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"ledgermq: {' '.join(message.split())}", err=True)
+
+
+if __name__ == "__main__":
+    main()

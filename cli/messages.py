@@ -1,0 +1,161 @@
+"""``ledgermq produce`` and ``ledgermq consume``: send lines, print messages.
+
+Uses the client library as any program would; knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from client.message import ConsumeContext, ConsumeStatus, Message
+    from remoting.protocol.message import MessageExt
+
+PANEL = "Messages"
+NAMESRV_HELP = "Name servers, separated by ';'. Also from the environment variable NAMESRV_ADDR."
+NameServers = Annotated[
+    str,
+    typer.Option("-n", "--namesrv", metavar="HOST:PORT", envvar="NAMESRV_ADDR", help=NAMESRV_HELP),
+]
+Topic = Annotated[
+    str,
+    typer.Option("-t", "--topic", help="Topic; created on the first send if the broker allows it."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to ``app``."""
+    app.command(rich_help_panel=PANEL)(produce)
+    app.command(rich_help_panel=PANEL)(consume)
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return the ``host:port`` parts of ``text``; raises ``typer.BadParameter`` if one is none."""
+    addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise typer.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--namesrv")
+    if not addresses:
+        raise typer.BadParameter("no address given, e.g. 127.0.0.1:9876", param_hint="--namesrv")
+    return addresses
+
+
+def produce(
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Argument(help="The message; without it, each line of standard input.")
+    ] = None,
+    namesrv: NameServers = "127.0.0.1:9876",
+    tags: Annotated[str, typer.Option(help="Tag of the messages, for consumers that filter.")] = "",
+    keys: Annotated[str, typer.Option(help="Business keys, separated by spaces.")] = "",
+    count: Annotated[int, typer.Option(min=1, help="Send each message so many times.")] = 1,
+) -> None:
+    """Send messages and print where each was stored: queue id, queue offset, message id.
+
+    Exit code 1 if any send failed or its outcome is unknown; the reason is printed.
+
+    Example: ledgermq produce -t orders "hello"
+    Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --tags demo
+    """
+    from client.message import Message
+
+    addresses = parse_addresses(namesrv)
+    bodies = [body] if body is not None else [line.rstrip("\n") for line in sys.stdin]
+    wanted = [Message(topic, text.encode(), tags, keys) for text in bodies for _ in range(count)]
+    raise typer.Exit(asyncio.run(_produce(addresses, wanted)))
+
+
+async def _produce(addresses: tuple[str, ...], wanted: list[Message]) -> int:
+    from client.config import ClientConfig
+    from client.producer import Producer
+    from remoting.protocol.errors import RemotingError
+
+    failures = 0
+    async with Producer(ClientConfig(namesrv_addrs=addresses, group="ledgermq-cli")) as producer:
+        for message in wanted:
+            try:
+                result = await producer.send(message)
+            except RemotingError as error:
+                failures += 1
+                typer.echo(
+                    f"ledgermq: not acknowledged ({error.outcome.name.lower()}): {error}", err=True
+                )
+                continue
+            where = f"{result.queue.broker_name}/{result.queue.queue_id}"
+            typer.echo(f"{where} {result.queue_offset} {result.msg_id}")
+    return 1 if failures else 0
+
+
+def consume(
+    topic: Topic,
+    namesrv: NameServers = "127.0.0.1:9876",
+    group: Annotated[
+        str, typer.Option("-g", "--group", help="Consumer group; members share the queues.")
+    ] = "ledgermq-cli",
+    expression: Annotated[
+        str, typer.Option("--tags", help="Tags to take, e.g. 'red || blue'; * takes all.")
+    ] = "*",
+    count: Annotated[int, typer.Option(min=0, help="Stop after so many messages (0: go on).")] = 0,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Stop after so many seconds (0: go on until Ctrl-C).")
+    ] = 0,
+) -> None:
+    """Consume as a member of a group and print each message: queue, queue offset, body.
+
+    A new group starts at the beginning. Offsets are committed, so the next call goes on where this one stopped. Exit code 1 if --count
+    was not reached.
+
+    Example: ledgermq consume -t orders --count 10 --seconds 30
+    """
+    wanted = Wanted(topic=topic, expression=expression, group=group, count=count, seconds=seconds)
+    raise typer.Exit(asyncio.run(_consume(parse_addresses(namesrv), wanted)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What ``consume`` was asked for; 0 for ``count`` or ``seconds`` means no limit."""
+
+    topic: str
+    expression: str
+    group: str
+    count: int
+    seconds: float
+
+
+async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
+    from client.config import ClientConfig, ConsumeOptions
+    from client.consumer import PushConsumer
+    from client.message import ConsumeFrom, ConsumeStatus
+
+    seen = 0
+    enough = asyncio.Event()
+
+    def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        nonlocal seen
+        if wanted.count and seen >= wanted.count:
+            return ConsumeStatus.RECONSUME_LATER
+        for message in messages:
+            seen += 1
+            where = f"{context.queue.broker_name}/{context.queue.queue_id}"
+            typer.echo(f"{where} {message.queue_offset} {message.body.decode(errors='replace')}")
+        if wanted.count and seen >= wanted.count:
+            enough.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
+    consumer = PushConsumer(
+        config, listener, options=ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+    )
+    consumer.subscribe(wanted.topic, wanted.expression)
+    async with consumer:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wanted.seconds or None):
+                await enough.wait()
+    return 1 if seen < wanted.count else 0

@@ -1,0 +1,120 @@
+"""``ledgermq demo | check | chaos | bench``: long jobs, each handed to the package that does it.
+
+Knows the options and their help; the packages get them as command-line arguments. Exit codes of
+demo, check and chaos: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254
+usage, 255 harness failure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PANEL = "Faults and proof"
+EXITS = (
+    "Exit code: 0 valid, 1 invalid, 2 unknown, 3 valid but contract exceeded, 254 usage, "
+    "255 harness failure."
+)
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+class Backend(StrEnum):
+    """Where the cluster of a run lives."""
+
+    LOCAL = "local"
+    DOCKER = "docker"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to ``app``."""
+    app.command(rich_help_panel=PANEL, epilog=EXITS)(demo)
+    app.command(rich_help_panel=PANEL, epilog=EXITS)(check)
+    app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(chaos)
+    app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(bench)
+
+
+def demo(
+    backend: Annotated[
+        Backend, typer.Option(help="Processes on this machine, or containers.")
+    ] = Backend.LOCAL,
+    mutant: Annotated[
+        str | None,
+        typer.Option(
+            "--break", metavar="BUG", help="Plant a bug in the brokers, e.g. ack-before-quorum."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the workload and of the choice of victims.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/<time>).")
+    ] = None,
+) -> None:
+    """Run three brokers under faults and end with Spark's verdict on what happened.
+
+    Two name servers and a Raft group of three; producers and consumers run while the leader is
+    killed, a link is cut and a follower is paused. Then the histories and the logs of all replicas
+    are checked for lost messages.
+
+    Example: ledgermq demo
+    Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
+    """
+    from chaos.demo import main
+
+    arguments = ["--backend", backend.value]
+    for name, value in (("--break", mutant), ("--seed", seed), ("--out", out)):
+        if value is not None:
+            arguments += [name, str(value)]
+    raise typer.Exit(main(arguments))
+
+
+def check(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Directory of a run, e.g. runs/latest.")
+    ],
+    master: Annotated[
+        str | None, typer.Option(help="Spark master (default local[*]), e.g. spark://host:7077.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="IDS", help="Only these checks, e.g. A1,A15.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Check the recorded history of a run and its replicas' logs with Spark.
+
+    Example: ledgermq check runs/latest --only A1,A15
+    """
+    if not run.is_dir():
+        raise typer.BadParameter(
+            f"{run} is not a directory; make a run first: ledgermq demo", param_hint="RUN"
+        )
+    from spark.check_history import main
+
+    arguments = [str(run)]
+    for name, value in (("--master", master), ("--only", only)):
+        if value is not None:
+            arguments += [name, value]
+    raise typer.Exit(main([*arguments, "--json"] if as_json else arguments))
+
+
+def chaos(context: typer.Context) -> None:
+    """Parts of the chaos suite: start a cluster, inject faults, record, check.
+
+    Example: ledgermq chaos --help
+    """
+    from chaos.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+def bench(context: typer.Context) -> None:
+    """Measure throughput and latency, beside PySyncObj and a loopback echo.
+
+    Example: ledgermq bench
+    """
+    from bench.__main__ import main
+
+    raise typer.Exit(main(context.args))
