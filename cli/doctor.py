@@ -195,8 +195,11 @@ def memory() -> Finding:
         "Spark may be slow or killed",
     )
 
-    PROBES: Final[Sequence[Callable[[], Finding]]] = ( python_version, dependencies, harness, jvm,
-    disk, memory, ports, docker_engine, packet_filter, netem, java_client, )  # fmt: skip
+
+PROBES: Final[Sequence[Callable[[], Finding]]] = (
+    python_version, dependencies, harness, jvm, disk, memory, ports, docker_engine,
+    packet_filter, netem, java_client,
+)  # fmt: skip
 
 
 def java_major(text: str) -> int | None:

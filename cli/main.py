@@ -72,11 +72,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line ``arguments`` (without the program's name); return the exit code."""
-    verdict = bool(arguments) and arguments[0] in VERDICT_COMMANDS try: result = app(arguments,
-    standalone_mode=False) except TyperException as error: return _refused(error, verdict=verdict)
-    except (KeyboardInterrupt, typer.Abort): _complain("interrupted") return EXIT_INTERRUPTED except
-    SystemExit as stop: return _exit_code(stop) except Exception as error:  # noqa: BLE001  #
-    outermost frame: anything unforeseen becomes one line return _unforeseen(error, verdict=verdict)
+    verdict = bool(arguments) and arguments[0] in VERDICT_COMMANDS
+    try:
+        result = app(arguments, standalone_mode=False)
+    except TyperException as error:
+        return _refused(error, verdict=verdict)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except SystemExit as stop:
+        return _exit_code(stop)
+    except Exception as error:  # noqa: BLE001  # outermost: anything unforeseen becomes one line
+        return _unforeseen(error, verdict=verdict)
     return result if isinstance(result, int) else 0
 
 

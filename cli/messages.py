@@ -109,8 +109,8 @@ def consume(
 ) -> None:
     """Consume as a member of a group and print each message: queue, queue offset, body.
 
-    A new group starts at the beginning. Offsets are committed, so the next call goes on where this one stopped. Exit code 1 if --count
-    was not reached.
+    A new group starts at the beginning. Offsets are committed, so the next call goes on where
+    this one stopped. Exit code 1 if --count was not reached.
 
     Example: ledgermq consume -t orders --count 10 --seconds 30
     """
