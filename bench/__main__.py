@@ -1,0 +1,182 @@
+"""``ledgermq bench``: acknowledged sends a second and latency, ours beside peers, in one run.
+
+Rows: an echo of the same frames (ceiling), one node and three replicas with async and sync flush,
+PySyncObj with three nodes; with ``--java`` the published Java client 4.9.7 against ours and against
+real RocketMQ 4.9.7. Ratios are taken within the run; absolute figures depend on the machine and its
+neighbours.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import echo, java, pysyncobj_peer
+from bench.cluster import Cluster
+from bench.result import Measurement
+
+Rows = dict[int, Measurement]
+WARMUP_S = 1.5
+LOAD_TIMEOUT_EXTRA_S = 90.0
+REAL_SETTLE_S = 8.0
+OURS = "three replicas, async flush"
+PEER = "PySyncObj, three nodes, best settings"
+JAVA_OURS = "Java client, our three replicas"
+JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, write the JSON; 0 unless a load failed outright."""
+    options = _parser().parse_args(argv)
+    windows = [int(w) for w in options.windows.split(",")]
+    console = Console()
+    results: dict[str, Rows] = {}
+    for name, run in _plan(options, windows):
+        console.print(f"measuring: {name} ...", highlight=False)
+        results[name] = run()
+    _print_table(console, results, windows)
+    document = {
+        "body_bytes": options.size,
+        "seconds": options.seconds,
+        "rows": {name: [m.as_dict() for m in rows.values()] for name, rows in results.items()},
+        "ratios": _ratios(results),
+    }
+    text = json.dumps(document, indent=1)
+    if options.json:
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+        console.print(f"JSON: {options.json}")
+    else:
+        print(text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ledgermq bench",
+        description="Acknowledged sends a second and latency, ours beside peers, in one run.",
+        epilog="Example: ledgermq bench --windows 1,64 --seconds 5 --json bench.json",
+    )
+    parser.add_argument(
+        "--windows", default="1,16,64,256", help="outstanding sends, comma separated"
+    )
+    parser.add_argument("--size", type=int, default=1024, help="body bytes of a message")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="measured seconds of each window"
+    )
+    parser.add_argument("--java", action="store_true", help="the Java client and real RocketMQ too")
+    parser.add_argument("--only", default="", help="only rows whose name contains this text")
+    parser.add_argument("--json", default="", help="write the JSON to this file, not to the screen")
+    return parser
+
+
+def _plan(
+    options: argparse.Namespace, windows: list[int]
+) -> Iterator[tuple[str, Callable[[], Rows]]]:
+    size, seconds = options.size, options.seconds
+
+    def ours(replicas: int, *, sync: bool) -> Callable[[], Rows]:
+        return lambda: _measure_ours(replicas, windows, size, seconds, sync=sync)
+
+    def peer(mode: str) -> Callable[[], Rows]:
+        return lambda: pysyncobj_peer.measure(windows, size, seconds, mode=mode)
+
+    rows: list[tuple[str, Callable[[], Rows]]] = [
+        ("echo of the same frames (ceiling)", lambda: echo.measure(windows, size, seconds)),
+        ("one node, async flush", ours(1, sync=False)),
+        ("one node, sync flush", ours(1, sync=True)),
+        (OURS, ours(3, sync=False)),
+        ("three replicas, sync flush", ours(3, sync=True)),
+        (PEER, peer("client")),
+        ("PySyncObj, three nodes, its defaults", peer("defaults")),
+        ("PySyncObj, in memory, load inside the leader", peer("embedded")),
+    ]
+    if options.java:
+        tools = java.prepare()
+        rows += [
+            (JAVA_OURS, lambda: _measure_java(tools, windows, size, seconds, real=False)),
+            (JAVA_REAL, lambda: _measure_java(tools, windows, size, seconds, real=True)),
+        ]
+    return ((name, run) for name, run in rows if options.only in name)
+
+
+def _measure_ours(
+    replicas: int, windows: list[int], size: int, seconds: float, *, sync: bool
+) -> Rows:
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as home,
+        Cluster(Path(home), replicas=replicas, sync_flush=sync) as cluster,
+    ):
+        command = [sys.executable, "-m", "bench.load", cluster.namesrv_addr, "bench"]
+        return {w: _load(command, w, size, seconds) for w in windows}
+
+
+def _measure_java(
+    tools: java.JavaTools, windows: list[int], size: int, seconds: float, *, real: bool
+) -> Rows:
+    with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
+        home = Path(name)
+        target = (
+            java.RealRocketMQ(tools, home, replicas=3, sync_flush=False)
+            if real
+            else Cluster(home, replicas=3, sync_flush=False)
+        )
+        with target as cluster:
+            if real:
+                java.settle(REAL_SETTLE_S)
+            command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
+            return {w: _load(command, w, size, seconds) for w in windows}
+
+
+def _load(command: list[str], window: int, size: int, seconds: float) -> Measurement:
+    full = [*command, str(window), str(size), str(WARMUP_S), str(seconds)]
+    timeout = WARMUP_S + seconds + LOAD_TIMEOUT_EXTRA_S
+    done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"load failed with code {done.returncode}: {done.stderr.strip()[-800:]}")
+    return Measurement(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:
+    pairs = {
+        "ours / PySyncObj best": (OURS, PEER),
+        "ours / PySyncObj defaults": (OURS, "PySyncObj, three nodes, its defaults"),
+        "ours / echo": (OURS, "echo of the same frames (ceiling)"),
+        "Java: ours / real RocketMQ": (JAVA_OURS, JAVA_REAL),
+    }
+    ratios = {}
+    for label, (a, b) in pairs.items():
+        if a in results and b in results:
+            ratios[label] = {
+                w: round(m.rate / results[b][w].rate, 2)
+                for w, m in results[a].items()
+                if results[b][w].rate
+            }
+    return ratios
+
+
+def _print_table(console: Console, results: dict[str, Rows], windows: list[int]) -> None:
+    table = Table(title="acknowledged sends/s (p50 / p99 ms)")
+    table.add_column("what")
+    for window in windows:
+        table.add_column(f"window {window}", justify="right")
+    for name, rows in results.items():
+        cells = [
+            f"{m.rate:,.0f} ({m.p50_ms:.2f} / {m.p99_ms:.1f})"
+            + (f" !{m.errors}" if m.errors else "")
+            for m in (rows[w] for w in windows)
+        ]
+        table.add_row(name, *cells)
+    table.add_section()
+    for label, ratios in _ratios(results).items():
+        table.add_row(label, *(f"{ratios.get(w, 0):.2f}x" for w in windows))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

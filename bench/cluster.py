@@ -1,0 +1,133 @@
+"""A name server and a Raft group of our brokers as processes, for measurements only.
+
+No proxies and no fault injection (that is chaos.backends); every process is ended by its id.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.ports import free_port_block
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+GROUP = "BenchGroup"
+
+
+class Cluster:
+    """``replicas`` brokers in one Raft group with their name server, on loopback."""
+
+    def __init__(self, home: Path, *, replicas: int, sync_flush: bool) -> None:
+        """``home`` receives stores, configurations and logs; ``sync_flush`` as flushDiskType."""
+        self.namesrv_addr = ""
+        self.brokers: list[subprocess.Popen[bytes]] = []
+        self.ports: list[int] = []
+        self._home = home
+        self._replicas = replicas
+        self._flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
+        self._namesrv: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start the processes and wait until they listen."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the processes."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Terminate all processes; kill those that do not end."""
+        processes = [*self.brokers, *([self._namesrv] if self._namesrv else [])]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def private_memory_mib(self) -> list[float]:
+        """Return RssAnon of each broker in MiB, from /proc."""
+        return [_rss_anon_mib(broker.pid) for broker in self.brokers]
+
+    def _start(self) -> None:
+        self._home.mkdir(parents=True, exist_ok=True)
+        base = free_port_block(1 + 2 * self._replicas)
+        self.namesrv_addr = f"127.0.0.1:{base}"
+        self._namesrv = self._spawn("namesrv", ["-p", str(base)])
+        _wait_for_port(base, self._namesrv)
+        for node in range(self._replicas):
+            conf = self._home / f"n{node}.conf"
+            conf.write_text(self._broker_conf(node, base), encoding="utf-8")
+            self.brokers.append(self._spawn("broker", ["-c", str(conf)], f"n{node}"))
+        self.ports = [base + 1 + node for node in range(self._replicas)]
+        for port, process in zip(self.ports, self.brokers, strict=True):
+            _wait_for_port(port, process)
+
+    def _broker_conf(self, node: int, base: int) -> str:
+        peers = ";".join(
+            f"n{i}-127.0.0.1:{base + 1 + self._replicas + i}" for i in range(self._replicas)
+        )
+        return "\n".join(
+            [
+                "brokerClusterName=BenchCluster",
+                f"brokerName={GROUP}",
+                f"namesrvAddr={self.namesrv_addr}",
+                f"listenPort={base + 1 + node}",
+                "brokerIP1=127.0.0.1",
+                f"storePathRootDir={self._home / f'store-n{node}'}",
+                "enableDLegerCommitLog=true",
+                f"dLegerGroup={GROUP}",
+                f"dLegerSelfId=n{node}",
+                f"dLegerPeers={peers}",
+                f"flushDiskType={self._flush}",
+                "",
+            ]
+        )
+
+    def _spawn(self, module: str, args: list[str], name: str = "") -> subprocess.Popen[bytes]:
+        with (self._home / f"{name or module}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *args],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "HOME": str(self._home)},
+                cwd=Path(__file__).resolve().parent.parent,
+            )
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"process ended with code {process.returncode} before listening")
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")
+
+
+def _rss_anon_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return -1.0

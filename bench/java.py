@@ -1,0 +1,212 @@
+"""The published Java client and the real RocketMQ servers, for interop tests and comparison.
+
+Gets the jars by Maven (names only, see tests/interop/java/pom.xml), compiles the driver with
+javac, and starts real name servers and brokers on loopback. Knows nothing of our own broker. Where
+Maven, a JDK or the artifacts cannot be had, ``prepare`` raises ``JavaUnavailableError`` with the
+reason.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.ports import free_port_block
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = REPOSITORY / "tests" / "interop" / "java"
+MAVEN_TIMEOUT_S = 600
+START_TIMEOUT_S = 60.0
+LOGBACK = """<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">
+<file>{path}</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>
+<root level="WARN"><appender-ref ref="F"/></root></configuration>
+"""
+
+
+class JavaUnavailableError(Exception):
+    """The Java side cannot be set up here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaTools:
+    """A compiled driver and the class path of the published artifacts."""
+
+    java: str
+    class_path: str
+
+    def command(self, main: str, args: Sequence[str] = (), heap_mb: int = 512) -> list[str]:
+        """Return the argument vector that runs ``main``; compressed GC threads fit two cores."""
+        return [
+            self.java, f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseG1GC",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+            "-Drocketmq.client.logRoot=" + str(REPOSITORY / "build" / "java" / "logs"),
+            "-cp", self.class_path, main, *args,
+        ]  # fmt: skip
+
+
+def prepare() -> JavaTools:
+    """Fetch the jars and compile the driver once; later calls reuse build/java.
+
+    Raises:
+        JavaUnavailableError: no JDK, no Maven, or Maven could not get the artifacts.
+    """
+    java, javac = shutil.which("java"), shutil.which("javac")
+    if java is None or javac is None:
+        raise JavaUnavailableError("no JDK (java and javac) on the path")
+    build = REPOSITORY / "build" / "java"
+    jars = build / "lib"
+    if not (jars / ".complete").exists():
+        _copy_dependencies(jars)
+    classes = build / "classes"
+    sources = sorted(str(path) for path in SOURCES.glob("src/ledgermq/*.java"))
+    classes.mkdir(parents=True, exist_ok=True)
+    compiled = subprocess.run(
+        [javac, "-d", str(classes), "-cp", f"{jars}/*", *sources],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if compiled.returncode != 0:
+        raise JavaUnavailableError(f"javac failed: {compiled.stderr.strip()[:400]}")
+    return JavaTools(java=java, class_path=f"{classes}:{jars}/*")
+
+
+def _copy_dependencies(jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JavaUnavailableError("no Maven (mvn) on the path")
+    jars.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run(
+            [maven, "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies",
+             f"-DoutputDirectory={jars}"],
+            capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise JavaUnavailableError(f"Maven did not finish within {MAVEN_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        reason = (done.stdout + done.stderr).strip().splitlines()
+        raise JavaUnavailableError("Maven failed: " + (reason[0] if reason else "no output"))
+    (jars / ".complete").touch()
+
+
+def settle(seconds: float) -> None:
+    """Wait for the real group's first election and registration, which it does not report."""
+    time.sleep(seconds)
+
+
+class RealRocketMQ:
+    """Real RocketMQ 4.9.7: one name server and one DLedger group (or one plain broker)."""
+
+    def __init__(self, tools: JavaTools, home: Path, *, replicas: int, sync_flush: bool) -> None:
+        """``home`` receives stores and logs; one replica means a plain broker."""
+        self.namesrv_addr = ""
+        self._tools = tools
+        self._home = home
+        self._replicas = replicas
+        self._flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until the ports answer."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the processes started here."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Terminate, then kill, by process id."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+
+    def _start(self) -> None:
+        conf = self._home / "conf"
+        conf.mkdir(parents=True)
+        for name in ("namesrv", "broker"):
+            log = LOGBACK.format(path=self._home / f"{name}.log")
+            (conf / f"logback_{name}.xml").write_text(log, encoding="utf-8")
+        base = free_port_block(2 + self._replicas * 21)
+        self.namesrv_addr = f"127.0.0.1:{base}"
+        namesrv_conf = conf / "namesrv.conf"
+        namesrv_conf.write_text(f"listenPort={base}\n", encoding="utf-8")
+        self._spawn("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv_conf, "namesrv", 128)
+        _wait_for_port(base)
+        for node in range(self._replicas):
+            broker_conf = conf / f"n{node}.conf"
+            broker_conf.write_text(self._broker_conf(node, base), encoding="utf-8")
+            self._spawn("org.apache.rocketmq.broker.BrokerStartup", broker_conf, f"n{node}", 1024)
+        for node in range(self._replicas):
+            _wait_for_port(_listen_port(base, node))
+
+    def _broker_conf(self, node: int, base: int) -> str:
+        lines = [
+            "brokerClusterName=PeerCluster",
+            "brokerName=RaftNode00",
+            f"listenPort={_listen_port(base, node)}",
+            f"namesrvAddr={self.namesrv_addr}",
+            "brokerIP1=127.0.0.1",
+            "brokerIP2=127.0.0.1",
+            f"storePathRootDir={self._home / f'store-n{node}'}",
+            f"storePathCommitLog={self._home / f'store-n{node}' / 'commitlog'}",
+            f"flushDiskType={self._flush}",
+            "autoCreateTopicEnable=true",
+            "mappedFileSizeCommitLog=1073741824",
+        ]
+        if self._replicas > 1:
+            peers = ";".join(
+                f"n{i}-127.0.0.1:{_listen_port(base, i) + 10}" for i in range(self._replicas)
+            )
+            lines += [
+                "enableDLegerCommitLog=true", "dLegerGroup=RaftNode00", f"dLegerPeers={peers}",
+                f"dLegerSelfId=n{node}", "sendMessageThreadPoolNums=16",
+            ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
+    def _spawn(self, main: str, conf: Path, name: str, heap_mb: int) -> None:
+        environment = {**os.environ, "ROCKETMQ_HOME": str(self._home)}
+        with (self._home / f"{name}.out").open("wb") as out:
+            command = self._tools.command(main, ["-c", str(conf)], heap_mb)
+            command.insert(1, f"-Duser.home={self._home}")
+            self._processes.append(
+                subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+            )
+
+
+def _listen_port(base: int, node: int) -> int:
+    # listenPort - 2 is the VIP listener, + 1 the HA service, + 10 the DLedger peer port.
+    return base + 4 + node * 20
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise JavaUnavailableError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")

@@ -1,0 +1,76 @@
+"""Closed-loop load by our own client library, in a process of its own.
+
+``python -m bench.load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS`` prints one JSON line with
+the fields of ``bench.result.Measurement``, as the Java program of tests/interop does.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+import uvloop
+
+from bench.result import Measurement, summarize
+from client import ClientConfig, Message, Producer
+from remoting.protocol.errors import RemotingError
+
+CREATE_ATTEMPTS = 50
+
+
+async def run_load(
+    namesrv: str, topic: str, window: int, size: int, times_s: tuple[float, float]
+) -> Measurement:
+    """Keep ``window`` sends outstanding; ``times_s`` are warm-up and measured seconds."""
+    warmup_s, seconds = times_s
+    config = ClientConfig(namesrv_addrs=tuple(namesrv.split(";")), group="bench_producer")
+    body = b"x" * size
+    latencies: list[float] = []
+    errors = 0
+    async with Producer(config) as producer:
+        await _first_send(producer, Message(topic=topic, body=body))
+        begin = time.perf_counter() + warmup_s
+        end = begin + seconds
+
+        async def sender() -> None:
+            nonlocal errors
+            now = time.perf_counter()
+            while now < end:
+                try:
+                    await producer.send(Message(topic=topic, body=body))
+                except RemotingError:
+                    errors += 1
+                    now = time.perf_counter()
+                    continue
+                after = time.perf_counter()
+                if begin <= now and after <= end:
+                    latencies.append(after - now)
+                now = after
+
+        await asyncio.gather(*(sender() for _ in range(window)))
+    return summarize(window, latencies, seconds, errors)
+
+
+async def _first_send(producer: Producer, message: Message) -> None:
+    for attempt in range(CREATE_ATTEMPTS):
+        try:
+            await producer.send(message)
+        except RemotingError:
+            if attempt == CREATE_ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(0.2)
+        else:
+            return
+
+
+def main(argv: list[str]) -> int:
+    """Run one load and print its row."""
+    namesrv, topic, window, size, warmup, seconds = argv
+    times = (float(warmup), float(seconds))
+    row = uvloop.run(run_load(namesrv, topic, int(window), int(size), times))
+    print(json.dumps(row.as_dict()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
