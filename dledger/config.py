@@ -22,15 +22,15 @@ class FlushDiskType(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class DLedgerConfig:
-    """Settings of a `dledger.node.DLedgerNode`; sizes are bytes, times are milliseconds or ticks."""
+    """Settings of a `dledger.node.DLedgerNode`; sizes are bytes, times milliseconds or ticks."""
 
     group: str
     """Name of the replication group (``dLegerGroup``); messages of other groups are dropped."""
     self_id: str
     """Name of this node within the group (``dLegerSelfId``)."""
     peers: dict[str, str] = field(default_factory=dict)
-    """All members, this one included, as id -> ``host:port``. The own entry is the address to listen
-    on. The addresses may differ from node to node and from start to start, the ids may not."""
+    """All members, this one included, as id -> ``host:port``. The own entry is the address to
+    listen on. The addresses may differ from node to node and from start to start, the ids may not."""
     directory: str
     """Where ``data/ index/ checkpoint currterm identity lock`` lie."""
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH

@@ -129,11 +129,6 @@ class LogView(Protocol):
         """Last entry written, -1 for none."""
         ...
 
-    @property
-    def end_position(self) -> int:
-        """Position behind the last entry written."""
-        ...
-
     def term_runs(self) -> list[tuple[LogIndex, Term]]:
         """Return each term of the log with the first index that has it, in order."""
         ...

@@ -1,0 +1,1 @@
+"""Bytes of the log: entries, index units, small property files, peer messages. No I/O."""

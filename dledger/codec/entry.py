@@ -1,0 +1,137 @@
+"""The entry: a 48-byte header and a body, at its position in the log. DLedger's bytes.
+
+| offset | size | field | note |
+|---|---|---|---|
+| 0 | 4 | magic | int32: 1 an entry, -1 the end record of a segment |
+| 4 | 4 | size | int32: 48 + body |
+| 8 | 8 | index | int64: 0, 1, 2... |
+| 16 | 8 | term | int64 |
+| 24 | 8 | position | int64: of this header in the log |
+| 32 | 4 | channel | int32: 0 |
+| 36 | 4 | chain CRC | int32: 0, not computed |
+| 40 | 4 | body CRC | int32: CRC-32 of the body; 0 is "not computed" (what DLedger 0.3 writes) |
+| 44 | 4 | body length | int32 |
+| 48 | n | body | |
+
+An entry never crosses a segment, and eight bytes always stay for the *end record*: magic -1 and an
+int32 with the bytes that remain, itself included; the next entry opens the next segment.
+
+All big-endian. Source: DLedgerEntryCoder, MmapFileList (protocol.md 6.1).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from dledger.codec.index import UNIT, UNIT_MAGIC
+from dledger.core.model import LogIndex, Span, Term
+from dledger.errors import CorruptEntry
+
+HEADER: Final = struct.Struct(">iiqqqiiII")
+"""Lengths and CRCs unsigned: a negative length is then simply too large."""
+HEADER_BYTES: Final = 48
+ENTRY_MAGIC: Final = 1
+END_MAGIC: Final = -1
+END_RECORD: Final = struct.Struct(">ii")
+END_RECORD_BYTES: Final = 8
+
+assert HEADER.size == HEADER_BYTES
+
+_unpack_header: Final = HEADER.unpack_from
+_pack_unit: Final = UNIT.pack
+
+
+class EntryHeader(NamedTuple):
+    """A decoded header."""
+
+    magic: int
+    size: int
+    index: LogIndex
+    term: Term
+    position: int
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_bytes: int
+
+
+def encode_entry(index: LogIndex, term: Term, position: int, body: bytes) -> bytes:
+    """Return header and body of one entry."""
+    size = HEADER_BYTES + len(body)
+    header = HEADER.pack(ENTRY_MAGIC, size, index, term, position, 0, 0, crc32(body), len(body))
+    return header + body
+
+
+def encode_span(first_index: LogIndex, term: Term, position: int, bodies: Sequence[bytes]) -> Span:
+    """Return the span of entries with these bodies, the first at ``position``."""
+    parts: list[bytes] = []
+    units: list[bytes] = []
+    here = position
+    for index, body in enumerate(bodies, first_index):
+        size = HEADER_BYTES + len(body)
+        parts.append(encode_entry(index, term, here, body))
+        units.append(_pack_unit(UNIT_MAGIC, here, size, index, term))
+        here += size
+    last_index = first_index + len(bodies) - 1
+    return Span(first_index, last_index, term, position, b"".join(parts), b"".join(units))
+
+
+def index_units(data: bytes, first_index: LogIndex, last_index: LogIndex, term: Term) -> bytes:
+    """Walk the headers of a span; return the index units of its entries.
+
+    Bodies are not looked at: whoever sent the span vouches for them with a CRC over all of it.
+    Errors: `CorruptEntry` unless the data is exactly these entries, of this term, side by side.
+    """
+    units: list[bytes] = []
+    offset, end = 0, len(data)
+    if end < HEADER_BYTES:
+        raise CorruptEntry(f"{end} bytes are no entry")
+    position = int.from_bytes(data[24:32], "big")
+    index = first_index
+    while end - offset >= HEADER_BYTES:
+        magic, size, found, found_term, where, channel, chain_crc, _, body_bytes = _unpack_header(
+            data, offset
+        )
+        if (
+            found != index
+            or found_term != term
+            or where != position + offset
+            or size != body_bytes + HEADER_BYTES
+            or magic != ENTRY_MAGIC
+            or channel
+            or chain_crc
+        ):
+            raise CorruptEntry(f"entry {index} at byte {offset} of a span has a bad header")
+        units.append(_pack_unit(ENTRY_MAGIC, where, size, index, term))
+        offset += size
+        index += 1
+    if offset != end or index != last_index + 1:
+        raise CorruptEntry(f"a span of {first_index}..{last_index} ends at {index - 1}")
+    return b"".join(units)
+
+
+def header_problem(header: EntryHeader, index: LogIndex, position: int, room: int) -> str | None:
+    """Say what is wrong with a header found where entry ``index`` should be, None if nothing is.
+
+    ``room`` is how many bytes the segment has left for the entry, its end record not counted.
+    """
+    if header.magic != ENTRY_MAGIC:
+        return f"magic is {header.magic}"
+    if header.size != HEADER_BYTES + header.body_bytes or header.size > room:
+        return f"size is {header.size} with a body of {header.body_bytes}"
+    if header.index != index or header.position != position:
+        return f"index is {header.index}, position {header.position}"
+    if header.channel or header.chain_crc:
+        return "channel or chain CRC is not 0"
+    return None
+
+
+def decode_header(data: bytes | memoryview, offset: int = 0) -> EntryHeader:
+    """Return the header at ``offset``; it may be anything."""
+    return EntryHeader._make(_unpack_header(data, offset))
+
+
+def body_matches(body_crc: int, body: bytes | memoryview) -> bool:
+    """Tell whether a body is what its header says; a CRC of 0 says nothing."""
+    return body_crc in (0, crc32(body))

@@ -1,0 +1,235 @@
+"""Raft: one replica as a state machine without I/O.
+
+Inputs are `Raft.tick`, `Raft.step`, `Raft.propose` and the reports of the driver; the one output is
+`Raft.ready`, whose contract stands in `dledger.core.ready`. The same inputs always give the same
+outputs: time comes as ticks, chance through `Rng`.
+
+The rules are in `election` and `replication`. Here is what Raft says of *every* message: terms.
+"""
+
+from typing import assert_never
+
+from dledger.core import election, replication
+from dledger.core.log import RaftLog
+from dledger.core.messages import (
+    Append,
+    AppendReject,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
+from dledger.core.model import HardState, LogIndex, NodeId, NoopBuilder, Rng, Role, Span
+from dledger.core.ready import Event, EventKind, Ready
+from dledger.core.state import RaftConfig, RaftState
+
+
+class Raft:
+    """A replica. One owner calls it; nothing in it blocks."""
+
+    __slots__ = ("_in_flight", "state")
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        log: RaftLog,
+        hard_state: HardState,
+        rng: Rng,
+        make_noop: NoopBuilder,
+    ) -> None:
+        assert log.last_term <= hard_state.term, (log.last_term, hard_state.term)
+        self.state = RaftState(config, hard_state, log, rng, make_noop)
+        self._in_flight: Ready | None = None
+
+    # Inputs
+
+    def tick(self) -> None:
+        """Let one tick of time pass."""
+        state = self.state
+        state.tick += 1
+        if state.role is Role.LEADER:
+            replication.tick_leader(state)
+        else:
+            election.tick_election(state)
+
+    def campaign(self) -> None:
+        """Start an election now, as if the timeout had passed."""
+        if self.state.role is not Role.LEADER:
+            election.campaign(self.state)
+
+    def propose(self, span: Span) -> None:
+        """Append entries of the current term; only a leader may, behind its last entry."""
+        state = self.state
+        assert state.role is Role.LEADER, state.role
+        assert span.term == state.term, (span.term, state.term)
+        state.log.append(span)
+
+    def unreachable(self, peer: NodeId) -> None:
+        """Take the hint that the connection to ``peer`` broke."""
+        state = self.state
+        progress = state.progress.get(peer)
+        if progress is not None:
+            replication.on_follower_unreachable(state, progress)
+        elif state.role is Role.FOLLOWER and state.leader_id == peer:
+            election.on_leader_unreachable(state)
+
+    def step(self, message: Message) -> None:
+        """Take a message of another member."""
+        state = self.state
+        if message.sender not in state.others or message.receiver != state.node_id:
+            return
+        if message.term > state.term:
+            if not self._accept_newer_term(message):
+                return
+        elif message.term < state.term:
+            self._answer_older_term(message)
+            return
+        self._dispatch(message)
+
+    def _accept_newer_term(self, message: Message) -> bool:
+        """Enter the sender's newer term (5.1), unless this kind of message must not cause that."""
+        state = self.state
+        match message:
+            case PreVoteRequest():
+                return True  # the term is only a plan
+            case PreVoteReply(granted=True):
+                return True  # the plan was our own
+            case VoteRequest() if state.hears_leader():
+                return False  # a server that cannot hear the leader must not depose it (4.2.3)
+            case Append() | Heartbeat():
+                state.become_follower(message.term, message.sender)
+            case _:
+                state.become_follower(message.term, None)
+        return True
+
+    def _answer_older_term(self, message: Message) -> None:
+        """Refuse a request of an older term and name the newer one (5.1); ignore old answers."""
+        state = self.state
+        node_id, sender, term = state.node_id, message.sender, state.term
+        match message:
+            case Append() | Heartbeat():
+                state.messages.append(HeartbeatReply(node_id, sender, term, 0))
+            case PreVoteRequest():
+                state.replies.append(PreVoteReply(node_id, sender, term, granted=False))
+            case VoteRequest():
+                state.replies.append(VoteReply(node_id, sender, term, granted=False))
+            case _:
+                pass
+
+    def _dispatch(self, message: Message) -> None:  # noqa: C901  # one line a message
+        state = self.state
+        match message:
+            case Append():
+                replication.on_append(state, message)
+            case AppendReply():
+                replication.on_append_reply(state, message)
+            case AppendReject():
+                replication.on_append_reject(state, message)
+            case Heartbeat():
+                replication.on_heartbeat(state, message)
+            case HeartbeatReply():
+                replication.on_heartbeat_reply(state, message)
+            case PreVoteRequest():
+                election.on_pre_vote_request(state, message)
+            case PreVoteReply():
+                election.on_pre_vote_reply(state, message)
+            case VoteRequest():
+                election.on_vote_request(state, message)
+            case VoteReply():
+                election.on_vote_reply(state, message)
+            case _:
+                assert_never(message)
+
+    # Output
+
+    def ready(self) -> Ready | None:
+        """Return what must be done now, None for nothing or while a `Ready` is in flight."""
+        state = self.state
+        if self._in_flight is not None:
+            return None
+        if state.role is Role.LEADER:
+            replication.replicate(state)
+        log = state.log
+        hard_state = None
+        if (state.term, state.voted_for) != (state.saved.term, state.saved.voted_for):
+            hard_state = HardState(state.term, state.voted_for)
+        if state.ack_index is not None:
+            assert state.leader_id is not None, state.ack_index
+            state.replies.append(
+                AppendReply(state.node_id, state.leader_id, state.term, state.ack_index)
+            )
+            state.ack_index = None
+        committed = log.commit_index if log.commit_index > state.delivered_index else None
+        busy = hard_state or state.messages or state.replies or state.events
+        if not (busy or committed is not None or log.has_work()):
+            return None
+        truncate_from, entries = log.hand_out()
+        self._in_flight = Ready(
+            hard_state, truncate_from, entries, tuple(state.messages), tuple(state.replies),
+            committed, tuple(state.events),
+        )  # fmt: skip
+        self._empty_outbox()
+        return self._in_flight
+
+    def advance(self, ready: Ready) -> None:
+        """Take the report that hard state, truncation and entries of ``ready`` are on disk."""
+        assert ready is self._in_flight, "not the one in flight"
+        state = self.state
+        self._in_flight = None
+        state.log.settle()
+        if ready.hard_state is not None:
+            state.saved = ready.hard_state
+        if ready.committed is not None:
+            state.delivered_index = ready.committed
+
+    def persisted(self, index: LogIndex) -> None:
+        """Take the report that the log up to ``index`` is held as the flush mode asks.
+
+        The driver guarantees that nothing up to ``index`` was cut since it was written.
+        """
+        state = self.state
+        log = state.log
+        index = min(index, log.last_index)
+        if index > log.persisted_index:
+            log.persisted_index = index
+            if state.role is Role.LEADER:
+                replication.maybe_commit(state)
+
+    def abort(self, ready: Ready) -> None:
+        """Take the report that the entries of ``ready`` could not be written; forget them.
+
+        Its hard state and truncation are on disk; nothing of it was sent, acknowledged or applied.
+        A leader that cannot even open its term gives up office.
+        """
+        assert ready is self._in_flight, "not the one in flight"
+        assert ready.entries, "nothing to abort"
+        state = self.state
+        log = state.log
+        self._in_flight = None
+        if ready.hard_state is not None:
+            state.saved = ready.hard_state
+        log.abort(ready.entries[0].first_index)
+        assert log.commit_index >= state.delivered_index, (log.commit_index, state.delivered_index)
+        self._empty_outbox()
+        state.ack_index = None
+        state.events.append(
+            Event(EventKind.ABORT, state.term, state.role, None, ready.entries[0].first_index)
+        )
+        for progress in state.progress.values():
+            progress.become_probe(progress.match_index + 1)
+        if state.role is Role.LEADER and log.last_term != state.term:
+            state.become_follower(state.term, None)
+
+    def _empty_outbox(self) -> None:
+        state = self.state
+        if state.messages:
+            state.messages = []
+        if state.replies:
+            state.replies = []
+        if state.events:
+            state.events = []

@@ -1,0 +1,77 @@
+"""`Ready`: everything the core wants done, in the order of duty. This is the durability contract.
+
+The core never writes, sends or applies. It collects what must happen; the driver takes it with
+`Raft.ready` and works through the fields from top to bottom:
+
+1. ``hard_state``: on disk and synced before anything below, *in every flush mode*. A vote that can
+   be forgotten elects two leaders.
+2. ``truncate_from``, then ``entries``: written, in this order, before anything below.
+3. ``messages``: may leave now. A leader's appends are among them: it replicates in parallel with
+   its own sync, since it does not count itself before the sync has returned.
+4. ``replies``: may leave when the entries written so far are *held as the flush mode asks*
+   (ASYNC_FLUSH: written; SYNC_FLUSH: synced). They say to the receiver "you may count me".
+5. ``committed``: entries up to here may be applied.
+6. ``events``: to be logged.
+
+Then `Raft.advance` says that 1 and 2 are done, and `Raft.persisted` how far the log is held as the
+flush mode asks; for ASYNC_FLUSH that is the same moment, for SYNC_FLUSH each time a sync returns.
+If writing the entries failed for want of space, `Raft.abort` makes the core forget them instead;
+then nothing from this `Ready` may leave.
+
+One `Ready` is in flight at a time; what is stepped meanwhile makes the next one (group commit).
+"""
+
+from enum import Enum
+
+import msgspec
+
+from dledger.core.messages import AppendReject, AppendReply, Message, PreVoteReply, VoteReply
+from dledger.core.model import HardState, LogIndex, NodeId, Role, Span, Term
+
+
+class EventKind(Enum):
+    """What happened, for the log of the process and for a history."""
+
+    ROLE = "role"
+    VOTE = "vote"
+    TRUNCATE = "truncate"
+    PROBE = "probe"
+    LOST_QUORUM = "lost_quorum"
+    RIVAL = "rival"
+    """Another leader of the own term: somebody forgot a vote."""
+    ABORT = "abort"
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One rare thing worth a log line; never one per entry."""
+
+    kind: EventKind
+    term: Term
+    role: Role
+    peer: NodeId | None = None
+    index: LogIndex = -1
+
+
+Reply = AppendReply | AppendReject | VoteReply | PreVoteReply
+
+
+class Ready(msgspec.Struct, frozen=True, gc=False):
+    """Duties in order; see the module."""
+
+    hard_state: HardState | None
+    truncate_from: LogIndex | None
+    entries: tuple[Span, ...]
+    messages: tuple[Message, ...]
+    replies: tuple[Reply, ...]
+    committed: LogIndex | None
+    events: tuple[Event, ...]
+
+
+def describe_event(event: Event) -> str:
+    """Render an event as ``key=value`` words, node not included."""
+    words = [f"event={event.kind.value}", f"term={event.term}", f"role={event.role.value}"]
+    if event.peer is not None:
+        words.append(f"peer={event.peer}")
+    if event.index >= 0:
+        words.append(f"index={event.index}")
+    return " ".join(words)
