@@ -3,21 +3,24 @@
 No proxies and no fault injection (that is chaos.backends); every process is ended by its id.
 """
 
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from bench.ports import free_port_block
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 GROUP = "BenchGroup"
+RAFT_STATUS = 29001
 
 
 class Cluster:
@@ -63,6 +66,36 @@ class Cluster:
                 process.kill()
                 process.wait()
 
+    def kill(self, node: int) -> None:
+        """SIGKILL one broker and reap it."""
+        self.brokers[node].kill()
+        self.brokers[node].wait()
+
+    def restart(self, node: int) -> None:
+        """Start a killed broker again on its store and wait until it listens."""
+        conf = str(self._home / f"n{node}.conf")
+        self.brokers[node] = self._spawn("broker", ["-c", conf], f"n{node}")
+        _wait_for_port(self.ports[node], self.brokers[node])
+
+    def raft_status(self, node: int) -> dict[str, Any] | None:
+        """Return a broker's own view of its Raft state; None where it does not answer."""
+        return _raft_status(self.ports[node])
+
+    def leader(self) -> int:
+        """Wait for a leader and return its number.
+
+        Raises:
+            RuntimeError: no broker leads within ``START_TIMEOUT_S``.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for node, broker in enumerate(self.brokers):
+                status = self.raft_status(node) if broker.poll() is None else None
+                if status and str(status["role"]).upper() == "LEADER":
+                    return node
+            time.sleep(0.05)
+        raise RuntimeError(f"no leader within {START_TIMEOUT_S:.0f} s")
+
     def private_memory_mib(self) -> list[float]:
         """Return RssAnon of each broker in MiB, from /proc."""
         return [_rss_anon_mib(broker.pid) for broker in self.brokers]
@@ -103,7 +136,7 @@ class Cluster:
         )
 
     def _spawn(self, module: str, args: list[str], name: str = "") -> subprocess.Popen[bytes]:
-        with (self._home / f"{name or module}.log").open("wb") as log:
+        with (self._home / f"{name or module}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *args],
                 stdout=log,
@@ -124,6 +157,24 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.05)
     raise RuntimeError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")
+
+
+def _raft_status(port: int) -> dict[str, Any] | None:
+    header = (
+        b'{"code":%d,"flag":0,"language":"OTHER","opaque":1,'
+        b'"serializeTypeCurrentRPC":"JSON","version":407}' % RAFT_STATUS
+    )
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as link:
+            link.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+            with link.makefile("rb") as stream:
+                (total,) = struct.unpack(">i", stream.read(4))
+                frame = stream.read(total)
+    except (OSError, struct.error):
+        return None
+    header_bytes = int.from_bytes(frame[1:4], "big")
+    status: dict[str, Any] = json.loads(frame[4 + header_bytes :])
+    return status
 
 
 def _rss_anon_mib(pid: int) -> float:

@@ -4,10 +4,6 @@ Real processes only: our name server and brokers, and JVMs that run tests/intero
 client saw acknowledged must arrive at the push consumer, before and after the leader's death.
 """
 
-import json
-import signal
-import socket
-import struct
 import subprocess
 import threading
 import time
@@ -24,8 +20,6 @@ pytestmark = pytest.mark.interop
 PER_STYLE = 50
 FAILOVER_SENDS_MIN = 50
 DRAIN_TIMEOUT_S = 60.0
-LEADER_TIMEOUT_S = 20.0
-RAFT_STATUS = 29001
 
 
 @pytest.fixture(scope="module")
@@ -77,33 +71,6 @@ class Program:
             stream.close()
 
 
-def raft_status(port: int) -> dict | None:
-    header = json.dumps({"code": RAFT_STATUS, "opaque": 1, "flag": 0, "language": "OTHER",
-                         "version": 407, "serializeTypeCurrentRPC": "JSON"}).encode()  # fmt: skip
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as link:
-            link.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
-            stream = link.makefile("rb")
-            (total,) = struct.unpack(">i", stream.read(4))
-            frame = stream.read(total)
-    except OSError:
-        return None
-    (head_length,) = struct.unpack(">i", b"\0" + frame[1:4])
-    return json.loads(frame[4 + head_length :])
-
-
-def leader_of(cluster: Cluster) -> int:
-    deadline = time.monotonic() + LEADER_TIMEOUT_S
-    while time.monotonic() < deadline:
-        for node, broker in enumerate(cluster.brokers):
-            if broker.poll() is None:
-                status = raft_status(cluster.ports[node])
-                if status and status["role"].upper() == "LEADER":
-                    return node
-        time.sleep(0.1)
-    raise AssertionError("no leader")
-
-
 def bodies(lines: list[str], kind: str) -> list[str]:
     column = {"ACK": 2, "GOT": 1}[kind]
     return [line.split(" ")[column] for line in lines if line.startswith(kind + " ")]
@@ -112,7 +79,7 @@ def bodies(lines: list[str], kind: str) -> list[str]:
 @pytest.mark.slow
 def test_java_client_loses_nothing_over_a_leader_kill(tools, tmp_path):
     with Cluster(tmp_path / "cluster", replicas=3, sync_flush=False) as cluster:
-        first = leader_of(cluster)
+        first = cluster.leader()
         topic = "interop_topic"
         address = cluster.namesrv_addr
         producer = Program(
@@ -124,15 +91,14 @@ def test_java_client_loses_nothing_over_a_leader_kill(tools, tmp_path):
         try:
             producer.wait_for(lambda lines: "READY-FOR-KILL" in lines, 90, "end of the four styles")
             assert [line for line in producer.lines if line.startswith("ERR")] == []
-            cluster.brokers[first].send_signal(signal.SIGKILL)
-            cluster.brokers[first].wait()
+            cluster.kill(first)
             before = len(producer.lines)
             producer.wait_for(
                 lambda lines: len(bodies(lines[before:], "ACK")) >= FAILOVER_SENDS_MIN,
                 60,
                 "acknowledged sends after the leader's death",
             )
-            assert leader_of(cluster) != first
+            assert cluster.leader() != first
             producer.finish()
             acknowledged = bodies(producer.lines, "ACK")
             expected = set(acknowledged) | {f"oneway-{i}" for i in range(PER_STYLE)}
