@@ -1,0 +1,350 @@
+"""Appending: messages and state records become entries of the replicated log.
+
+The leader's half of the life of a message: encode the record where it will lie, give it its queue
+offset, remember who waits for it, and answer when a majority has it or when that can no longer be
+known. Reading back and indexing are `store.dispatch`'s; the log itself is the node's.
+
+Queue offsets are provisional until committed: they are dropped with the leadership, and a new
+leader counts on from what the committed log says (`CommitLog.become_writable`).
+Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, MessageExtEncoder.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull
+from remoting.protocol.message import (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    MAGIC_V1,
+    PROPERTIES_BYTES_MAX,
+    RECORD_HEADS,
+)
+from store.layout import (
+    FLAG_NOT_INDEXED,
+    KIND_NOOP,
+    STATE_TOPIC_BYTES,
+    delivery_code,
+    state_properties,
+    store_timestamp,
+)
+from store.results import (
+    BatchCallback,
+    PutCallback,
+    PutMessage,
+    PutStatus,
+    StateCallback,
+)
+
+if TYPE_CHECKING:
+    from runtime.clock import Clock
+    from store.config import StoreConfig
+    from store.consume_queue import ConsumeQueue, ConsumeQueues
+    from store.ports import LogNode
+
+Pending = tuple[int, "ConsumeQueue | None", int, int, int, int, PutCallback | None]
+"""``(index, queue, queue_offset, physical_offset, size, tags_code, done)`` of an own entry that is
+not committed. Without a queue it is a state record or a prepared message."""
+
+_REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
+"""Nothing was appended; ``struct.error``: a value of the message does not fit its field."""
+_pack_short: Final = struct.Struct(">H").pack
+_NO_HOST: Final = bytes(8)
+
+
+class StateProposal(msgspec.Struct, gc=False):
+    """A state record of ours that is not applied yet."""
+
+    kind: str
+    payload: bytes
+    done: StateCallback | None
+
+
+class CommitLog:
+    """The writing side of the store; usable while ``writable``."""
+
+    def __init__(
+        self, config: "StoreConfig", queues: "ConsumeQueues", clock: "Clock", node: "LogNode"
+    ) -> None:
+        self._node = node
+        self._reserve = node.reserve
+        self._append = node.append
+        self._wall_ms = clock.wall_ms
+        self._queues = queues
+        self._by_key = queues.by_key
+        self._body_max = config.max_body_bytes
+        self._max_wait_ms = config.max_wait_ack_ms
+        self._delays_ms = config.delay_levels_ms
+        self._store_host = config.store_host
+        self._heads = _heads_for(config.store_host)
+        self._last_timestamp = 0
+        self._states: dict[int, StateProposal] = {}
+        self._marks: deque[tuple[int, int]] = deque()
+        self.pending: deque[Pending] = deque()
+        """Own entries in log order, not committed."""
+        self.writable = False
+
+    def put(self, message: PutMessage, done: PutCallback) -> None:
+        """Append one message; ``done`` hears how it ended.
+
+        A refusal is told before this returns, with offsets -1; anything later from the loop.
+        """
+        queue = self._by_key.get((message.topic, message.queue_id))
+        if queue is None:
+            queue = self._queues.maybe_make(message.topic, message.queue_id)
+        if not self.writable or queue is None or (size := self._size(message, queue)) < 0:
+            done(self._refusal(message), -1, -1)
+            return
+        indexed = not message.sys_flag & FLAG_NOT_INDEXED
+        queue_offset = queue.next_offset if indexed else 0
+        now = self._timestamp()
+        try:
+            physical = self._reserve(size)
+            record = self._record(message, queue, (size, queue_offset, physical, now))
+        except _REFUSALS as error:
+            done(_refused(error), -1, -1)
+            return
+        index = self._append((record,), size)
+        if not indexed:
+            self.pending.append((index, None, 0, physical, size, 0, done))
+            return
+        queue.next_offset = queue_offset + 1
+        tags = message.tags_code
+        if queue.is_schedule:
+            tags = delivery_code(message.properties, now, self._delays_ms)
+        self.pending.append((index, queue, queue_offset, physical, size, tags, done))
+
+    def put_batch(self, messages: Sequence[PutMessage], done: BatchCallback) -> None:
+        """Append messages of one queue side by side, with consecutive queue offsets.
+
+        ``done`` is called once for all; see `put`. They are entries of their own: when leadership
+        is lost meanwhile, the first ones may yet commit and the others not.
+        """
+        assert len({(m.topic, m.queue_id) for m in messages}) == 1, "a batch is of one queue"
+        first = messages[0]
+        queue = self._queues.maybe_make(first.topic, first.queue_id)
+        if not self.writable or queue is None:
+            done(self._refusal(first), -1, [])
+            return
+        sizes = [self._size(message, queue) for message in messages]
+        if min(sizes) < 0 or any(m.sys_flag & FLAG_NOT_INDEXED for m in messages):
+            done(self._refusal(messages[sizes.index(min(sizes))]), -1, [])
+            return
+        if sum(len(message.body) for message in messages) > self._body_max:
+            done(PutStatus.MESSAGE_ILLEGAL, -1, [])
+            return
+        start = queue.next_offset
+        now = self._timestamp()
+        try:
+            physicals = self._node.reserve_batch(sizes)
+            records = [
+                self._record(message, queue, (size, start + number, physical, now))
+                for number, (message, size, physical) in enumerate(
+                    zip(messages, sizes, physicals, strict=True)
+                )
+            ]
+        except _REFUSALS as error:
+            done(_refused(error), -1, [])
+            return
+        queue.next_offset = start + len(messages)
+        finish = _batch_end(done, start, physicals)
+        for number, record in enumerate(records):
+            index = self._append((record,), sizes[number])
+            tags = messages[number].tags_code
+            if queue.is_schedule:
+                tags = delivery_code(messages[number].properties, now, self._delays_ms)
+            last = finish if number == len(records) - 1 else None
+            self.pending.append(
+                (index, queue, start + number, physicals[number], sizes[number], tags, last)
+            )
+
+    def propose_state(self, kind: str, payload: bytes, done: StateCallback) -> None:
+        """Append a state record; ``done`` is called once it is committed and applied here."""
+        if not self.writable:
+            done(PutStatus.NOT_LEADER)
+            return
+        properties = state_properties(kind)
+        size = _state_size(self._store_host, payload, properties)
+        try:
+            physical = self._reserve(size)
+        except _REFUSALS as error:
+            done(_refused(error))
+            return
+        record = self._state_record(physical, payload, properties)
+        assert len(record) == size, (len(record), size)
+        index = self._append((record,), size)
+        self._states[index] = StateProposal(kind, payload, done)
+        self.pending.append((index, None, 0, physical, size, 0, None))
+
+    def noop_body(self, physical_offset: int) -> bytes:
+        """Return the record with which a leader opens its term (`DLedgerListener`).
+
+        Its timestamp carries on from the last entry, so that timestamps never fall in a log.
+        """
+        end = self._node.end_index
+        if end >= self._node.first_index:
+            last = store_timestamp(self._node.body_view(end))
+            self._last_timestamp = max(self._last_timestamp, last)
+        return self._state_record(physical_offset, b"", state_properties(KIND_NOOP))
+
+    def become_writable(self) -> None:
+        """Take sends: every committed entry of earlier terms is in the queues."""
+        assert not self.pending, len(self.pending)
+        for queue in self._by_key.values():
+            queue.next_offset = queue.max_offset
+        self.writable = True
+
+    def acknowledge(self, commit_index: int) -> None:
+        """Answer own entries up to ``commit_index`` although dispatch has not come to them.
+
+        Dispatch reads them back from the log; state records are answered when applied.
+        """
+        pending = self.pending
+        while pending and pending[0][0] <= commit_index:
+            _, _, queue_offset, physical, _, _, done = pending.popleft()
+            if done is not None:
+                done(PutStatus.OK, queue_offset, physical)
+
+    def take_state(self, index: int) -> StateProposal | None:
+        """Return and forget the state record of ours at ``index``, if it is one."""
+        return self._states.pop(index, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer QUORUM_TIMEOUT for what has waited longer than ``max_wait_ack_ms``.
+
+        Called at every tick: what was there at one tick and still waits ``max_wait_ack_ms`` later
+        is late, so that a put need not note its time. Late entries stay: they may yet commit.
+        """
+        marks = self._marks
+        if self.pending:
+            marks.append((now_ms, self.pending[-1][0]))
+        limit = -1
+        while marks and marks[0][0] <= now_ms - self._max_wait_ms:
+            limit = marks.popleft()[1]
+        late: list[Pending] = []
+        for number, item in enumerate(self.pending):
+            if item[0] > limit:
+                break
+            late.append(item)
+            self.pending[number] = (*item[:6], None)
+        self._tell(late, PutStatus.QUORUM_TIMEOUT)
+
+    def abandon(self) -> None:
+        """Leadership is lost: everything that waits ends UNKNOWN, in order."""
+        self.writable = False
+        self._marks.clear()
+        lost = list(self.pending)
+        self.pending.clear()
+        self._tell(lost, PutStatus.UNKNOWN)
+        for item in lost:
+            self._states.pop(item[0], None)
+
+    def forget_from(self, index: int) -> None:
+        """Entries from ``index`` on were never written, for want of space: refuse them."""
+        dropped: list[Pending] = []
+        while self.pending and self.pending[-1][0] >= index:
+            item = self.pending.pop()
+            if item[1] is not None:
+                item[1].next_offset = item[2]
+            dropped.append(item)
+        self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
+        self._tell(dropped[::-1], PutStatus.DISK_FULL)
+        for item in dropped:
+            self._states.pop(item[0], None)
+
+    def _tell(self, items: list[Pending], status: PutStatus) -> None:
+        for index, _, queue_offset, physical, _, _, done in items:
+            if done is not None:
+                done(status, queue_offset, physical)
+            elif (state := self._states.get(index)) is not None and state.done is not None:
+                state_done, state.done = state.done, None
+                state_done(status)
+
+    def _timestamp(self) -> int:
+        now = self._wall_ms()
+        if now > self._last_timestamp:
+            self._last_timestamp = now
+            return now
+        return self._last_timestamp
+
+    def _size(self, message: PutMessage, queue: "ConsumeQueue") -> int:
+        """Return the bytes of the record, -1 if the message is outside the limits."""
+        body_bytes = len(message.body)
+        properties_bytes = len(message.properties)
+        head = self._heads.get(len(message.born_host))
+        if (
+            head is None
+            or not 0 < body_bytes <= self._body_max
+            or properties_bytes > PROPERTIES_BYTES_MAX
+        ):
+            return -1
+        return head[0] + body_bytes + len(queue.topic_field) + 2 + properties_bytes
+
+    def _record(
+        self, message: PutMessage, queue: "ConsumeQueue", place: tuple[int, int, int, int]
+    ) -> bytes:
+        """Return the record; ``place`` is (size, queue offset, physical offset, timestamp)."""
+        _, pack, flags = self._heads[len(message.born_host)]
+        body = message.body
+        properties = message.properties
+        size, queue_offset, physical, now = place
+        head = pack(
+            size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, message.queue_id, message.flag, queue_offset,
+            physical, message.sys_flag | flags, message.born_timestamp, message.born_host, now,
+            self._store_host, message.reconsume_times, message.prepared_offset, len(body),
+        )  # fmt: skip
+        return b"".join((head, body, queue.topic_field, _pack_short(len(properties)), properties))
+
+    def _state_record(self, physical: int, payload: bytes, properties: bytes) -> bytes:
+        now = self._timestamp()
+        host_flag = FLAG_STORE_HOST_V6 if len(self._store_host) == 20 else 0
+        head = RECORD_HEADS[host_flag >> 4].pack(
+            _state_size(self._store_host, payload, properties), MAGIC_V1,
+            crc32(payload) & 0x7FFFFFFF, 0, 0, 0, physical, FLAG_NOT_INDEXED | host_flag, now,
+            _NO_HOST, now, self._store_host, 0, 0, len(payload),
+        )  # fmt: skip
+        topic = bytes((len(STATE_TOPIC_BYTES),)) + STATE_TOPIC_BYTES
+        return b"".join((head, payload, topic, _pack_short(len(properties)), properties))
+
+    def _refusal(self, message: PutMessage) -> PutStatus:
+        """Say why a put was refused before it reached the log."""
+        if not self.writable:
+            return PutStatus.NOT_LEADER
+        if len(message.properties) > PROPERTIES_BYTES_MAX:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        return PutStatus.MESSAGE_ILLEGAL
+
+
+def _heads_for(store_host: bytes) -> dict[int, tuple[int, Callable[..., bytes], int]]:
+    """Return by width of the born host: bytes and packer of the head, and its sysFlag bits."""
+    heads: dict[int, tuple[int, Callable[..., bytes], int]] = {}
+    for width, born_flag in ((8, 0), (20, FLAG_BORN_HOST_V6)):
+        flags = born_flag | (FLAG_STORE_HOST_V6 if len(store_host) == 20 else 0)
+        layout = RECORD_HEADS[flags >> 4]
+        heads[width] = (layout.size, layout.pack, flags)
+    return heads
+
+
+def _state_size(store_host: bytes, payload: bytes, properties: bytes) -> int:
+    head = RECORD_HEADS[2 if len(store_host) == 20 else 0].size
+    return head + len(payload) + 1 + len(STATE_TOPIC_BYTES) + 2 + len(properties)
+
+
+def _batch_end(done: BatchCallback, start: int, physicals: list[int]) -> PutCallback:
+    def finish(status: PutStatus, _queue_offset: int, _physical: int) -> None:
+        done(status, start, physicals)
+
+    return finish
+
+
+def _refused(error: Exception) -> PutStatus:
+    if isinstance(error, NotLeader):
+        return PutStatus.NOT_LEADER
+    if isinstance(error, PendingFull):
+        return PutStatus.FULL
+    return PutStatus.DISK_FULL if isinstance(error, DiskFull) else PutStatus.MESSAGE_ILLEGAL

@@ -1,0 +1,57 @@
+"""Settings of the store. RocketMQ's own keys are bound to them by the broker."""
+
+from dataclasses import dataclass
+
+from store.layout import UNIT_BYTES
+
+DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
+    seconds * 1000
+    for seconds in (
+        *(1, 5, 10, 30),
+        *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+        *(3600, 7200),
+    )
+)
+"""``messageDelayLevel`` 1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h; level 1 is the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where the store lies and what bounds it."""
+
+    directory: str
+    """``storePathRootDir``: holds ``consumequeue/`` and the checkpoint files."""
+    store_host: bytes
+    """Packed address and port of this broker, written into every record."""
+    queue_file_bytes: int = 6_000_000
+    """``mappedFileSizeConsumeQueue``: size of one consume queue file, a multiple of 20."""
+    max_body_bytes: int = 4 * 1024 * 1024
+    """``maxMessageSize``: limit of a body, and of all bodies of a batch."""
+    max_wait_ack_ms: int = 2500
+    """After this long without a majority a put is answered QUORUM_TIMEOUT."""
+    get_messages_max: int = 32
+    """``maxTransferCountOnMessageInMemory``: messages of one read."""
+    get_bytes_max: int = 256 * 1024
+    """``maxTransferBytesOnMessageInMemory``: bytes of one read."""
+    get_units_max: int = 800
+    """Consume queue units one read looks at."""
+    dispatch_batch: int = 512
+    """Entries read back from the log in one turn of the loop."""
+    unflushed_units_max: int = 1 << 16
+    """Units kept in memory before they are written; when writing fails, dispatch stops there."""
+    open_files_max: int = 256
+    """Consume queue files open at a time."""
+    tick_ms: int = 100
+    """Period of timeouts, queue writes and retries."""
+    checkpoint_ms: int = 5000
+    """Period of checkpoints: queues fsynced, dispatch position recorded."""
+    delay_levels_ms: tuple[int, ...] = DEFAULT_DELAY_LEVELS_MS
+    """``messageDelayLevel``: delays of level 1, 2, ..."""
+
+    def __post_init__(self) -> None:
+        if self.queue_file_bytes <= 0 or self.queue_file_bytes % UNIT_BYTES:
+            message = f"queue_file_bytes={self.queue_file_bytes} is no multiple of {UNIT_BYTES}"
+            raise ValueError(message)
+        if len(self.store_host) not in {8, 20}:
+            message = f"store_host has {len(self.store_host)} bytes, expected 8 or 20"
+            raise ValueError(message)
