@@ -52,6 +52,7 @@ def raft_status(
     Exit code 1 if a member does not answer or no leader is known.
 
     Example: ledgermq admin raftStatus -n 127.0.0.1:9876
+
     Example: ledgermq admin raftStatus -b 127.0.0.1:10911 --json
     """
 

@@ -75,7 +75,7 @@ def python_version() -> Finding:
     """Python itself."""
     good = sys.version_info >= (3, 11)
     found = f"{sys.version.split()[0]} ({sys.executable})"
-    return _need("Python >= 3.11", good, found, "nothing runs; install a newer Python")
+    return need("Python >= 3.11", good, found, "nothing runs; install a newer Python")
 
 
 def dependencies() -> Finding:
@@ -152,7 +152,7 @@ def java_client() -> Finding:
 
 def ports() -> Finding:
     """The usual ports of a cluster that is started by hand."""
-    taken = [port for port in DEFAULT_PORTS if not _port_free(port)]
+    taken = [port for port in DEFAULT_PORTS if not port_free(port)]
     found = (
         f"in use: {', '.join(map(str, taken))}"
         if taken
@@ -169,7 +169,7 @@ def ports() -> Finding:
 def disk() -> Finding:
     """Room for the logs of a run."""
     free = shutil.disk_usage(Path.cwd()).free
-    return _need(
+    return need(
         "disk >= 2 GiB free here",
         free >= DISK_WANTED_BYTES,
         f"{free / 2**30:.1f} GiB",
@@ -224,10 +224,11 @@ def _javas() -> list[tuple[str, str]]:
 def _modules(name: str, modules: Sequence[str]) -> Finding:
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     found = f"missing: {', '.join(missing)}" if missing else ", ".join(modules)
-    return _need(name, not missing, found, "run: make setup")
+    return need(name, not missing, found, "run: make setup")
 
 
-def _need(name: str, good: bool, found: str, consequence: str) -> Finding:
+def need(name: str, good: bool, found: str, consequence: str) -> Finding:
+    """Return the finding about something without which nothing runs."""
     return _finding(name, State.OK if good else State.MISSING, found, consequence)
 
 
@@ -252,7 +253,8 @@ def _output(command: Sequence[str]) -> str | None:
     return (done.stdout + done.stderr).strip()
 
 
-def _port_free(port: int) -> bool:
+def port_free(port: int) -> bool:
+    """Return whether a server could listen on ``port`` of the loopback address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> int:
     """Run the command line ``arguments`` (without the program's name); return the exit code."""
     verdict = bool(arguments) and arguments[0] in VERDICT_COMMANDS
     try:
-        result = app(arguments, standalone_mode=False)
+        result = app(arguments, prog_name="ledgermq", standalone_mode=False)
     except TyperException as error:
         return _refused(error, verdict=verdict)
     except (KeyboardInterrupt, typer.Abort):

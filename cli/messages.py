@@ -62,6 +62,7 @@ def produce(
     Exit code 1 if any send failed or its outcome is unknown; the reason is printed.
 
     Example: ledgermq produce -t orders "hello"
+
     Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --tags demo
     """
     from client.message import Message

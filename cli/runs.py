@@ -50,7 +50,7 @@ def demo(
         int | None, typer.Option(help="Seed of the workload and of the choice of victims.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/<time>).")
+        Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/TIME).")
     ] = None,
 ) -> None:
     """Run three brokers under faults and end with Spark's verdict on what happened.
@@ -60,6 +60,7 @@ def demo(
     are checked for lost messages.
 
     Example: ledgermq demo
+
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
     """
     from chaos.demo import main
