@@ -177,4 +177,4 @@ class RequestCode(IntEnum):
 def name_of_response(code: int) -> str:
     """Return RocketMQ's name of a response code, or ``UNKNOWN``."""
     member = ResponseCode._value2member_map_.get(code)
-    return "UNKNOWN" if member is None else str(member.name)  # type: ignore[attr-defined]  # Enum
+    return "UNKNOWN" if member is None else str(member.name)

@@ -52,7 +52,7 @@ RECORD_HEADS: Final = tuple(
     struct.Struct(f">iIIiiqqiq{born}sq{store}siqi")
     for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )
-"""Layouts of the fields up to bodyLength, by ``sys_flag >> 4 & 3``. `RECORD_HEADS[0]` is 88 bytes."""
+"""Layouts of the fields up to bodyLength, by ``sys_flag >> 4 & 3``; the first has 88 bytes."""
 
 _INT32: Final = struct.Struct(">i")
 _UINT16: Final = struct.Struct(">H")

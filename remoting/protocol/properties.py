@@ -1,7 +1,7 @@
-"""Message properties: ``name 0x01 value 0x02 name 0x01 value 0x02``, and what is derived from them.
+"""Message properties: ``name 0x01 value 0x02 name 0x01 value 0x02``, and what is derived.
 
-Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerInner.tagsString2tagsCode
-(protocol.md 4.3, 4.4).
+Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerInner (protocol.md
+4.3, 4.4).
 """
 
 from collections.abc import Mapping

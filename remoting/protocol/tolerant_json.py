@@ -126,7 +126,7 @@ class _Reader:
             self._separator("]")
         return result
 
-    def _key(self, depth: int) -> Any:
+    def _key(self, depth: int) -> Json:
         match = _BARE_KEY.match(self._text, self._position)
         if match:
             self._position = match.end()
@@ -169,7 +169,7 @@ class _Reader:
             raise self._error("unknown escape")
         return chr(int(digits, 16)), position + 1 + width
 
-    def _note_reference(self, container: Any, key: Any, value: Json) -> None:
+    def _note_reference(self, container: Json, key: Json, value: Json) -> None:
         if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("$ref"), str):
             self._references.append((container, key, value["$ref"]))
 

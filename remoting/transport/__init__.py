@@ -1,0 +1,1 @@
+"""Connections over asyncio: reading frames in batches, writing once per loop turn."""

@@ -1,0 +1,35 @@
+"""Limits and times of connections; everything a peer could use up has a name here."""
+
+from dataclasses import dataclass
+
+from remoting.protocol.frame import MAX_FRAME_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportConfig:
+    """Settings of a `RemotingServer` or a `RemotingClient`; times are milliseconds."""
+
+    connections_max: int = 4096
+    """Connections a server holds; one more is closed at once."""
+    backlog: int = 1024
+    """Connections that the kernel may hold before they are accepted."""
+    frame_bytes_max: int = MAX_FRAME_BYTES
+    """Largest frame taken from a peer; a larger one closes its connection."""
+    idle_timeout_ms: int = 120_000
+    """A server closes a connection on which nothing moves, or no frame ends, for this long."""
+    write_pause_bytes: int = 4 * 1024 * 1024
+    """While more than this waits to be sent, a server reads nothing from the same connection."""
+    write_close_bytes: int = 64 * 1024 * 1024
+    """A connection on which more than this waits to be sent is closed: its peer does not read."""
+    requests_in_progress_max: int = 256
+    """Requests of one connection whose handlers are awaiting something; more are answered busy."""
+    connect_timeout_ms: int = 3_000
+    close_timeout_ms: int = 3_000
+    """How long a connection being closed may take to send what was written before."""
+
+    def __post_init__(self) -> None:
+        """Check the relations between the limits; raises `ValueError`."""
+        if not 0 < self.write_pause_bytes <= self.write_close_bytes:
+            raise ValueError("write_pause_bytes must be above 0 and not above write_close_bytes")
+        if min(self.connections_max, self.idle_timeout_ms, self.requests_in_progress_max) <= 0:
+            raise ValueError("connections_max, idle_timeout_ms, requests_in_progress_max: above 0")

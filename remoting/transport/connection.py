@@ -1,0 +1,349 @@
+"""One connection: frames in, buffers out, and the requests of ours that await answers.
+
+All complete frames of a read are cut in one pass and handed over one by one; what is written in
+one turn of the loop leaves with one system call. It knows codes only as keys of the dispatcher's
+table of hot handlers. Times are those of the event loop.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_command, encode_command
+from remoting.protocol.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from remoting.protocol.frame import Frame, FrameDecoder
+from remoting.transport.config import TransportConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_log = logging.getLogger(__name__)
+_ids = itertools.count(1)
+
+Buffer = bytes | bytearray | memoryview
+HotHandler = Callable[["Connection", Frame], None]
+
+JOIN_BYTES_MAX: Final = 16 * 1024
+"""Buffers of one turn that are together smaller than this are joined: one copy, one write."""
+IDLE_SWEEPS: Final = 8
+"""A connection is idle when this many sweeps in a row saw nothing of it."""
+_NO_ADDRESS: Final = ("?", 0)
+
+
+class Dispatcher(Protocol):
+    """Where frames go."""
+
+    @property
+    def hot(self) -> "Mapping[bytes, HotHandler]":
+        """Hot handlers by the first bytes of the header, see `dispatch.hot_keys`."""
+        ...
+
+    def on_frame(self, connection: "Connection", frame: Frame) -> None:
+        """Take a frame that no hot handler took."""
+        ...
+
+    def on_hot_error(self, connection: "Connection", frame: Frame, error: Exception) -> None:
+        """A hot handler raised."""
+        ...
+
+    def on_open(self, connection: "Connection") -> None:
+        """The connection is made."""
+        ...
+
+    def on_closed(self, connection: "Connection") -> None:
+        """The connection is gone."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection of a server or a client; use only in the loop's thread."""
+
+    __slots__ = (
+        "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_loop", "_opaque",
+        "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_quiet_sweeps", "_server_side",
+        "_timer", "_timer_at", "_touched", "_transport", "closed", "id", "local", "on_close",
+        "remote", "saw_frame", "state", "tasks",
+    )  # fmt: skip
+
+    def __init__(
+        self, dispatcher: Dispatcher, config: TransportConfig, *, server_side: bool
+    ) -> None:
+        self.id = next(_ids)
+        self.remote: tuple[str, int] = _NO_ADDRESS
+        self.local: tuple[str, int] = _NO_ADDRESS
+        self.closed = True
+        self.state: dict[str, Any] = {}
+        """Attachments of whoever serves the connection."""
+        self.on_close: list[Callable[[Connection], None]] = []
+        """Called once, in order, when the connection is gone."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests whose handlers are awaiting something."""
+        self._dispatcher = dispatcher
+        self._hot = dispatcher.hot
+        self._config = config
+        self._server_side = server_side
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(config.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []
+        self._flushing = False
+        self._closing = False
+        self._pending: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self._opaque = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._touched = False
+        self.saw_frame = False
+        self._quiet_sweeps = 0
+        self._partial_sweeps = 0
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} {self.remote[0]}:{self.remote[1]}>"
+
+    # Writing
+
+    def write(self, *buffers: Buffer) -> None:
+        """Queue buffers; everything queued in one loop turn leaves together.
+
+        On a closed connection nothing happens. Buffers must not change until they are sent.
+        """
+        if self.closed:
+            return
+        self._out += buffers
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def send(self, command: RemotingCommand) -> None:
+        """Queue a command as it is. Errors: `LocalProtocolError`."""
+        self.write(*encode_command(command))
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Queue a request that wants no answer, with an opaque of its own."""
+        command.opaque = self.next_opaque()
+        command.flag |= FLAG_ONEWAY
+        self.send(command)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written and not yet taken by the kernel."""
+        waiting = sum(map(len, self._out))
+        return waiting + (self._transport.get_write_buffer_size() if self._transport else 0)
+
+    # Requests of ours
+
+    def next_opaque(self) -> int:
+        """Return a number for a request, unique among those that are under way."""
+        self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
+        return opaque
+
+    def start_request(
+        self, opaque: int, timeout_ms: int, *buffers: Buffer
+    ) -> "asyncio.Future[Frame]":
+        """Send a request given as buffers; return the future of its raw response frame.
+
+        The future fails with `RequestTimeout` or `ConnectionLost`. Cancelling it is allowed.
+        """
+        future: asyncio.Future[Frame] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(ConnectionLost(f"{self} is closed"))
+            return future
+        deadline = self._loop.time() + timeout_ms / 1000
+        self._pending[opaque] = (future, deadline)
+        if self._timer is None or deadline < self._timer_at:
+            self._arm_timer(deadline)
+        self.write(*buffers)
+        return future
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request under a new opaque and return its response, whatever its code.
+
+        Errors: `RequestTimeout`, `ConnectionLost`, `LocalProtocolError`, `RemoteProtocolError`.
+        """
+        command.opaque = opaque = self.next_opaque()
+        buffers = encode_command(command)
+        try:
+            return decode_command(await self.start_request(opaque, timeout_ms, *buffers))
+        finally:
+            self._pending.pop(opaque, None)
+
+    def on_response(self, opaque: int, frame: Frame) -> None:
+        """Complete the request that a response answers; a late response is dropped."""
+        entry = self._pending.pop(opaque, None)
+        if entry is not None and not entry[0].done():
+            entry[0].set_result(frame)
+
+    # Closing
+
+    def close(self, reason: str) -> None:
+        """Send what is queued, then close. ``reason`` is logged at debug level."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        _log.debug("event=close connection=%s reason=%s", self.id, reason)
+        self._flush()
+        self.closed = self._closing = True
+        transport.close()
+        self._loop.call_later(self._config.close_timeout_ms / 1000, self._abort_late)
+
+    def abort(self, reason: str) -> None:
+        """Close at once, because of what the peer did, with one log line."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        _log.warning(
+            "event=connection_closed remote=%s:%d local_port=%d reason=%r",
+            self.remote[0], self.remote[1], self.local[1], reason,
+        )  # fmt: skip
+        self.closed = self._closing = True
+        transport.abort()
+
+    def check_idle(self) -> None:
+        """Close the connection if `IDLE_SWEEPS` calls in a row saw no progress on it."""
+        self._quiet_sweeps = 0 if self._touched else self._quiet_sweeps + 1
+        waits = self._decoder.partial_bytes and not self.saw_frame
+        self._partial_sweeps = self._partial_sweeps + 1 if waits else 0
+        self._touched = self.saw_frame = False
+        if self._partial_sweeps >= IDLE_SWEEPS:
+            self.abort(f"half a frame ({self._decoder.partial_bytes} bytes) for too long")
+        elif self._quiet_sweeps >= IDLE_SWEEPS:
+            self.close("idle")
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Learn the addresses and set the write limits."""
+        # uvloop's transports are no subclass of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self.closed = False
+        self.remote = (transport.get_extra_info("peername") or _NO_ADDRESS)[:2]
+        self.local = (transport.get_extra_info("sockname") or _NO_ADDRESS)[:2]
+        transport.set_write_buffer_limits(high=self._config.write_pause_bytes)
+        self._dispatcher.on_open(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next read goes."""
+        return self._decoder.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle all frames that a read completed."""
+        self._touched = True
+        try:
+            frames = self._decoder.received(nbytes)
+        except RemoteProtocolError as error:
+            self.abort(str(error))
+            return
+        if not frames:
+            return
+        self.saw_frame = True
+        hot, pending = self._hot, self._pending
+        for frame in frames:
+            if not pending:
+                # A frame with the code of a hot request can only be one while nothing is awaited.
+                handler = hot.get(frame.header[: 2 if frame.serialize_type else 12])
+                if handler is not None:
+                    try:
+                        handler(self, frame)
+                    except Exception as error:  # noqa: BLE001 - a handler's failure is answered
+                        self._dispatcher.on_hot_error(self, frame, error)
+                        if self._closing:
+                            return
+                    continue
+            self._dispatcher.on_frame(self, frame)
+            if self._closing:
+                return
+        if self._decoder.error is not None:
+            self.abort(str(self._decoder.error))
+
+    def eof_received(self) -> bool:
+        """The peer will send no more: close."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not read its answers.
+
+        A client never stops: two ends that both wait for the other to read would wait forever.
+        """
+        if self._server_side and self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        if self._server_side and self._transport is not None and not self._closing:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what awaits an answer, and tell those who asked."""
+        if self._transport is None:
+            return
+        self.closed = self._closing = True
+        self._transport = None
+        self._out.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(f"{self} closed: {exc or 'by the peer'}"))
+        self._dispatcher.on_closed(self)
+        for callback in self.on_close:
+            try:
+                callback(self)
+            except Exception:  # noqa: BLE001 - one callback must not keep the others from running
+                _log.exception("event=on_close_failed connection=%s", self.id)
+
+    # Private
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, transport = self._out, self._transport
+        if not out or transport is None or self._closing:
+            return
+        self._out = []
+        self._touched = True
+        if len(out) == 1:
+            size = len(out[0])
+            transport.write(out[0])
+        else:
+            size = sum(map(len, out))
+            if size <= JOIN_BYTES_MAX:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(out)
+        if size + transport.get_write_buffer_size() > self._config.write_close_bytes:
+            self._check_backlog()
+
+    def _check_backlog(self) -> None:
+        transport = self._transport
+        if transport is not None:
+            waiting = transport.get_write_buffer_size()
+            if waiting > self._config.write_close_bytes:
+                self.abort(f"{waiting} bytes wait for a peer that does not read")
+
+    def _arm_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Fail the requests whose time is over; one timer serves all requests of a connection."""
+        self._timer = None
+        now = self._loop.time()
+        earliest = None
+        for opaque, (future, deadline) in list(self._pending.items()):
+            if future.done():
+                del self._pending[opaque]
+            elif deadline <= now + 0.001:
+                del self._pending[opaque]
+                future.set_exception(RequestTimeout(f"no answer from {self} in time"))
+            elif earliest is None or deadline < earliest:
+                earliest = deadline
+        if earliest is not None:
+            self._arm_timer(earliest)
+
+    def _abort_late(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
