@@ -1,0 +1,196 @@
+"""Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
+
+Keys that begin ``dLegerTick``, ``dLegerHeartbeat`` and ``dLegerElection`` are ours, as is ``bindAddress``
+for the address to listen on (5.x has it for its servers).
+Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.config import DLedgerConfig, FlushDiskType
+from remoting.protocol.errors import LocalProtocolError
+from remoting.protocol.hosts import pack_host, parse_address
+from runtime.config import key
+from runtime.errors import FatalError
+from store.config import StoreConfig
+
+PORT_MAX: Final = 65_535
+GIB: Final = 1024**3
+#: The id of the only member of a group of one.
+SINGLE_ID: Final = "n0"
+
+_ID: Final = re.compile(r"[A-Za-z0-9_]*\d\Z")
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker process; sizes are bytes, times milliseconds."""
+
+    broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
+    broker_name: str = key("brokerName", "DEFAULT_BROKER")
+    """Name of a broker without ``enableDLegerCommitLog``; members of a group use ``dLegerGroup``."""
+    broker_ip1: str = key("brokerIP1", "127.0.0.1")
+    """Address that clients are told, and that message ids hold."""
+    broker_ip2: str = key("brokerIP2", "")
+    listen_port: int = key("listenPort", 10_911, low=1, high=PORT_MAX)
+    bind_address: str = key("bindAddress", "0.0.0.0")  # noqa: S104 - a server; clients are remote
+    ha_listen_port: int = key("haListenPort", 0, low=0, high=PORT_MAX)
+    namesrv_addr: str = key("namesrvAddr", "")
+    """``host:port`` of every name server, separated by ``;``."""
+    register_period_ms: int = key("registerNameServerPeriod", 30_000, low=10_000, high=60_000)
+
+    store_path: str = key("storePathRootDir", "store")
+    segment_bytes: int = key("mappedFileSizeCommitLog", GIB, low=64 * 1024, high=2 * GIB)
+    queue_file_bytes: int = key("mappedFileSizeConsumeQueue", 6_000_000, low=20, high=GIB)
+    max_message_bytes: int = key("maxMessageSize", 4 * 1024**2, low=1, high=8 * 1024**2)
+    flush_disk_type: FlushDiskType = key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
+    get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
+
+    auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
+    auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", default=True)
+    trace_topic_enable: bool = key("traceTopicEnable", default=False)
+
+    broker_role: str = key("brokerRole", "ASYNC_MASTER")
+    enable_dledger: bool = key("enableDLegerCommitLog", default=False)
+    dledger_group: str = key("dLegerGroup", "")
+    dledger_self_id: str = key("dLegerSelfId", "")
+    dledger_peers: str = key("dLegerPeers", "")
+    """``id-host:port`` of every member, this one included, separated by ``;``."""
+    preferred_leader: str = key("preferredLeaderId", "")
+    tick_ms: int = key("dLegerTickMs", 25, low=1, high=10_000)
+    heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
+    election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
+    election_ticks_max: int = key("dLegerElectionTicksMax", 40, low=3, high=20_000)
+
+    def __post_init__(self) -> None:
+        """Check what concerns more than one key.
+
+        Raises:
+            FatalError: names the key at fault.
+        """
+        if self.broker_role != "ASYNC_MASTER":
+            raise FatalError(
+                f"brokerRole={self.broker_role}: only ASYNC_MASTER is supported yet; replication is "
+                "by enableDLegerCommitLog=true"
+            )
+        for name, value in (
+            ("brokerClusterName", self.broker_cluster_name),
+            ("brokerName", self.broker_name),
+        ):
+            if not _NAME.match(value):
+                raise FatalError(f"{name}={value}: letters, digits, - and _ are expected")
+        if self.queue_file_bytes % 20:
+            raise FatalError(
+                f"mappedFileSizeConsumeQueue={self.queue_file_bytes}: a multiple of 20 is expected"
+            )
+        try:
+            pack_host(self.broker_ip1, self.listen_port)
+        except LocalProtocolError as error:
+            raise FatalError(f"brokerIP1={self.broker_ip1}: an IP address is expected") from error
+        self.namesrvs  # noqa: B018 - checks the addresses
+        self.dledger_config()
+
+    @property
+    def registered_name(self) -> str:
+        """Name under which routes show this broker: that of its group."""
+        return self.dledger_group if self.enable_dledger else self.broker_name
+
+    @property
+    def self_id(self) -> str:
+        """Id of this replica in its group."""
+        return self.dledger_self_id if self.enable_dledger else SINGLE_ID
+
+    @property
+    def broker_addr(self) -> str:
+        """``host:port`` that clients are told."""
+        return f"{self.broker_ip1}:{self.listen_port}"
+
+    @property
+    def ha_addr(self) -> str:
+        """``host:port`` of the HA service, which registration must name and nobody serves yet."""
+        return f"{self.broker_ip2 or self.broker_ip1}:{self.ha_listen_port or self.listen_port + 1}"
+
+    @property
+    def store_host(self) -> bytes:
+        """Packed address of this broker, as records and message ids hold it."""
+        return pack_host(self.broker_ip1, self.listen_port)
+
+    @property
+    def namesrvs(self) -> list[str]:
+        """Addresses of the name servers."""
+        addresses = [part.strip() for part in self.namesrv_addr.split(";") if part.strip()]
+        for address in addresses:
+            _check_address("namesrvAddr", address)
+        return addresses
+
+    @property
+    def dledger_directory(self) -> str:
+        """Where the replicated log of this replica lies."""
+        return f"{self.store_path}/dledger-{self.self_id}"
+
+    def dledger_config(self) -> DLedgerConfig:
+        """Return the settings of the replicated log."""
+        peers = self._peers() if self.enable_dledger else {SINGLE_ID: ""}
+        try:
+            return DLedgerConfig(
+                group=self.registered_name,
+                self_id=self.self_id,
+                peers=peers,
+                directory=self.dledger_directory,
+                flush_disk_type=self.flush_disk_type,
+                data_segment_bytes=self.segment_bytes,
+                tick_ms=self.tick_ms,
+                heartbeat_ticks=self.heartbeat_ticks,
+                election_ticks_min=self.election_ticks_min,
+                election_ticks_max=self.election_ticks_max,
+                preferred_leader=self.preferred_leader or None,
+            )
+        except ValueError as error:
+            raise FatalError(f"dLegerTickMs and its neighbours: {error}") from error
+
+    def store_config(self) -> StoreConfig:
+        """Return the settings of the store."""
+        return StoreConfig(
+            directory=self.store_path,
+            store_host=self.store_host,
+            queue_file_bytes=self.queue_file_bytes,
+            max_body_bytes=self.max_message_bytes,
+            get_bytes_max=self.get_bytes_max,
+            get_messages_max=self.get_messages_max,
+        )
+
+    def _peers(self) -> dict[str, str]:
+        if not _NAME.match(self.dledger_group):
+            raise FatalError(f"dLegerGroup={self.dledger_group}: a group name is expected")
+        if not _ID.match(self.dledger_self_id):
+            raise FatalError(
+                f"dLegerSelfId={self.dledger_self_id}: an id that ends in a number is expected (n0)"
+            )
+        peers: dict[str, str] = {}
+        for part in self.dledger_peers.split(";"):
+            if not part.strip():
+                continue
+            peer_id, separator, address = part.strip().partition("-")
+            if not separator or not _ID.match(peer_id) or peer_id in peers:
+                raise FatalError(f"dLegerPeers: {part!r} is no id-host:port, or its id is repeated")
+            _check_address("dLegerPeers", address)
+            peers[peer_id] = address
+        if self.dledger_self_id not in peers:
+            raise FatalError(
+                f"dLegerSelfId={self.dledger_self_id} is not among dLegerPeers={self.dledger_peers}"
+            )
+        return peers
+
+
+def _check_address(name: str, address: str) -> None:
+    try:
+        parse_address(address)
+    except LocalProtocolError as error:
+        raise FatalError(f"{name}: {address!r} is not host:port") from error

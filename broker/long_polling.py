@@ -1,0 +1,117 @@
+"""Held pulls: which requests wait for which queue, and until when.
+
+A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands back.
+Deadlines are kept in buckets of ``resolution_ms``, so that holding, waking and expiring cost the same
+however many requests are held.
+Source: protocol.md 7.2; RocketMQ PullRequestHoldService (which looks at all requests every 5 s).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELD_MAX = 100_000
+RESOLUTION_MS = 100
+
+
+class HeldPull(msgspec.Struct, gc=False):
+    """One pull that found nothing new."""
+
+    connection: Any
+    opaque: int
+    serialize_type: int
+    topic: str
+    queue_id: int
+    #: Next queue offset to read; moves on when messages arrived that the filter refused.
+    offset: int
+    max_count: int
+    #: Tags codes wanted, None for all.
+    codes: frozenset[int] | None
+    deadline_ms: int
+    #: Set by the table.
+    token: int = 0
+    bucket: int = 0
+
+
+class HoldTable:
+    """All held pulls of a broker."""
+
+    def __init__(self, *, limit: int = HELD_MAX, resolution_ms: int = RESOLUTION_MS) -> None:
+        self._limit = limit
+        self._resolution_ms = resolution_ms
+        self._by_queue: dict[tuple[str, int], dict[int, HeldPull]] = {}
+        self._by_deadline: dict[int, dict[int, HeldPull]] = {}
+        self._next_token = 1
+        self._count = 0
+        #: Every bucket before this one is empty.
+        self._first_bucket = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Keep ``pull`` until it is woken or its deadline passes; False when the table is full."""
+        if self._count >= self._limit:
+            return False
+        pull.token = self._next_token
+        self._next_token += 1
+        self._count += 1
+        self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull.token] = pull
+        # A deadline in the past belongs to the first bucket that will still be looked at.
+        pull.bucket = max(pull.deadline_ms // self._resolution_ms, self._first_bucket)
+        self._by_deadline.setdefault(pull.bucket, {})[pull.token] = pull
+        return True
+
+    def waits(self, topic: str, queue_id: int) -> bool:
+        """Tell whether anything waits for this queue."""
+        return (topic, queue_id) in self._by_queue
+
+    def arrived(self, topic: str, queue_id: int, max_offset: int) -> list[HeldPull]:
+        """Take out the pulls of a queue that can now read below ``max_offset`` (exclusive)."""
+        waiting = self._by_queue.get((topic, queue_id))
+        if waiting is None:
+            return []
+        woken = [pull for pull in waiting.values() if pull.offset < max_offset]
+        for pull in woken:
+            self._remove(pull)
+        return woken
+
+    def expire(self, now_ms: int) -> list[HeldPull]:
+        """Take out the pulls whose deadline has passed; at most ``resolution_ms`` late."""
+        last = now_ms // self._resolution_ms
+        expired: list[HeldPull] = []
+        for bucket in self._buckets_before(last):
+            expired.extend(self._by_deadline[bucket].values())
+        for pull in expired:
+            self._remove(pull)
+        self._first_bucket = max(self._first_bucket, last)
+        return expired
+
+    def drain(self) -> list[HeldPull]:
+        """Take out every held pull (the broker stops or is no longer the leader)."""
+        pulls = [pull for queue in self._by_queue.values() for pull in queue.values()]
+        for pull in pulls:
+            self._remove(pull)
+        return pulls
+
+    def _buckets_before(self, last: int) -> Iterator[int]:
+        if last - self._first_bucket <= len(self._by_deadline):
+            return (b for b in range(self._first_bucket, last) if b in self._by_deadline)
+        return (b for b in sorted(self._by_deadline) if b < last)
+
+    def _remove(self, pull: HeldPull) -> None:
+        key = (pull.topic, pull.queue_id)
+        waiting = self._by_queue[key]
+        del waiting[pull.token]
+        if not waiting:
+            del self._by_queue[key]
+        holder = self._by_deadline[pull.bucket]
+        del holder[pull.token]
+        if not holder:
+            del self._by_deadline[pull.bucket]
+        self._count -= 1

@@ -1,0 +1,99 @@
+"""Administration: UPDATE_AND_CREATE_TOPIC (17) and RAFT_STATUS (29001); 36 is refused for now.
+
+CONSUMER_SEND_MSG_BACK (36) promises delivery after a delay. Until the delay service exists the promise
+cannot be kept, so it is answered 3 and clients retry on their side; nothing is lost by it.
+Source: protocol.md 3.4, 3.10; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from broker.processor.answers import put_failure
+from broker.processor.fields import boolean, integer, text
+from broker.topic_config import TOPIC_QUEUES_MAX, topic_name_error
+from remoting.protocol.bodies import TopicConfig
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.creation import Creator
+    from broker.replicated_state import Proposer
+    from broker.topic_config import TopicTable
+
+#: Ours: asks any replica for its view of the log.
+RAFT_STATUS: Final = 29_001
+
+_SLAVE_REMARK: Final = (
+    "Can't modify topic or subscription group from slave broker, "
+    "please execute it from master broker."
+)
+#: RocketMQ 4.9 answers a successful 17 with this remark; recorded clients got it.
+_TOPIC_REMARK: Final = "not set any response code"
+
+
+class AdminProcessor:
+    """Answers administration requests of one broker."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        creator: Creator,
+        proposer: Proposer,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._topics = topics
+        self._creator = creator
+        self._proposer = proposer
+        self._status = status
+
+    async def handle_update_topic(
+        self, _connection: object, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take UPDATE_AND_CREATE_TOPIC."""
+        if not self._proposer.writable:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, _SLAVE_REMARK)
+        topic = text(request, "topic")
+        error = topic_name_error(topic)
+        if error is None and self._topics.is_system(topic):
+            error = f"The topic[{topic}] is conflict with system topic."
+        read, write = integer(request, "readQueueNums"), integer(request, "writeQueueNums")
+        if error is None and not (
+            0 <= read <= TOPIC_QUEUES_MAX and 0 <= write <= TOPIC_QUEUES_MAX
+        ):
+            error = f"The topic[{topic}] may have 0 to {TOPIC_QUEUES_MAX} queues."
+        if error is not None:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, error)
+        status = await self._creator.put_topic(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=read,
+                write_queue_nums=write,
+                perm=integer(request, "perm"),
+                topic_filter_type=request.ext_fields.get("topicFilterType", "SINGLE_TAG"),
+                topic_sys_flag=int(request.ext_fields.get("topicSysFlag", "0")),
+                order=boolean(request, "order"),
+            )
+        )
+        if status is not PutStatus.OK:
+            return put_failure(request, status)
+        return make_response(request, ResponseCode.SUCCESS, _TOPIC_REMARK)
+
+    def handle_raft_status(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take RAFT_STATUS."""
+        body = msgspec.json.encode(self._status())
+        return make_response(request, ResponseCode.SUCCESS, body=body)
+
+    def handle_send_back(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Refuse CONSUMER_SEND_MSG_BACK."""
+        return make_response(
+            request,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            " request type 36 not supported: no delayed delivery yet, retry on the client",
+        )

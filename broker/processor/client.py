@@ -1,0 +1,195 @@
+"""Clients: HEART_BEAT (34, hot), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38).
+
+A heartbeat registers its producers and consumers; a consumer group whose members or topics changed is told
+by 40 at once, so that it rebalances. A group seen for the first time is created with its retry topic before
+the answer.
+Source: protocol.md 3.6; RocketMQ ClientManageProcessor, ConsumerManager, Broker2Client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
+from broker.processor.answers import WritableConnection, write_command
+from broker.processor.fields import text
+from remoting.protocol.bodies import decode_heartbeat
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import (
+    FLAG_ONEWAY,
+    RemotingCommand,
+    decode_command,
+    make_response,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import Any
+
+    from broker.client_registry import ConsumerRegistry, ProducerRegistry
+    from broker.creation import Creator
+    from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+    from remoting.protocol.bodies import ConsumerData, HeartbeatData
+    from remoting.protocol.frame import Frame
+    from runtime.clock import Clock
+
+_OK: Final = (ResponseCode.SUCCESS, None)
+
+
+class ClientConnection(WritableConnection, Protocol):
+    """What client management needs of a connection."""
+
+    @property
+    def id(self) -> int:
+        """Number of the connection."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command."""
+
+
+class ClientProcessor:
+    """Answers client management requests of one broker."""
+
+    def __init__(  # noqa: PLR0913 - collaborators, wired once
+        self,
+        *,
+        producers: ProducerRegistry,
+        consumers: ConsumerRegistry,
+        groups: SubscriptionGroupTable,
+        creator: Creator,
+        is_writable: Callable[[], bool],
+        clock: Clock,
+        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._groups = groups
+        self._creator = creator
+        self._is_writable = is_writable
+        self._clock = clock
+        self._spawn = spawn
+
+    def handle_heartbeat(self, connection: ClientConnection, frame: Frame) -> None:
+        """Take a HEART_BEAT frame."""
+        request = decode_command(frame)
+        heartbeat = decode_heartbeat(frame.body)
+        client = Client(
+            connection,
+            heartbeat.client_id,
+            request.language,
+            request.version,
+            self._clock.monotonic_ms(),
+        )
+        for producer in heartbeat.producer_data_set:
+            self._producers.register(producer.group_name, client)
+        missing = self._missing(heartbeat)
+        if missing:
+            self._spawn(
+                f"heartbeat {heartbeat.client_id}",
+                self._create_then_answer(connection, request, client, heartbeat, missing),
+            )
+            return
+        self._register_consumers(client, heartbeat)
+        self._answer(connection, request)
+
+    def handle_unregister(
+        self, connection: ClientConnection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take UNREGISTER_CLIENT."""
+        producer = request.ext_fields.get("producerGroup")
+        if producer:
+            self._producers.unregister(producer, connection.id)
+        consumer = request.ext_fields.get("consumerGroup")
+        if consumer and self._consumers.unregister(consumer, connection.id):
+            self.notify(consumer)
+        return make_response(request, ResponseCode.SUCCESS, None, {})
+
+    def handle_list(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take GET_CONSUMER_LIST_BY_GROUP."""
+        group = text(request, "consumerGroup")
+        ids = self._consumers.client_ids(group)
+        if not ids:
+            return make_response(
+                request, ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {}
+            )
+        body = msgspec.json.encode({"consumerIdList": ids})
+        return make_response(request, ResponseCode.SUCCESS, None, {}, body)
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Forget a closed connection and tell the groups it was in."""
+        self._producers.close(connection.id)
+        for group in self._consumers.close(connection.id):
+            self.notify(group)
+
+    def expire(self) -> None:
+        """Forget clients that have been silent too long."""
+        now_ms = self._clock.monotonic_ms()
+        self._producers.expire(now_ms)
+        for group in self._consumers.expire(now_ms):
+            self.notify(group)
+
+    def notify(self, group: str) -> None:
+        """Tell the members of a group that they changed (40)."""
+        config = self._groups.get(group)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        connections: Iterable[Any] = self._consumers.connections(group)
+        for connection in connections:
+            connection.send(
+                RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    FLAG_ONEWAY,
+                    ext_fields={"consumerGroup": group},
+                )
+            )
+
+    def _missing(self, heartbeat: HeartbeatData) -> list[SubscriptionGroupConfig]:
+        """Return the groups of a heartbeat that lack settings or a retry topic."""
+        if not self._is_writable():
+            return []
+        found = [self._groups.find(data.group_name) for data in heartbeat.consumer_data_set]
+        return [group for group in found if group is not None and self._creator.misses(group)]
+
+    async def _create_then_answer(
+        self,
+        connection: ClientConnection,
+        request: RemotingCommand,
+        client: Client,
+        heartbeat: HeartbeatData,
+        missing: list[SubscriptionGroupConfig],
+    ) -> None:
+        for group in missing:
+            await self._creator.consumer_group(group)
+        if not connection.closed:
+            self._register_consumers(client, heartbeat)
+            self._answer(connection, request)
+
+    def _register_consumers(self, client: Client, heartbeat: HeartbeatData) -> None:
+        for data in heartbeat.consumer_data_set:
+            if self._groups.find(data.group_name) is None:
+                continue
+            traits = GroupTraits(data.consume_type, data.message_model, data.consume_from_where)
+            changed = self._consumers.register(
+                data.group_name, traits, client, _subscriptions(data)
+            )
+            if changed and data.message_model != BROADCASTING:
+                self.notify(data.group_name)
+
+    def _answer(self, connection: ClientConnection, request: RemotingCommand) -> None:
+        if not request.flag & FLAG_ONEWAY:
+            write_command(connection, request.serialize_type, request.opaque, _OK)
+
+
+def _subscriptions(data: ConsumerData) -> list[Subscription]:
+    return [
+        Subscription(
+            item.topic,
+            item.sub_string or "*",
+            item.expression_type or "TAG",
+            item.sub_version,
+            frozenset(item.code_set) if item.code_set and item.sub_string != "*" else None,
+        )
+        for item in data.subscription_data_set
+    ]

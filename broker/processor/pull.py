@@ -1,0 +1,307 @@
+"""PULL_MESSAGE (11) with long polling: from the frame to the stored bytes.
+
+A hot handler: a plain function that answers with views of the mapped log, no copy per message. A pull that
+finds nothing new is held and run again when its queue gets a message or its time is up; a run that was
+woken answers whatever it finds. Messages that a held pull's filter refuses do not wake it.
+
+Only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a client with an old
+route spins; 14 makes it wait and look for the leader.
+Source: protocol.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullRequestHoldService.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.client_registry import BROADCASTING, Subscription
+from broker.long_polling import HeldPull
+from broker.processor.answers import (
+    PUT_ANSWERS,
+    WritableConnection,
+    write_command,
+)
+from broker.tags import tag_codes
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.headers import decode_pull_header, encode_pull_response_head
+from store.results import GetStatus, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.client_registry import ConsumerRegistry
+    from broker.consumer_offset import ConsumerOffsetTable
+    from broker.long_polling import HoldTable
+    from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+    from broker.topic_config import TopicEntry
+    from remoting.protocol.frame import Frame
+    from remoting.protocol.headers import PullHeader
+    from runtime.clock import Clock
+    from store.results import GetResult
+
+FLAG_COMMIT: Final = 1
+FLAG_SUSPEND: Final = 2
+FLAG_SUBSCRIPTION: Final = 4
+
+#: Longest time a pull is held, whatever it asks for.
+SUSPEND_MS_MAX: Final = 60_000
+EXPRESSIONS_MAX: Final = 10_000
+
+_ANSWERS: Final[dict[GetStatus, int]] = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+#: No queue yet, or an empty one: 19 for a pull from its beginning, 21 for any other.
+_EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
+
+_ALL: Final = Subscription("")
+
+
+class PullStore(Protocol):
+    """What pulls need of the store."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica leads and has applied everything before its term."""
+
+    def get(  # noqa: PLR0913 - the store's read, as the contract has it
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+    ) -> GetResult:
+        """Read messages of a queue."""
+
+
+class PullProcessor:
+    """Answers pulls of one broker and keeps those that wait."""
+
+    def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
+        self,
+        *,
+        topics: Mapping[str, TopicEntry],
+        groups: SubscriptionGroupTable,
+        consumers: ConsumerRegistry,
+        offsets: ConsumerOffsetTable,
+        store: PullStore,
+        held: HoldTable,
+        clock: Clock,
+        on_new_group: Callable[[SubscriptionGroupConfig], None],
+        max_bytes: int = 262_144,
+        max_count: int = 32,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._store = store
+        self._held = held
+        self._clock = clock
+        self._on_new_group = on_new_group
+        self._max_bytes = max_bytes
+        self._max_count = max_count
+        self._codes: dict[str, frozenset[int] | None] = {}
+
+    def handle(self, connection: WritableConnection, frame: Frame) -> None:
+        """Take a PULL_MESSAGE frame."""
+        opaque, _, _, header = decode_pull_header(frame)
+        answer = self._check(header)
+        codes: frozenset[int] | None = None
+        if answer is None:
+            found = self._subscription(header)
+            if isinstance(found, Subscription):
+                codes = found.codes
+            else:
+                answer = found
+        if answer is not None:
+            write_command(connection, frame.serialize_type, opaque, answer, {})
+            return
+        suspend_ms = header.suspend_timeout_millis if header.sys_flag & FLAG_SUSPEND else 0
+        pull = HeldPull(
+            connection,
+            opaque,
+            frame.serialize_type,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            min(max(header.max_msg_nums, 1), self._max_count),
+            codes,
+            self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
+        )
+        if not self._run(pull, may_hold=suspend_ms > 0):
+            self._run(pull, may_hold=False)
+        if header.sys_flag & FLAG_COMMIT:
+            self._offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+
+    def wake(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """Run the pulls that wait for a queue, which now ends at ``max_offset``."""
+        for pull in self._held.arrived(topic, queue_id, max_offset):
+            if not pull.connection.closed:
+                self._rerun(pull)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the pulls whose time is up."""
+        for pull in self._held.expire(now_ms):
+            if not pull.connection.closed:
+                self._run(pull, may_hold=False)
+
+    def release_all(self) -> None:
+        """Send every waiting client to the new leader."""
+        for pull in self._held.drain():
+            if not pull.connection.closed:
+                write_command(
+                    pull.connection,
+                    pull.serialize_type,
+                    pull.opaque,
+                    PUT_ANSWERS[PutStatus.NOT_LEADER],
+                    {},
+                )
+
+    def _rerun(self, pull: HeldPull) -> None:
+        """Run a woken pull; one whose filter refuses all there is goes back to waiting."""
+        result = self._read(pull)
+        if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None:
+            pull.offset = result.next_offset
+            if self._held.hold(pull):
+                return
+        self._answer(pull, result)
+
+    def _run(self, pull: HeldPull, *, may_hold: bool) -> bool:
+        """Read and answer, or hold; False if it should be held and the table is full."""
+        result = self._read(pull)
+        if may_hold and self._code(pull, result) == ResponseCode.PULL_NOT_FOUND:
+            return self._held.hold(pull)
+        self._answer(pull, result)
+        return True
+
+    def _read(self, pull: HeldPull) -> GetResult:
+        return self._store.get(
+            pull.topic, pull.queue_id, pull.offset, pull.max_count, self._max_bytes, pull.codes
+        )
+
+    def _code(self, pull: HeldPull, result: GetResult) -> int:
+        if result.status in _EMPTY:
+            return (
+                ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
+            )
+        return _ANSWERS[result.status]
+
+    def _answer(self, pull: HeldPull, result: GetResult) -> None:
+        code = self._code(pull, result)
+        buffers = result.buffers if code == ResponseCode.SUCCESS else []
+        pull.connection.write(
+            encode_pull_response_head(
+                pull.opaque,
+                pull.serialize_type,
+                code,
+                result.status.name,
+                result.next_offset,
+                result.min_offset,
+                result.max_offset,
+                result.size_bytes if buffers else 0,
+            ),
+            *buffers,
+        )
+
+    def _check(self, header: PullHeader) -> tuple[int, str] | None:
+        """Return the answer to a pull that may not be run (protocol.md 3.5, in its order)."""
+        if not self._store.writable:
+            return PUT_ANSWERS[PutStatus.NOT_LEADER]
+        group = self._groups.get(header.consumer_group) or self._new_group(header.consumer_group)
+        if group is None:
+            return (
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            return (
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            return (
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.readable:
+            return (
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        if not 0 <= header.queue_id < topic.read_queues:
+            return (
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        return None
+
+    def _new_group(self, name: str) -> SubscriptionGroupConfig | None:
+        group = self._groups.find(name)
+        if group is not None:
+            self._on_new_group(group)
+        return group
+
+    def _subscription(self, header: PullHeader) -> Subscription | tuple[int, str]:
+        """Return what the pull wants, or the answer that refuses it."""
+        if header.expression_type not in (None, "", "TAG"):
+            return (
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{header.expression_type}",
+            )
+        if header.sys_flag & FLAG_SUBSCRIPTION:
+            return self._parsed(header.subscription)
+        group = self._consumers.get(header.consumer_group)
+        if group is None:
+            return (
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist",
+            )
+        if group.traits.message_model == BROADCASTING:
+            config = self._groups.get(header.consumer_group)
+            if config is not None and not config.consume_broadcast_enable:
+                return (
+                    ResponseCode.NO_PERMISSION,
+                    f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                )
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            return (
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's subscription not exist",
+            )
+        if subscription.version < header.sub_version:
+            return (
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest",
+            )
+        return subscription
+
+    def _parsed(self, expression: str | None) -> Subscription | tuple[int, str]:
+        if not expression or expression == "*":
+            return _ALL
+        try:
+            codes = self._codes[expression]
+        except KeyError:
+            try:
+                codes = tag_codes(expression)
+            except ValueError:
+                return (
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    "parse the consumer's subscription failed",
+                )
+            if len(self._codes) >= EXPRESSIONS_MAX:
+                self._codes.clear()
+            self._codes[expression] = codes
+        return Subscription("", expression, codes=codes)

@@ -1,0 +1,138 @@
+"""Locks of orderly consumers: which client owns which queue of a group, on a lease of 60 s.
+
+The leader decides against its table and has the grant replicated before it answers. Every replica starts
+the lease when it applies the grant, on its own monotonic clock: never earlier than the old leader did, so
+a new leader inherits every lease and grants nothing that may still be held. No wall clock, no clock
+agreement. A restored lease starts anew at the restart.
+
+Pure: ``now_ms`` is passed in.
+Source: protocol.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager (whose table dies with the master).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+LEASE_MS = 60_000
+LOCKS_MAX = 200_000
+
+
+class QueueName(msgspec.Struct, frozen=True, rename="camel"):
+    """A message queue as 41 and 42 name it."""
+
+    broker_name: str = ""
+    queue_id: int = 0
+    topic: str = ""
+
+
+class LockChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated grant or release."""
+
+    group: str
+    client_id: str
+    queues: list[QueueName]
+
+
+class _Lease(msgspec.Struct):
+    client_id: str
+    until_ms: int
+
+
+class _Saved(msgspec.Struct, rename="camel"):
+    lock_table: list[LockChange]
+
+
+_Key = tuple[str, str, int]
+
+
+class QueueLockTable:
+    """All leases of a broker group."""
+
+    def __init__(self, lease_ms: int = LEASE_MS) -> None:
+        self._lease_ms = lease_ms
+        self._leases: dict[_Key, _Lease] = {}
+        #: Grants proposed by this leader and not yet applied: they already exclude other clients.
+        self._proposed: dict[_Key, tuple[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def grantable(self, change: LockChange, now_ms: int) -> list[QueueName]:
+        """Return the queues of a request that its client may have now."""
+        granted: list[QueueName] = []
+        room = LOCKS_MAX - len(self._leases) - len(self._proposed)
+        for queue in change.queues:
+            key = (change.group, queue.topic, queue.queue_id)
+            owner = self._owner(key, now_ms)
+            known = owner is not None or key in self._leases
+            if owner in (None, change.client_id) and (known or room > 0):
+                room -= not known
+                granted.append(queue)
+        return granted
+
+    def propose(self, change: LockChange) -> None:
+        """Reserve a grant that is on its way through the log."""
+        for key in _keys(change):
+            _, count = self._proposed.get(key, ("", 0))
+            self._proposed[key] = (change.client_id, count + 1)
+
+    def settle(self, change: LockChange) -> None:
+        """End the reservation of a proposal, whatever became of it."""
+        for key in _keys(change):
+            owner, count = self._proposed.get(key, ("", 0))
+            if count > 1:
+                self._proposed[key] = (owner, count - 1)
+            else:
+                self._proposed.pop(key, None)
+
+    def apply_lock(self, payload: bytes, now_ms: int) -> None:
+        """Apply a replicated grant: the lease runs from now."""
+        change = msgspec.json.decode(payload, type=LockChange)
+        for key in _keys(change):
+            self._leases[key] = _Lease(change.client_id, now_ms + self._lease_ms)
+
+    def apply_unlock(self, payload: bytes) -> None:
+        """Apply a replicated release; only the owner's counts."""
+        change = msgspec.json.decode(payload, type=LockChange)
+        for key in _keys(change):
+            lease = self._leases.get(key)
+            if lease is not None and lease.client_id == change.client_id:
+                del self._leases[key]
+
+    def expire(self, now_ms: int) -> None:
+        """Drop leases that have run out, to bound the table."""
+        for key in [key for key, lease in self._leases.items() if lease.until_ms <= now_ms]:
+            del self._leases[key]
+
+    def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
+        """Return the client that holds a queue, or None."""
+        return self._owner((group, topic, queue_id), now_ms)
+
+    def snapshot(self) -> bytes:
+        """Return the owners as config/queueLock.json (ours; RocketMQ keeps none)."""
+        rows = [
+            LockChange(group, lease.client_id, [QueueName("", queue_id, topic)])
+            for (group, topic, queue_id), lease in self._leases.items()
+        ]
+        return msgspec.json.format(msgspec.json.encode(_Saved(rows)), indent=8)
+
+    def restore(self, data: bytes, now_ms: int) -> None:
+        """Replace the table by a snapshot; every lease starts anew.
+
+        Raises:
+            msgspec.MsgspecError: the data is not a snapshot.
+        """
+        self._leases.clear()
+        for row in msgspec.json.decode(data, type=_Saved).lock_table:
+            self.apply_lock(msgspec.json.encode(row), now_ms)
+
+    def _owner(self, key: _Key, now_ms: int) -> str | None:
+        proposed = self._proposed.get(key)
+        if proposed is not None:
+            return proposed[0]
+        lease = self._leases.get(key)
+        return lease.client_id if lease is not None and lease.until_ms > now_ms else None
+
+
+def _keys(change: LockChange) -> list[_Key]:
+    return [(change.group, queue.topic, queue.queue_id) for queue in change.queues]

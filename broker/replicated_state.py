@@ -1,0 +1,129 @@
+"""The broker's state machine: tables that change only by entries of the replicated log.
+
+``apply`` is called by the store for every committed state record, in the same order on all replicas.
+``propose`` appends a record and waits for it to be applied here. What is applied by which table is listed
+in ``StateKind``; a kind that this version does not know is skipped with a log line.
+Source: architecture.md 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.consumer_offset import ConsumerOffsetTable
+    from broker.queue_lock import QueueLockTable
+    from broker.subscription import SubscriptionGroupTable
+    from broker.topic_config import TopicTable
+    from runtime.clock import Clock
+    from store.results import StateCallback
+
+_log = logging.getLogger(__name__)
+
+
+class StateKind(StrEnum):
+    """What a state record changes; the value is stored with the record."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    OFFSET = "offset"
+    LOCK = "lock"
+    UNLOCK = "unlock"
+
+
+class StateLog(Protocol):
+    """What the state machine needs of the store."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica takes proposals."""
+
+    def propose_state(self, kind: str, payload: bytes, done: StateCallback) -> None:
+        """Append a state record; ``done`` is called after it was applied, or with the failure."""
+
+
+class Proposer(Protocol):
+    """Has changes replicated."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica takes proposals."""
+
+    async def propose(self, kind: StateKind, payload: bytes) -> PutStatus:
+        """Replicate one change; OK means that it is applied here."""
+
+
+class LogProposer:
+    """A Proposer over the store."""
+
+    def __init__(self, log: StateLog) -> None:
+        self._log = log
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica takes proposals."""
+        return self._log.writable
+
+    async def propose(self, kind: StateKind, payload: bytes) -> PutStatus:
+        """Replicate one change; OK means that it is applied here."""
+        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+
+        def done(status: PutStatus) -> None:
+            if not future.done():
+                future.set_result(status)
+
+        self._log.propose_state(kind.value, payload, done)
+        return await future
+
+
+class ReplicatedState:
+    """Applies records to the tables and remembers how far it has come."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsetTable,
+        locks: QueueLockTable,
+        clock: Clock,
+    ) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.locks = locks
+        #: Index of the last entry applied, -1 for none.
+        self.applied_index = -1
+        self._clock = clock
+        self._appliers: dict[str, Callable[[bytes], object]] = {
+            StateKind.TOPIC.value: topics.apply,
+            StateKind.GROUP.value: groups.apply,
+            StateKind.OFFSET.value: offsets.apply,
+            StateKind.LOCK.value: lambda payload: locks.apply_lock(payload, clock.monotonic_ms()),
+            StateKind.UNLOCK.value: locks.apply_unlock,
+        }
+
+    def apply(self, index: int, kind: str, payload: bytes) -> bool:
+        """Apply one committed record; False if its kind or its content is not understood."""
+        self.applied_index = max(self.applied_index, index)
+        applier = self._appliers.get(kind)
+        if applier is None:
+            _log.warning("state record skipped index=%d kind=%s reason=unknown-kind", index, kind)
+            return False
+        try:
+            applier(payload)
+        except msgspec.MsgspecError as error:
+            _log.error(  # noqa: TRY400 - one line; the content is at fault, not this code
+                "state record skipped index=%d kind=%s reason=%s", index, kind, error
+            )
+            return False
+        return True

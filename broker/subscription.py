@@ -1,0 +1,119 @@
+"""Subscription groups: their flags, what exists at start, how a missing one is made.
+
+A state machine fed by the replicated log, as ``topic_config``. Knows neither the log nor the disk.
+Source: protocol.md 3.5, 3.10 (200, 201), 5.6; RocketMQ SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from remoting.protocol.bodies import DataVersion
+
+GROUPS_MAX = 100_000
+GROUP_LENGTH_MAX = 255
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+_BROADCAST_SYSTEM_GROUPS = frozenset({"CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_OWNER"})
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Settings of one consumer group, with RocketMQ's defaults."""
+
+    broker_id: int = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    group_name: str
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+    which_broker_when_consume_slowly: int = 1
+
+
+class GroupChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated change: the new settings and the leader's wall time of it."""
+
+    config: SubscriptionGroupConfig
+    timestamp: int
+
+
+class _Snapshot(msgspec.Struct, rename="camel"):
+    data_version: DataVersion
+    subscription_group_table: dict[str, SubscriptionGroupConfig]
+
+
+def group_name_is_valid(group: str) -> bool:
+    """Tell whether a group of this name may be created."""
+    return len(group) <= GROUP_LENGTH_MAX and _NAME.match(group) is not None
+
+
+class SubscriptionGroupTable:
+    """All consumer groups that have settings, by name."""
+
+    def __init__(self, timestamp: int, *, auto_create: bool = True) -> None:
+        self.data_version = DataVersion(timestamp=timestamp, counter=0)
+        self._auto_create = auto_create
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        for name in SYSTEM_GROUPS:
+            self._groups[name] = SubscriptionGroupConfig(
+                group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
+            )
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the settings of a group that has some."""
+        return self._groups.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the settings a request of this group runs under.
+
+        A group without settings gets the defaults where it may be created; the caller then has them
+        replicated. None: the group does not exist and may not be created.
+        """
+        config = self._groups.get(group)
+        if config is not None:
+            return config
+        allowed = self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)
+        if not allowed or len(self._groups) >= GROUPS_MAX or not group_name_is_valid(group):
+            return None
+        return SubscriptionGroupConfig(group_name=group)
+
+    def apply(self, payload: bytes) -> str:
+        """Apply a replicated change and return the group's name."""
+        change = msgspec.json.decode(payload, type=GroupChange)
+        self._groups[change.config.group_name] = change.config
+        self.data_version = DataVersion(
+            timestamp=change.timestamp, counter=self.data_version.counter + 1
+        )
+        return change.config.group_name
+
+    def snapshot(self) -> bytes:
+        """Return the table as config/subscriptionGroup.json."""
+        return msgspec.json.format(
+            msgspec.json.encode(_Snapshot(self.data_version, self._groups)), indent=8
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Replace the table by a snapshot.
+
+        Raises:
+            msgspec.MsgspecError: the data is not a snapshot.
+        """
+        snapshot = msgspec.json.decode(data, type=_Snapshot, strict=False)
+        self.data_version = snapshot.data_version
+        self._groups.update(snapshot.subscription_group_table)

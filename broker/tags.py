@@ -1,0 +1,27 @@
+"""Tag expressions: ``A || B`` to the hash codes that a consume queue holds.
+
+Pure. The broker tests hash codes only; clients compare the tags themselves.
+Source: protocol.md 7.3; RocketMQ FilterAPI, ExpressionMessageFilter.
+"""
+
+from __future__ import annotations
+
+from remoting.protocol.properties import java_string_hash
+
+ALL_TAGS = "*"
+TAGS_MAX = 1_000
+
+
+def tag_codes(expression: str | None) -> frozenset[int] | None:
+    """Return the codes of the tags of an expression, None for "all".
+
+    Raises:
+        ValueError: the expression has no tag at all, or too many.
+    """
+    if not expression or expression == ALL_TAGS:
+        return None
+    tags = [tag.strip() for tag in expression.split("||")]
+    tags = [tag for tag in tags if tag]
+    if not tags or len(tags) > TAGS_MAX:
+        raise ValueError(f"bad subscription expression: {expression[:100]}")
+    return frozenset(java_string_hash(tag) for tag in tags)

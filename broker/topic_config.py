@@ -1,0 +1,220 @@
+"""Topics: their queues and permissions, what exists at start, and how a missing one is made.
+
+A state machine fed by the replicated log: every change is an entry applied on all replicas in the same
+order, so the table and its data version are the same everywhere. System topics come from the settings and
+are not replicated. Knows neither the log nor the disk; ``snapshot`` and ``restore`` speak RocketMQ's JSON.
+Source: protocol.md 3.3 (auto-creation), 3.10 (17), 5.6; RocketMQ TopicConfigManager, TopicValidator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from remoting.protocol.bodies import DataVersion, TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from broker.config import BrokerConfig
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+
+AUTO_CREATE_TOPIC = "TBW102"
+STATE_TOPIC = "rmq_sys_LEDGER_STATE"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+TOPICS_MAX = 100_000
+TOPIC_QUEUES_MAX = 65_536
+TOPIC_LENGTH_MAX = 127
+
+#: Topics that clients must not send to.
+FORBIDDEN_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        STATE_TOPIC,
+    }
+)
+_SYSTEM_TOPICS = frozenset(
+    {*FORBIDDEN_TOPICS, AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+)
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+#: TopicFilterType MULTI_TAG adds this sysFlag to every message.
+_MULTI_TAGS_FLAG = 2
+
+
+class TopicEntry(msgspec.Struct, frozen=True):
+    """One topic as the send and pull paths want it: one dictionary look-up, no conversion."""
+
+    name: str
+    name_bytes: bytes
+    config: TopicConfig
+    read_queues: int
+    write_queues: int
+    #: A queue id must be below this.
+    queues: int
+    readable: bool
+    #: Or-ed into the sysFlag of every message.
+    system_flag: int
+    #: Clients may not send here.
+    forbidden: bool
+
+
+class TopicChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated change: the new configuration and the leader's wall time of it."""
+
+    config: TopicConfig
+    timestamp: int
+
+
+class _Snapshot(msgspec.Struct, rename="camel"):
+    data_version: DataVersion
+    topic_config_table: dict[str, TopicConfig]
+
+
+def topic_name_error(topic: str) -> str | None:
+    """Return why RocketMQ 4.9 refuses this topic name, or None."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _NAME.match(topic):
+        return (
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
+    return None
+
+
+def auto_created(topic: str, default: TopicEntry | None, client_queues: int) -> TopicConfig | None:
+    """Return the configuration a send to a missing topic creates, or None when it may not.
+
+    Source: protocol.md 3.3, TopicConfigManager.createTopicInSendMessageMethod.
+    """
+    if default is None or not default.config.perm & PERM_INHERIT:
+        return None
+    queues = max(min(client_queues, default.write_queues), 0)
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=default.config.perm & ~PERM_INHERIT,
+        topic_filter_type=default.config.topic_filter_type,
+    )
+
+
+def send_back_topic(topic: str, queues: int) -> TopicConfig:
+    """Return the configuration of a retry or dead-letter topic."""
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=PERM_READ | PERM_WRITE,
+    )
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """Return the topics that every broker has from its start (protocol.md 5.6)."""
+    read_write = PERM_READ | PERM_WRITE
+    inherited = read_write | PERM_INHERIT
+    auto_perm = inherited if config.auto_create_topic_enable else read_write
+    rows = [
+        ("SELF_TEST_TOPIC", 1, read_write),
+        (AUTO_CREATE_TOPIC, config.default_topic_queue_nums, auto_perm),
+        ("BenchmarkTest", 1024, read_write),
+        (config.broker_cluster_name, 16, inherited),
+        (config.broker_name, 1, inherited),
+        ("OFFSET_MOVED_EVENT", 1, read_write),
+        ("SCHEDULE_TOPIC_XXXX", 18, read_write),
+        (f"{config.broker_cluster_name}_REPLY_TOPIC", 1, read_write),
+    ]
+    if config.trace_topic_enable:
+        rows.append(("RMQ_SYS_TRACE_TOPIC", 1, read_write))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        for name, queues, perm in rows
+    ]
+
+
+class TopicTable:
+    """All topics of the group, by name.
+
+    Args:
+        system: topics that exist without being replicated; clients may not change them.
+        timestamp: wall time in milliseconds of the first data version.
+    """
+
+    def __init__(self, system: Iterable[TopicConfig], timestamp: int) -> None:
+        self.entries: dict[str, TopicEntry] = {}
+        self.data_version = DataVersion(timestamp=timestamp, counter=0)
+        self._system = {config.topic_name: config for config in system}
+        for config in self._system.values():
+            self._put(config)
+
+    def get(self, topic: str) -> TopicEntry | None:
+        """Return a topic, or None."""
+        return self.entries.get(topic)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further topic may be created."""
+        return len(self.entries) >= TOPICS_MAX
+
+    def is_system(self, topic: str) -> bool:
+        """Tell whether administration of this topic is refused."""
+        return topic in _SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
+
+    def configs(self) -> Mapping[str, TopicConfig]:
+        """Return every configuration by topic name."""
+        return {name: entry.config for name, entry in self.entries.items()}
+
+    def apply(self, payload: bytes) -> str:
+        """Apply a replicated change and return the topic's name."""
+        change = msgspec.json.decode(payload, type=TopicChange)
+        self._put(change.config)
+        self.data_version = DataVersion(
+            timestamp=change.timestamp, counter=self.data_version.counter + 1
+        )
+        return change.config.topic_name
+
+    def snapshot(self) -> bytes:
+        """Return the table as config/topics.json."""
+        return msgspec.json.format(
+            msgspec.json.encode(_Snapshot(self.data_version, dict(self.configs()))), indent=8
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Replace the table by a snapshot; system topics keep what the settings say.
+
+        Raises:
+            msgspec.MsgspecError: the data is not a snapshot.
+        """
+        snapshot = msgspec.json.decode(data, type=_Snapshot, strict=False)
+        self.data_version = snapshot.data_version
+        for config in snapshot.topic_config_table.values():
+            if config.topic_name not in self._system:
+                self._put(config)
+
+    def _put(self, config: TopicConfig) -> None:
+        name = config.topic_name
+        self.entries[name] = TopicEntry(
+            name=name,
+            name_bytes=name.encode(),
+            config=config,
+            read_queues=config.read_queue_nums,
+            write_queues=config.write_queue_nums,
+            queues=max(config.read_queue_nums, config.write_queue_nums),
+            readable=bool(config.perm & PERM_READ),
+            system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
+            forbidden=name in FORBIDDEN_TOPICS,
+        )

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.long_polling import HeldPull, HoldTable
+
+
+def pull(offset: int = 0, deadline_ms: int = 1_000, topic: str = "T", queue_id: int = 0) -> HeldPull:
+    return HeldPull(object(), 1, 0, topic, queue_id, offset, 32, None, deadline_ms)
+
+
+def test_arrival_wakes_only_pulls_that_can_read_something() -> None:
+    table = HoldTable()
+    behind, at_end, other = pull(3), pull(5), pull(0, topic="U")
+    for one in (behind, at_end, other):
+        assert table.hold(one)
+    assert table.arrived("T", 0, 5) == [behind]
+    assert table.arrived("T", 0, 6) == [at_end]
+    assert len(table) == 1
+    assert table.arrived("T", 1, 9) == []
+
+
+def test_expiry_is_at_most_one_bucket_late_and_never_early() -> None:
+    table = HoldTable(resolution_ms=100)
+    one = pull(deadline_ms=1_050)
+    table.hold(one)
+    assert table.expire(1_050) == []
+    assert table.expire(1_099) == []
+    assert table.expire(1_100) == [one]
+    assert len(table) == 0
+
+
+def test_a_deadline_in_the_past_expires_at_the_next_bucket() -> None:
+    table = HoldTable(resolution_ms=100)
+    table.expire(10_000)
+    late = pull(deadline_ms=500)
+    table.hold(late)
+    assert table.expire(10_100) == [late]
+
+
+def test_a_full_table_refuses() -> None:
+    table = HoldTable(limit=1)
+    assert table.hold(pull())
+    assert not table.hold(pull())
+    assert table.drain() and len(table) == 0
+    assert table.hold(pull())
+
+
+def test_waits_tells_whether_a_queue_has_pulls() -> None:
+    table = HoldTable()
+    assert not table.waits("T", 0)
+    table.hold(pull())
+    assert table.waits("T", 0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("hold"), st.integers(0, 3), st.integers(0, 3_000)),
+            st.tuples(st.just("arrive"), st.integers(0, 3), st.integers(0, 3)),
+            st.tuples(st.just("expire"), st.integers(0, 3_000), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_every_pull_comes_out_exactly_once(steps: list[tuple[str, Any, Any]]) -> None:
+    table, inside, now = HoldTable(), set[int](), 0
+    for action, first, second in steps:
+        out: list[HeldPull] = []
+        if action == "hold":
+            one = pull(offset=first, deadline_ms=second)
+            table.hold(one)
+            inside.add(one.token)
+        elif action == "arrive":
+            out = table.arrived("T", 0, second)
+            assert all(one.offset < second for one in out)
+        else:
+            now = max(now, first)
+            out = table.expire(now)
+            assert all(one.deadline_ms <= now for one in out)
+        for one in out:
+            inside.remove(one.token)
+        assert len(table) == len(inside)
+    assert {one.token for one in table.drain()} == inside

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import msgspec
+
+from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable, QueueName
+
+Q0, Q1 = QueueName("b", 0, "T"), QueueName("b", 1, "T")
+
+
+def lock(client: str, *queues: QueueName) -> LockChange:
+    return LockChange("g", client, list(queues))
+
+
+def grant(table: QueueLockTable, client: str, now_ms: int, *queues: QueueName) -> list[QueueName]:
+    granted = table.grantable(lock(client, *queues), now_ms)
+    if granted:
+        table.apply_lock(msgspec.json.encode(lock(client, *granted)), now_ms)
+    return granted
+
+
+def test_a_held_queue_is_granted_to_nobody_else_within_the_lease() -> None:
+    table = QueueLockTable()
+    assert grant(table, "a", 0, Q0) == [Q0]
+    assert grant(table, "b", LEASE_MS - 1, Q0, Q1) == [Q1]
+    assert grant(table, "b", LEASE_MS, Q0) == [Q0]
+
+
+def test_the_owner_renews_its_lease() -> None:
+    table = QueueLockTable()
+    grant(table, "a", 0, Q0)
+    assert grant(table, "a", LEASE_MS - 1, Q0) == [Q0]
+    assert grant(table, "b", LEASE_MS + 5, Q0) == []
+
+
+def test_a_grant_on_its_way_through_the_log_excludes_others() -> None:
+    table = QueueLockTable()
+    change = lock("a", Q0)
+    table.propose(change)
+    assert table.grantable(lock("b", Q0), 0) == []
+    assert table.grantable(lock("a", Q0), 0) == [Q0]
+    table.settle(change)
+    assert table.grantable(lock("b", Q0), 0) == [Q0]
+
+
+def test_only_the_owner_releases() -> None:
+    table = QueueLockTable()
+    grant(table, "a", 0, Q0)
+    table.apply_unlock(msgspec.json.encode(lock("b", Q0)))
+    assert table.owner("g", "T", 0, 1) == "a"
+    table.apply_unlock(msgspec.json.encode(lock("a", Q0)))
+    assert table.owner("g", "T", 0, 1) is None
+
+
+def test_a_replica_that_applies_later_ends_the_lease_later() -> None:
+    """A new leader inherits the lease and never shortens it."""
+    leader, follower = QueueLockTable(), QueueLockTable()
+    payload = msgspec.json.encode(lock("a", Q0))
+    leader.apply_lock(payload, 1_000)
+    follower.apply_lock(payload, 1_500)
+    assert leader.owner("g", "T", 0, 1_000 + LEASE_MS) is None
+    assert follower.owner("g", "T", 0, 1_000 + LEASE_MS) == "a"
+
+
+def test_groups_do_not_meet() -> None:
+    table = QueueLockTable()
+    grant(table, "a", 0, Q0)
+    assert table.grantable(LockChange("h", "b", [Q0]), 1) == [Q0]
+
+
+def test_a_restored_lease_starts_anew() -> None:
+    table = QueueLockTable()
+    grant(table, "a", 0, Q0)
+    other = QueueLockTable()
+    other.restore(table.snapshot(), 500)
+    assert other.owner("g", "T", 0, 500 + LEASE_MS - 1) == "a"
+    other.expire(500 + LEASE_MS)
+    assert len(other) == 0
