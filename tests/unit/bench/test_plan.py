@@ -1,0 +1,29 @@
+"""The benchmark's rows and ratios."""
+
+from bench.__main__ import OURS, PEER, _parser, _plan, _ratios
+from bench.ports import free_port_block
+from bench.result import Measurement
+
+
+def row(window: int, rate: float) -> Measurement:
+    return Measurement(window=window, rate=rate, errors=0, p50_ms=1.0, p99_ms=2.0)
+
+
+def test_only_keeps_the_rows_that_contain_the_text():
+    options = _parser().parse_args(["--only", "sync flush"])
+    names = [name for name, _ in _plan(options, [1])]
+    assert names
+    assert all("sync flush" in name for name in names)
+
+
+def test_ratios_are_taken_between_rows_of_one_run():
+    results = {OURS: {64: row(64, 200.0)}, PEER: {64: row(64, 50.0)}}
+    assert _ratios(results)["ours / PySyncObj best"] == {64: 4.0}
+
+
+def test_a_missing_row_gives_no_ratio():
+    assert _ratios({OURS: {64: row(64, 200.0)}}) == {}
+
+
+def test_port_blocks_lie_below_the_ephemeral_range():
+    assert 20_000 <= free_port_block(3) < 32_000
