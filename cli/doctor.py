@@ -127,7 +127,7 @@ def packet_filter() -> Finding:
         "link cuts in containers",
         good,
         found,
-        "docker runs pause a container instead of cutting its links",
+        "docker runs report link cuts as failed; kills and pauses work",
     )
 
 
