@@ -1,0 +1,147 @@
+"""``python -m spark.check_history RUN``: the verdict over a run's history, on Spark.
+
+Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254 usage,
+255 the job itself failed. Source: chaos.md 6.2.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spark.commit_log import find_replicas
+from spark.history import BrokenHistoryError, History, open_history
+from spark.job import CHECKS, Report, describe_error, run_checks, write_report
+from spark.result import EXIT_HARNESS, EXIT_USAGE, TITLES, VALID
+from spark.session import JvmNotFoundError, start_session
+
+ENTRY_BYTES_GUESS = 1200
+_STYLES = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "not checked": "dim"}
+_COUNT_WORDS = {"inconsistent_offsets": "inconsistent offsets", "log_entries": "log entries"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job and return its exit code."""
+    options = _parse(arguments)
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    output = Console(highlight=False)
+    try:
+        history = open_history(options.run)
+    except FileNotFoundError as error:
+        progress.print(f"spark.check_history: {error}", markup=False)
+        return EXIT_USAGE
+    out = options.out or history.path / "verdict"
+    begin = time.perf_counter()
+    try:
+        report = _check(history, options, progress)
+        write_report(report, out)
+    except JvmNotFoundError as error:
+        progress.print(f"spark.check_history: {error}", markup=False)
+        return EXIT_HARNESS
+    except Exception as error:  # noqa: BLE001 - exit code 255 says that the job failed
+        progress.print(f"spark.check_history: {describe_error(error)}", markup=False)
+        return EXIT_HARNESS
+    if options.json:
+        output.print_json(json.dumps(report.as_json(), default=str))
+    else:
+        show(report, history, output)
+        output.print(
+            f"results in {out / 'results.json'} ({time.perf_counter() - begin:.1f} s)",
+            markup=False,
+            soft_wrap=True,
+        )
+    return report.verdict.exit_code
+
+
+def show(report: Report, history: History, console: Console) -> None:
+    """Print the table of checks, the first pieces of evidence, the counts and the verdict."""
+    table = Table(title=f"run {history.run_id}", title_justify="left", expand=False)
+    for name, style in (("check", "bold"), ("", ""), ("verdict", ""), ("found", "")):
+        table.add_column(name, style=style, justify="right" if name == "found" else "left")
+    table.add_column("")
+    for result in report.results:
+        table.add_row(
+            result.check,
+            TITLES[result.check],
+            Text(result.verdict, style=_STYLES[result.verdict]),
+            str(result.count),
+            result.summary,
+        )
+    console.print(table)
+    for result in report.results:
+        for item in result.evidence[:3] if result.verdict != VALID else ():
+            console.print(f"  {result.check}: {item['explain']}", markup=False, soft_wrap=True)
+    counts = ", ".join(f"{n} {_COUNT_WORDS.get(w, w)}" for w, n in report.counts.items())
+    console.print(counts, markup=False, soft_wrap=True)
+    verdict = report.verdict
+    word = "VALID, BUT THE CONTRACT WAS EXCEEDED" if verdict.exit_code == 3 else verdict.verdict
+    console.print(Text(f"verdict: {word.upper()}", style=_STYLES[verdict.verdict]))
+    for reason in verdict.reasons:
+        console.print(f"  {reason}", markup=False, soft_wrap=True)
+
+
+def _check(history: History, options: argparse.Namespace, progress: Console) -> Report:
+    say = _quiet if options.json else progress.print
+    say(f"checking {history.path}")
+    session = start_session(
+        options.master,
+        partitions=options.partitions or history.partitions(_guess_entries(history)),
+        driver_memory=options.driver_memory,
+    )
+    try:
+        return run_checks(session, history, only=options.only, progress=say)
+    finally:
+        session.stop()
+
+
+def _guess_entries(history: History) -> int:
+    """Return about how many log entries the segments hold, from their allocated blocks."""
+    try:
+        replicas = find_replicas(history.path)
+    except BrokenHistoryError:
+        return 0
+    used = sum(Path(s).stat().st_blocks * 512 for r in replicas for s in r.segments)
+    return used // ENTRY_BYTES_GUESS
+
+
+def _quiet(message: str) -> None:
+    """Say nothing: with ``--json`` only JSON is printed."""
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(prog="python -m spark.check_history", description=__doc__)
+    parser.add_argument("run", type=Path, help="the run directory (RUN/tables/<table>/*.parquet)")
+    parser.add_argument("--master", help="any Spark master; default: this machine, all cores")
+    parser.add_argument("--only", type=_names, default=CHECKS, help="checks, such as A1,A15")
+    parser.add_argument("--json", action="store_true", help="print results.json and nothing else")
+    parser.add_argument("--out", type=Path, help="where to write; default RUN/verdict")
+    parser.add_argument("--partitions", type=int, help="shuffle partitions; default by size")
+    parser.add_argument("--driver-memory", default="2g", help="heap of the driver; default 2g")
+    return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip().upper() for name in text.split(",") if name.strip())
+    wrong = [name for name in names if name not in CHECKS]
+    if wrong or not names:
+        raise argparse.ArgumentTypeError(
+            f"unknown check {', '.join(wrong) or '(none)'}; known: {', '.join(CHECKS)}"
+        )
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One module per family of anomalies: DataFrames of a history in, DataFrames of anomalies out."""

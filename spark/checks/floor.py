@@ -1,0 +1,60 @@
+"""A45 and the gaps of A48: was enough recorded to judge at all?
+
+Empty tables, a hole in the dense ``events.idx``, or a phase in which no send succeeded make the
+verdict unknown, never valid. Source: chaos.md A45, A48.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.result import UNKNOWN, CheckResult
+
+SENDS_PER_PHASE_MIN: Final = 10
+
+
+def check_floor(context: Context) -> CheckResult:
+    """Return A45; ``details['gap']`` says what is missing from the events, if anything is."""
+    result = CheckResult(check="A45", summary="every phase and kind of send has a success")
+    complaints = [
+        f"the table {table} is missing or empty"
+        for table in ("sends", "deliveries")
+        if not context.history.rows(table)
+    ]
+    gap = find_gap(context)
+    if gap:
+        result.details["gap"] = gap
+        complaints.append(gap)
+    seen: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in context.send_stats:
+        slot = seen[row.kind or "plain", row.phase or "all"]
+        slot[0] += row.n
+        slot[1] += row.n if row.outcome == "ok" else 0
+    if seen and not any(ok for _, ok in seen.values()):
+        complaints.append("no send was acknowledged")
+    for (kind, phase), (invoked, ok) in sorted(seen.items()):
+        if invoked >= SENDS_PER_PHASE_MIN and not ok:
+            complaints.append(f"none of {invoked} {kind} sends in phase {phase} was acknowledged")
+    if complaints:
+        result.verdict, result.count = UNKNOWN, len(complaints)
+        result.summary = "; ".join(complaints)
+    return result
+
+
+def find_gap(context: Context) -> str:
+    """Return what is wrong with the numbering of ``events``, empty if it is dense or absent."""
+    if "events" not in context.history.tables:
+        return ""
+    row = (
+        context.table("events")
+        .agg(F.count("idx").alias("n"), F.min("idx").alias("first"), F.max("idx").alias("last"))
+        .first()
+    )
+    if row is None or not row.n:
+        return "the table events is empty"
+    expected = row.last + 1
+    if row.first != 0 or row.n != expected:
+        return f"events has a gap: {row.n} rows, numbered {row.first} to {row.last}"
+    return ""

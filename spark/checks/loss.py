@@ -1,0 +1,193 @@
+"""A1: acknowledged sends that a consumer group never got, and where in the system they got lost.
+
+For every group that consumes the topic: acknowledged, not delivered to the group, not removed by
+retention, topic not recreated, and the queue *drained* for the group. A queue that was not drained
+makes the answer unknown, never lost. ``kind``: hole (a higher offset of the queue was delivered) or
+suffix. ``where``: vanished (on no replica's disk), stranded (on fewer than a majority), index-side
+(on a majority, but the auditor could not read it either), delivery-side. Source: chaos.md A1.
+"""
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import AUDITOR, GROUPS_PER_MASK, Context
+from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
+from spark.log_entries import LogEntries
+from spark.message_fates import MessageFates
+from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
+
+WHERE_NOT_CHECKED = "not checked"
+
+
+def check_loss(context: Context, fates: MessageFates, entries: LogEntries | None) -> CheckResult:
+    """Return A1."""
+    result = CheckResult(check="A1")
+    if not context.judged_groups:
+        result.verdict, result.summary = UNKNOWN, "no group consumed anything"
+        return result
+    if not fates.totals["lost"]:
+        result.summary = f"all {fates.totals['acknowledged']} acknowledged messages were delivered"
+        return result
+    absent = _absent(context, fates.suspects).persist(StorageLevel.MEMORY_AND_DISK)
+    counts = {
+        (r.state, r.kind): r["count"] for r in absent.groupBy("state", "kind").count().collect()
+    }
+    result.count = sum(n for (state, _), n in counts.items() if state == "lost")
+    undrained = sum(n for (state, _), n in counts.items() if state == "undrained")
+    removed = sum(n for (state, _), n in counts.items() if state == "removed")
+    result.details = {"undrained": undrained, "removed_by_retention": removed}
+    if result.count:
+        _explain(context, entries, absent.filter("state = 'lost'"), result)
+    elif undrained:
+        result.verdict = UNKNOWN
+        result.summary = f"{undrained} undelivered messages lie in queues that were not drained"
+    else:
+        result.summary = f"none ({removed} were removed by retention before the audit)"
+    return result
+
+
+def _absent(context: Context, suspects: DataFrame) -> DataFrame:
+    """Return one row per (message, group) that the group did not get, with its state."""
+    missing = F.array(*(_missing_from(context, i) for i in range(len(context.groups))))
+    keys = suspects.filter("lost").select(
+        "msg_key", *(f"seen_{i}" for i in range(context.mask_count))
+    )
+    sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key")
+    absent = sends.withColumn("gname", F.explode(F.array_compact(missing)))
+    drain = F.broadcast(
+        context.table("drain").select(
+            F.col("grp").alias("gname"), "topic", "queue_id", "min_off", "drained"
+        )
+    )
+    highest = (
+        context.deliveries.filter(~F.col("copied"))
+        .groupBy("gname", "topic", "queue_id")
+        .agg(F.max("queue_offset").alias("highest"))
+    )
+    on_queue = ["gname", "topic", "queue_id"]
+    removed = F.col("queue_offset") < F.col("min_off")
+    drained = F.coalesce("drained", F.lit(value=False))
+    return (
+        absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
+        .join(drain, on_queue, "left")
+        .join(highest, on_queue, "left")
+        .withColumn("kind", F.expr("if(queue_offset < highest, 'hole', 'suffix')"))
+        .withColumn(
+            "state",
+            F.when(removed, "removed").when(drained, "lost").otherwise("undrained"),
+        )
+    )
+
+
+def _missing_from(context: Context, number: int) -> Column:
+    """Return the group's name if it owes the row's topic and its bit is not set, else null."""
+    name = list(context.groups)[number]
+    if name not in context.judged_groups:
+        return F.lit(None).cast("string")
+    chunk, bit = divmod(number, GROUPS_PER_MASK)
+    unseen = F.col(f"seen_{chunk}").bitwiseAND(F.lit(1 << bit)) == 0
+    return F.when(F.col("topic").isin(sorted(context.groups[name])) & unseen, F.lit(name))
+
+
+def _explain(
+    context: Context, entries: LogEntries | None, lost: DataFrame, result: CheckResult
+) -> None:
+    keys = F.broadcast(lost.select("msg_key").distinct())
+    audited = context.deliveries.filter("auditor").join(keys, "msg_key").select("msg_key")
+    lost = lost.join(
+        audited.distinct().withColumn("was_audited", F.lit(value=True)), "msg_key", "left"
+    )
+    if entries is None:
+        lost = lost.withColumn("where", F.lit(WHERE_NOT_CHECKED)).withColumn("held", F.lit(None))
+    else:
+        bit = F.expr("shiftleft(1L, node_no)")
+        held = entries.rows.join(keys, "msg_key").groupBy("msg_key")
+        lost = lost.join(held.agg(F.bit_or(bit).alias("held")), "msg_key", "left")
+        lost = lost.withColumn("where", _where(context, entries))
+    lost = lost.persist(StorageLevel.MEMORY_AND_DISK)
+    split = {
+        (r["where"], r.kind): r["count"] for r in lost.groupBy("where", "kind").count().collect()
+    }
+    for (where, kind), number in sorted(split.items()):
+        result.details[f"{where}/{kind}"] = number
+    result.summary = ", ".join(
+        f"{n} {where} ({kind})" for (where, kind), n in sorted(split.items())
+    )
+    rows = lost.withColumn("key", F.col("msg_key"))
+    explain = text(
+        message_name(),
+        " was acknowledged at ",
+        F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"),
+        " by ", F.col("node"), " and never delivered to ", F.col("gname"),
+        ": ", F.col("kind"), ", ", F.col("where"),
+    )  # fmt: skip
+    result.anomalies = anomaly_rows(
+        context, "A1", rows, explain=explain,
+        evidence=[pointer("sends", "op_id", "t_cmp")], time="t_cmp",
+    )  # fmt: skip
+    shown = rows.orderBy("t_inv").limit(EVIDENCE_MAX)
+    sample = shown.collect()
+    anomalies = anomaly_rows(
+        context, "A1", context.session.createDataFrame(sample, shown.schema), explain=explain,
+        evidence=[pointer("sends", "op_id", "t_cmp")], time="t_cmp",
+    )  # fmt: skip
+    around = _neighbours(context, sample)
+    presence = _presence(entries, sample) if entries is not None else {}
+    for row, anomaly in zip(sample, anomalies.collect(), strict=True):
+        item = evidence_of(anomaly)
+        item |= {"group": row.gname, "kind": row.kind, "where": row["where"]}
+        item["around"] = around.get((row.gname, row.msg_key), {})
+        item["presence"] = presence.get(row.msg_key, {})
+        item["faults"] = faults_between(context, row.t_inv, row.t_cmp or row.t_inv)
+        result.evidence.append(item)
+
+
+def _where(context: Context, entries: LogEntries) -> Column:
+    copies = F.coalesce(F.bit_count("held"), F.lit(0))
+    has_auditor = any(name.endswith(AUDITOR) for name in context.groups)
+    unread = F.lit(has_auditor) & F.col("was_audited").isNull()
+    return (
+        F.when(copies == 0, "vanished")
+        .when(copies < entries.quorum, "stranded")
+        .when(unread, "index-side")
+        .otherwise("delivery-side")
+    )
+
+
+def _neighbours(context: Context, sample: list[Row]) -> dict[tuple[str, int], dict[str, object]]:
+    """Return the nearest delivered offsets below and above each sampled message."""
+    wanted = context.session.createDataFrame(
+        [(r.gname, r.topic, r.queue_id, r.queue_offset, r.msg_key) for r in sample],
+        "gname string, topic string, queue_id int, lost_offset long, lost_key long",
+    )
+    spot = F.struct("queue_offset", "op_id", "msg_key", "t_recv")
+    rows = (
+        context.deliveries.filter(~F.col("copied"))
+        .join(F.broadcast(wanted), ["gname", "topic", "queue_id"])
+        .groupBy("gname", "lost_key")
+        .agg(
+            F.max(F.when(F.col("queue_offset") < F.col("lost_offset"), spot)).alias("below"),
+            F.min(F.when(F.col("queue_offset") > F.col("lost_offset"), spot)).alias("above"),
+            F.min(F.when(F.col("queue_offset") == F.col("lost_offset"), spot)).alias("instead"),
+        )
+    )
+    return {
+        (r.gname, r.lost_key): {
+            side: r[side].asDict() for side in ("below", "instead", "above") if r[side] is not None
+        }
+        for r in rows.collect()
+    }
+
+
+def _presence(entries: LogEntries, sample: list[Row]) -> dict[int, dict[str, str]]:
+    """Return, per sampled message, what each replica's log holds of it."""
+    keys = [row.msg_key for row in sample]
+    names = {n.number: n.node for n in entries.nodes}
+    presence: dict[int, dict[str, str]] = {k: dict.fromkeys(names.values(), "-") for k in keys}
+    for row in entries.rows.filter(F.col("msg_key").isin(keys)).collect():
+        state = "committed" if row.committed else "not committed"
+        presence[row.msg_key][names[row.node_no]] = (
+            f"index {row['index']} term {row.term} {state} {row.file}:{row.pos}"
+        )
+    return presence

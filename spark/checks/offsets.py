@@ -1,0 +1,135 @@
+"""A15: two different messages at one place of a queue.
+
+Acknowledged sends, deliveries and committed log entries are observers of places (topic, epoch,
+queue, offset); all observers of a place must name the same message and the same body. Offsets of
+unknown outcomes, retry copies, and log rows of recreated topics are not observers.
+Source: chaos.md A15.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, attach, pointer, text
+from spark.log_entries import LogEntries
+from spark.result import EVIDENCE_MAX, CheckResult
+
+_PLACE = ("topic_h", "epoch_", "queue_id", "queue_offset")
+
+
+def check_offsets(context: Context, entries: LogEntries | None) -> CheckResult:
+    """Return A15."""
+    result = CheckResult(check="A15", summary="every place holds one message for all observers")
+    observers = _observers(context, entries)
+    clash = (F.col("hash_min") != F.col("hash_max")) | (F.col("key_min") != F.col("key_max"))
+    conflicts = (
+        observers.groupBy(*_PLACE)
+        .agg(
+            F.min("body_hash").alias("hash_min"),
+            F.max("body_hash").alias("hash_max"),
+            F.min("msg_key").alias("key_min"),
+            F.max("msg_key").alias("key_max"),
+        )
+        .filter(clash)
+        .persist()
+    )
+    result.count = conflicts.count()
+    if not result.count:
+        return result
+    result.summary = f"{result.count} places hold different messages for different observers"
+    names = context.session.createDataFrame([(t,) for t in context.topics], "topic string")
+    topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
+    named = conflicts.join(topics, "topic_h", "left")
+    where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"))
+    rows = named.withColumn("key", where)
+    explain = text(
+        where, " holds message ", F.col("key_min"), " (hash ", F.col("hash_min"),
+        ") and message ", F.col("key_max"), " (hash ", F.col("hash_max"), ")",
+    )  # fmt: skip
+    result.anomalies = anomaly_rows(context, "A15", rows, explain=explain, evidence=[])
+    attach(result, result.anomalies, shown=_witnesses(context, entries, conflicts, topics))
+    return result
+
+
+def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
+    place: tuple[Column, ...] = (
+        F.xxhash64("topic").alias("topic_h"),
+        context.epoch(F.col("topic"), F.col("epoch")).alias("epoch_"),
+        F.col("queue_id"),
+        F.col("queue_offset"),
+    )
+    known = F.col("queue_offset").isNotNull()
+    sent = context.sends.filter((F.col("outcome") == "ok") & known)
+    got = context.deliveries.filter("not copied").filter(known)
+    rows = sent.select(*place, "body_hash", "msg_key").unionByName(
+        got.select(*place, "body_hash", "msg_key")
+    )
+    if entries is not None:
+        rows = rows.unionByName(_log_observers(context, entries))
+    return rows.filter("epoch_ is not null")
+
+
+def _log_observers(context: Context, entries: LogEntries) -> DataFrame:
+    """Return committed entries; where replicas disagree, each content once."""
+    single = [t for t in context.topics.values() if t.epoch_min == t.epoch_max]
+    epochs = F.lit(0)
+    for topic in single:
+        if topic.epoch_max:
+            theirs = F.col("topic_h") == F.xxhash64(F.lit(topic.name))
+            epochs = F.when(theirs, topic.epoch_max).otherwise(epochs)
+    several = [t.name for t in context.topics.values() if t.epoch_min != t.epoch_max]
+    columns = ("topic_h", "queue_id", "queue_offset", "body_hash", "msg_key")
+    agreed = entries.entries.filter("cid_min = cid_max").select(*columns)
+    if entries.divergent:
+        disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
+        settled = entries.rows.filter("committed and crc_ok and type = 'message'")
+        settled = settled.join(F.broadcast(disputed), ["group", "index"], "left_semi")
+        agreed = agreed.union(settled.withColumn("topic_h", F.xxhash64("topic")).select(*columns))
+    recreated = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in several])
+    identified = F.coalesce(F.col("msg_key"), F.col("body_hash")).isNotNull()
+    return agreed.filter(~recreated & identified).withColumn("epoch_", epochs.cast("int"))
+
+
+def _witnesses(
+    context: Context, entries: LogEntries | None, conflicts: DataFrame, topics: DataFrame
+) -> DataFrame:
+    """Return the first conflicts with every observer told in words."""
+    first = F.broadcast(
+        conflicts.orderBy("topic_h", "queue_id", "queue_offset")
+        .limit(EVIDENCE_MAX)
+        .join(topics, "topic_h")
+        .select("topic", "queue_id", "queue_offset")
+    )
+    on_place = ["topic", "queue_id", "queue_offset"]
+    told = [
+        context.sends.filter("outcome = 'ok'").join(first, on_place).select(
+            *on_place, pointer("sends", "op_id", "t_cmp").alias("row"),
+            text("sent as ", F.col("msg_key"), " (op ", F.col("op_id"), ")").alias("words"),
+        ),
+        context.deliveries.filter("not copied").join(first, on_place).select(
+            *on_place, pointer("deliveries", "op_id", "t_recv").alias("row"),
+            text("delivered as ", F.col("msg_key"), " to ", F.col("gname")).alias("words"),
+        ),
+    ]  # fmt: skip
+    if entries is not None:
+        told.append(
+            entries.rows.filter("committed").join(first, on_place).select(
+                *on_place, pointer("replica_log", "index", "pos").alias("row"),
+                text("on replica ", F.col("node_no"), " index ", F.col("index"), " term ",
+                     F.col("term"), " as ", F.col("msg_key")).alias("words"),
+            )
+        )  # fmt: skip
+    union = told[0]
+    for part in told[1:]:
+        union = union.unionByName(part)
+    gathered = union.groupBy(*on_place).agg(
+        F.slice(F.collect_list("row"), 1, EVIDENCE_MAX).alias("evidence"),
+        F.concat_ws("; ", F.sort_array(F.collect_set("words"))).alias("words"),
+    )
+    where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"))
+    return gathered.select(
+        where.alias("key"),
+        text(where, ": ", F.col("words")).alias("explain"),
+        F.array().cast("array<string>").alias("fault_ids"),
+        "evidence",
+    )

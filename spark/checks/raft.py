@@ -1,0 +1,219 @@
+"""A34 and A35: the replicas' logs must match, and what was committed must stay.
+
+A34 log matching: one (index, term) with two contents on any two replicas, committed or not; also a
+committed entry whose checksums are wrong. A35 (i): two replicas that both call an index committed
+hold different entries there, or one lacks it. A35 (ii): an acknowledged send whose entry is not
+what the replicas committed at its index. Rows spoiled by a witnessed disk fault of their own node,
+torn uncommitted tails, and indexes before a node's first are not faults.
+Source: chaos.md A34, A35.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.log_entries import LogEntries
+from spark.result import EVIDENCE_MAX, NOT_CHECKED, CheckResult
+
+NO_LOGS = "the run has neither replicas nor the table replica_log"
+
+
+def check_log_matching(context: Context, entries: LogEntries | None) -> CheckResult:
+    """Return A34."""
+    result = CheckResult(check="A34")
+    if entries is None:
+        result.verdict, result.summary = NOT_CHECKED, NO_LOGS
+        return result
+    result.summary = "equal (index, term) means equal content on all replicas"
+    result.details = {
+        "replicas": {n.node: n.rows for n in entries.nodes},
+        "unreadable": {n.node: list(n.unreadable) for n in entries.nodes if n.unreadable},
+    }
+    if not entries.disputed and not entries.spoiled:
+        return result
+    disputed = F.broadcast(
+        entries.entries.filter("id_min <> id_max or bad = 1").select("group", "index")
+    )
+    rows = entries.rows.join(disputed, ["group", "index"])
+    sound = F.col("crc_ok") | F.col("committed") & ~_excused(entries)
+    contents = (
+        rows.filter(sound)
+        .groupBy("group", "index", "term")
+        .agg(
+            F.countDistinct("id").alias("contents"),
+            F.max((~F.col("crc_ok")).cast("int")).alias("bad"),
+            F.sort_array(F.collect_set(_holder(entries))).alias("holders"),
+            F.min("pos").alias("pos"),
+        )
+        .filter("contents > 1 or bad = 1")
+        .persist()
+    )
+    result.count = contents.count()
+    if not result.count:
+        return result
+    result.summary = f"{result.count} (index, term) pairs have different or damaged contents"
+    explain = text(
+        "index ", F.col("index"), " term ", F.col("term"), " has ", F.col("contents"),
+        " contents: ", F.concat_ws("; ", "holders"),
+    )  # fmt: skip
+    keyed = contents.withColumn("key", text(F.col("group"), ":", F.col("index")))
+    pointers = [pointer("replica_log", "index", "pos")]
+    attach(
+        result,
+        anomaly_rows(context, "A34", keyed, explain=explain, evidence=pointers),
+        shown=anomaly_rows(
+            context, "A34", keyed.orderBy("group", "index").limit(EVIDENCE_MAX),
+            explain=explain, evidence=pointers,
+        ),
+    )  # fmt: skip
+    return result
+
+
+def check_committed(context: Context, entries: LogEntries | None) -> CheckResult:
+    """Return A35; ``details['divergent']`` counts the indexes that replicas dispute."""
+    result = CheckResult(check="A35")
+    if entries is None:
+        result.verdict, result.summary = NOT_CHECKED, NO_LOGS
+        return result
+    result.details = {
+        "commit_index": {n.node: n.commit_index for n in entries.nodes},
+        "entries": {n.node: n.rows for n in entries.nodes},
+    }
+    parts: list[DataFrame] = []
+    if entries.divergent or entries.missing:
+        parts.append(_divergent(context, entries))
+    overwritten = _overwritten(context, entries)
+    if overwritten is not None:
+        parts.append(overwritten)
+    holes = [n for n in entries.nodes if n.holes and not n.disk_fault]
+    result.count = entries.divergent + entries.missing
+    if overwritten is not None:
+        result.count += overwritten.count()
+    for node in holes:
+        result.details.setdefault("holes", {})[node.node] = node.holes
+        if not entries.missing:
+            result.count += node.holes
+    if not result.count:
+        commits = ", ".join(f"{n.node} {n.commit_index}" for n in entries.nodes)
+        result.summary = f"replicas agree on all committed entries (commit: {commits})"
+        return result
+    result.summary = (
+        f"{entries.divergent} committed indexes differ between replicas, "
+        f"{entries.missing} are missing on a replica that committed them"
+    )
+    if parts:
+        anomalies = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        attach(result, anomalies)
+    for node in holes[: 0 if entries.missing else None]:
+        result.evidence.append(
+            {
+                "key": node.node,
+                "explain": f"{node.node} calls {node.first_index}..{node.commit_index} committed, "
+                f"but {node.holes} of these entries are not in its log "
+                f"(unreadable: {', '.join(node.unreadable) or 'none'})",
+            }
+        )
+    return result
+
+
+def _divergent(context: Context, entries: LogEntries) -> DataFrame:
+    """A35 (i): committed indexes in dispute, or missing where they should be."""
+    wrong = entries.entries.filter("cid_min <> cid_max or cterm_min <> cterm_max or missing <> 0")
+    named = F.broadcast(wrong.select("group", "index", "missing"))
+    rows = entries.rows.join(named, ["group", "index"])
+    folded = rows.groupBy("group", "index").agg(
+        F.sort_array(F.collect_set(_holder(entries))).alias("holders"),
+        F.max("missing").alias("missing"),
+        F.min("pos").alias("pos"),
+    )
+    absent = F.array_compact(
+        F.array(
+            *(
+                F.when(F.col("missing").bitwiseAND(F.lit(1 << n.number)) != 0, F.lit(n.node))
+                for n in entries.nodes
+            )
+        )
+    )
+    explain = F.concat(
+        text("index ", F.col("index"), ": ", F.concat_ws("; ", "holders")),
+        F.when(
+            F.size(absent) > 0, text("; committed but absent on ", F.concat_ws(", ", absent))
+        ).otherwise(""),
+    )
+    return anomaly_rows(
+        context, "A35", folded.withColumn("key", text(F.col("group"), ":", F.col("index"))),
+        explain=explain, evidence=[pointer("replica_log", "index", "pos")],
+    )  # fmt: skip
+
+
+def _overwritten(context: Context, entries: LogEntries) -> DataFrame | None:
+    """A35 (ii): acknowledged sends whose index was committed with other content.
+
+    The index is what the reply said, or else where a replica holds the message uncommitted while
+    another committed something else there, and no replica committed the message anywhere.
+    """
+    found: list[DataFrame] = []
+    ok = context.sends.filter("outcome = 'ok'")
+    fields = ("msg_key", "op_id", "t_cmp", "t_inv")
+    if sum(row.with_index for row in context.send_stats):
+        told = ok.filter("raft_index is not null").select(
+            *fields, F.coalesce("raft_group", F.lit(0)).alias("group"),
+            F.col("raft_index").alias("index"),
+        )  # fmt: skip
+        settled = entries.entries.filter("committers <> 0").select(
+            "group", "index", F.col("msg_key").alias("there"), F.col("topic_h").alias("is_message")
+        )
+        # A message without a key (compressed, or not ours) may be the one that was sent.
+        differs = "there <> msg_key or (there is null and is_message is null)"
+        other = told.join(settled, ["group", "index"]).filter(differs)
+        found.append(other.select(*fields, "group", "index", "there"))
+    if entries.disputed:
+        lost = _disputed_messages(entries)
+        other = ok.join(F.broadcast(lost), "msg_key")
+        found.append(other.select(*fields, "group", "index", "there"))
+    if not found:
+        return None
+    rows = found[0] if len(found) == 1 else found[0].unionByName(found[1])
+    rows = rows.dropDuplicates(["msg_key"])
+    explain = text(
+        message_name(), " was acknowledged (op ", F.col("op_id"), ") at index ", F.col("index"),
+        ", where replicas committed message ", F.col("there"),
+    )  # fmt: skip
+    anomalies = anomaly_rows(
+        context, "A35", rows.withColumn("key", F.col("msg_key")), explain=explain,
+        evidence=[pointer("sends", "op_id", "t_cmp"), pointer("replica_log", "index", None)],
+        time="t_cmp",
+    ).persist()  # fmt: skip
+    return anomalies if anomalies.count() else None
+
+
+def _disputed_messages(entries: LogEntries) -> DataFrame:
+    disputed = entries.entries.filter("id_min <> id_max and committers <> 0").select(
+        "group", "index", F.col("msg_key").alias("there")
+    )
+    rows = entries.rows.join(F.broadcast(disputed), ["group", "index"])
+    held = rows.filter("not committed and msg_key is not null and not (msg_key <=> there)")
+    committed = entries.entries.filter("committers <> 0 and msg_key is not null")
+    return (
+        held.select("msg_key", "group", "index", "there")
+        .dropDuplicates(["msg_key"])
+        .join(committed.select("msg_key"), "msg_key", "left_anti")
+    )
+
+
+def _holder(entries: LogEntries) -> Column:
+    """Return ``NODE term T message K hash H (committed) FILE:POS`` of a row."""
+    name = F.lit("?")
+    for node in entries.nodes:
+        name = F.when(F.col("node_no") == node.number, node.node).otherwise(name)
+    state = F.when(F.col("committed"), " committed").otherwise(" not committed")
+    damage = F.when(F.col("crc_ok"), "").otherwise(" bad CRC")
+    return text(
+        name, " term ", F.col("term"), " ", F.col("type"), " ", F.col("msg_key"), " content ",
+        F.lower(F.hex("id")), state, damage, " ", F.col("file"), ":", F.col("pos"),
+    )  # fmt: skip
+
+
+def _excused(entries: LogEntries) -> Column:
+    return F.col("node_no").isin([n.number for n in entries.nodes if n.disk_fault])

@@ -1,0 +1,226 @@
+"""What every check needs to know before it starts: the tables and a few small facts about them.
+
+Facts are collected once (topics, groups, nodes, faults, leaderships); they are small whatever the
+size of the history. Source: chaos.md 3.0.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from chaos.history.payload import run_tag
+from spark.history import History, read_table
+
+GROUPS_PER_MASK: Final = 62  # a consumer group is one bit of a long
+AUDITOR: Final = " (auditor)"
+IN_MEMORY_ROWS: Final = 20_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic that was sent to: its epochs and how many sends were acknowledged."""
+
+    name: str
+    epoch_min: int
+    epoch_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault that was switched on, with the window in which it was in force (ns)."""
+
+    fault_id: str
+    kind: str
+    targets: tuple[str, ...]
+    start: int
+    end: int | None
+    effective: bool
+    status: str
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether the fault was in force at any time of the interval."""
+        return self.start <= end and (self.end is None or self.end >= start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """A term's leader as the probe saw it: the first and last sight (ns)."""
+
+    group: int
+    term: int
+    node: str
+    first_seen: int
+    last_seen: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """Tables and facts of one run."""
+
+    session: SparkSession
+    history: History
+    sends: DataFrame
+    deliveries: DataFrame
+    topics: dict[str, Topic] = field(default_factory=dict)
+    groups: dict[str, set[str]] = field(default_factory=dict)
+    send_stats: list[Any] = field(default_factory=list)
+    delivered_rows: int = 0
+    unkeyed_rows: int = 0
+    foreign_rows: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    leaderships: list[Leadership] = field(default_factory=list)
+
+    @property
+    def consumer_groups(self) -> list[str]:
+        """The groups that are not the auditor, in order."""
+        return [name for name in self.groups if not name.endswith(AUDITOR)]
+
+    def table(self, name: str) -> DataFrame:
+        """Return a table of the run."""
+        return read_table(self.session, self.history, name)
+
+    def group_mask(self, chunk: int) -> Column:
+        """Return the bit of a row's group in mask number ``chunk``, 0 if it is in another."""
+        names = list(self.groups)[chunk * GROUPS_PER_MASK : (chunk + 1) * GROUPS_PER_MASK]
+        return case_of(F.col("gname"), {n: 1 << i for i, n in enumerate(names)}, 0).cast("long")
+
+    @property
+    def judged_groups(self) -> list[str]:
+        """The groups that owe deliveries: the consumers', or the auditor where there are none."""
+        return self.consumer_groups or list(self.groups)
+
+    @property
+    def mask_count(self) -> int:
+        """How many longs it takes to hold one bit per group."""
+        return max(1, -(-len(self.groups) // GROUPS_PER_MASK))
+
+    def epoch(self, topic: Column, epoch: Column) -> Column:
+        """Return a row's epoch; null if the topic had several and the row does not say which."""
+        single = {t.name: t.epoch_max for t in self.topics.values() if t.epoch_min == t.epoch_max}
+        several = [t.name for t in self.topics.values() if t.epoch_min != t.epoch_max]
+        fallback = case_of(topic, {n: e for n, e in single.items() if e}, 0)
+        if several:
+            fallback = F.when(topic.isin(several), F.lit(None)).otherwise(fallback)
+        return F.coalesce(epoch, fallback.cast("int"))
+
+
+def case_of(column: Column, values: dict[Any, Any], default: object) -> Column:
+    """Return a CASE expression that maps ``column`` by ``values``; long maps become a lookup."""
+    if not values:
+        return F.lit(default)
+    if len(values) > GROUPS_PER_MASK:
+        pairs = [F.lit(x) for pair in values.items() for x in pair]
+        return F.coalesce(F.create_map(*pairs)[column], F.lit(default))
+    (first, value), *others = values.items()
+    expression = F.when(column == F.lit(first), F.lit(value))
+    for key, value in others:
+        expression = expression.when(column == F.lit(key), F.lit(value))
+    return expression.otherwise(F.lit(default))
+
+
+def load_context(session: SparkSession, history: History) -> Context:
+    """Read the small facts of a run. Errors: those of Spark if a table cannot be read."""
+    own = [history.run_id, run_tag(history.run_id)]
+    sends = read_table(session, history, "sends")
+    deliveries = read_table(session, history, "deliveries").select(
+        "*",
+        F.when(F.col("auditor"), F.concat("grp", F.lit(AUDITOR)))
+        .otherwise(F.col("grp"))
+        .alias("gname"),
+        F.coalesce(F.col("payload_run_id").isin(own), F.lit(value=True)).alias("own"),
+        (
+            F.coalesce("is_retry", F.lit(value=False)) | F.coalesce("is_dlq", F.lit(value=False))
+        ).alias("copied"),
+    )
+    context = Context(session=session, history=history, sends=sends, deliveries=deliveries)
+    _read_send_facts(context)
+    _read_delivery_facts(context)
+    _read_faults(context)
+    _read_leaderships(context)
+    return context
+
+
+def _read_send_facts(context: Context) -> None:
+    context.send_stats = (
+        context.sends.groupBy("topic", "kind", "phase", "outcome")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.min(F.coalesce("epoch", F.lit(0))).alias("epoch_min"),
+            F.max(F.coalesce("epoch", F.lit(0))).alias("epoch_max"),
+            F.count("raft_index").alias("with_index"),
+            F.min("t_inv").alias("t_min"),
+            F.max(F.greatest("t_inv", "t_cmp")).alias("t_max"),
+        )
+        .collect()
+    )
+    for row in context.send_stats:
+        known = context.topics.get(row.topic)
+        context.topics[row.topic] = Topic(
+            name=row.topic,
+            epoch_min=min(row.epoch_min, known.epoch_min if known else row.epoch_min),
+            epoch_max=max(row.epoch_max, known.epoch_max if known else row.epoch_max),
+        )
+
+
+def _read_delivery_facts(context: Context) -> None:
+    stats = (
+        context.deliveries.groupBy("gname", "topic", "own", "copied")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.sum(F.col("msg_key").isNull().cast("int")).alias("unkeyed"),
+        )
+        .collect()
+    )
+    pairs = [(row.gname, row.topic) for row in stats if not row.copied]
+    if context.history.rows("drain"):
+        drained = context.table("drain").select("grp", "topic").distinct().collect()
+        names = {row.gname for row in stats}
+        pairs += [(r.grp, r.topic) for r in drained if r.grp + AUDITOR not in names]
+    for name, topic in sorted(pairs):
+        context.groups.setdefault(name, set()).add(topic)
+    for row in stats:
+        context.groups.setdefault(row.gname, set())
+        context.delivered_rows += row.n
+        if row.topic in context.topics:
+            context.unkeyed_rows += row.unkeyed if row.own else 0
+            context.foreign_rows += 0 if row.own else row.n
+
+
+def _read_faults(context: Context) -> None:
+    if not context.history.rows("faults"):
+        return
+    for row in context.table("faults").collect():
+        start = row.t_on0 if row.t_on0 is not None else row.t_on1
+        if start is None or row.status in {"planned", "skipped", "failed"}:
+            continue
+        witness = row.witness
+        context.faults.append(
+            Fault(
+                fault_id=row.fault_id,
+                kind=row.kind,
+                targets=tuple(row.targets or ()),
+                start=start,
+                end=row.t_off1 if row.t_off1 is not None else row.t_off0,
+                effective=bool(witness is not None and witness.effective),
+                status=row.status or "",
+            )
+        )
+
+
+def _read_leaderships(context: Context) -> None:
+    if not context.history.rows("raft_probe"):
+        return
+    rows = (
+        context.table("raft_probe")
+        .filter("ok and lower(role) = 'leader'")
+        .groupBy(F.coalesce("group", F.lit(0)).alias("grp"), "term", "node")
+        .agg(F.min("t0").alias("first"), F.max(F.coalesce("t1", "t0")).alias("last"))
+        .orderBy("grp", "first")
+        .collect()
+    )
+    context.leaderships = [
+        Leadership(group=r.grp, term=r.term or 0, node=r.node, first_seen=r.first, last_seen=r.last)
+        for r in rows
+    ]

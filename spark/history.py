@@ -1,0 +1,169 @@
+"""A run directory as DataFrames: finds the tables, names what is broken, fills what is missing.
+
+Accepts histories of others: several files per table, absent tables, absent or null columns, other
+column order, narrower integers. Before Spark sees a file its footer is read, so a damaged file is
+named and the number of rows is known in advance. Source: chaos.md 6.3.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from chaos.history.arrow import arrow_schema
+from chaos.history.tables import TABLES
+from spark.schema import struct_type
+
+INPUT_TABLES: Final = (
+    "sends",
+    "deliveries",
+    "acks",
+    "events",
+    "raft_probe",
+    "raft_event",
+    "replica_log",
+    "queue_index",
+    "drain",
+    "faults",
+)
+ROWS_PER_PARTITION: Final = 400_000
+PARTITIONS_MIN: Final = 2
+PARTITIONS_MAX: Final = 4096
+
+
+class BrokenHistoryError(Exception):
+    """A file of the run cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """The Parquet files of one table, and what their footers say."""
+
+    name: str
+    files: tuple[Path, ...]
+    schemas: tuple[pa.Schema, ...]
+    rows: int
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """A run directory that was looked at but not yet read."""
+
+    path: Path
+    run: dict[str, Any]
+    tables: dict[str, TableFiles] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; the directory's name if ``run.json`` has none."""
+        return str(self.run.get("run_id") or self.path.name)
+
+    def rows(self, table: str) -> int:
+        """Return the number of rows of a table, 0 if it is absent."""
+        found = self.tables.get(table)
+        return found.rows if found else 0
+
+    def partitions(self, log_rows: int) -> int:
+        """Return how many shuffle partitions suit this history and ``log_rows`` log entries."""
+        total = self.rows("sends") + self.rows("deliveries") + max(log_rows, 0)
+        return max(PARTITIONS_MIN, min(PARTITIONS_MAX, -(-total // ROWS_PER_PARTITION)))
+
+
+def open_history(path: Path) -> History:
+    """Look at every file of a run; what cannot be read is listed in ``problems``.
+
+    Errors: FileNotFoundError if ``path`` is not a directory.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"no run directory at {path}")
+    history = History(path=path, run={})
+    run_file = path / "run.json"
+    if run_file.exists():
+        try:
+            history.run = dict(json.loads(run_file.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            history.problems.append(f"{run_file}: not a JSON object: {error}")
+    for name in INPUT_TABLES:
+        files = _files_of(path, name)
+        if files:
+            _open_table(history, name, files)
+    return history
+
+
+def _files_of(path: Path, name: str) -> list[Path]:
+    directory = path / "tables" / name
+    if not directory.exists():
+        directory = path / name
+    if directory.is_dir():
+        return sorted(f for f in directory.rglob("*.parquet") if not f.name.startswith((".", "_")))
+    single = path / "tables" / f"{name}.parquet"
+    return [single] if single.is_file() else []
+
+
+def _open_table(history: History, name: str, files: list[Path]) -> None:
+    schemas, rows = [], 0
+    for file in files:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                schema = parquet.schema_arrow
+                rows += parquet.metadata.num_rows
+        except (OSError, pa.ArrowException) as error:
+            history.problems.append(f"{file}: not a readable Parquet file: {_first_line(error)}")
+            continue
+        missing = [c.name for c in TABLES[name] if not c.nullable and c.name not in schema.names]
+        if missing and missing != ["run_id"]:
+            history.problems.append(f"{file}: required columns are missing: {', '.join(missing)}")
+            continue
+        schemas.append(schema)
+    if len(schemas) == len(files):
+        history.tables[name] = TableFiles(
+            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows
+        )
+
+
+def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
+    """Return a table with exactly the declared columns; an absent table is empty."""
+    target = struct_type(name)
+    found = history.tables.get(name)
+    if found is None:
+        return session.createDataFrame([], target)
+    groups: dict[bool, list[Path]] = {}
+    for file, schema in zip(found.files, found.schemas, strict=True):
+        groups.setdefault(_as_declared(name, schema), []).append(file)
+    parts = []
+    if True in groups:
+        paths = [str(file) for file in groups[True]]
+        parts.append(session.read.schema(target).parquet(*paths))
+    for file in groups.get(False, []):
+        raw = session.read.parquet(str(file))
+        present = {column.lower(): column for column in raw.columns}
+        parts.append(
+            raw.select(
+                *(
+                    F.col(f"`{present[f.name]}`").cast(f.dataType).alias(f.name)
+                    if f.name in present
+                    else F.lit(None).cast(f.dataType).alias(f.name)
+                    for f in target.fields
+                )
+            )
+        )
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole
+
+
+def _as_declared(name: str, schema: pa.Schema) -> bool:
+    """Whether every column in the file has the declared type (absent ones read as null)."""
+    declared = {f.name: f.type for f in arrow_schema(name)}
+    return all(f.name not in declared or f.type == declared[f.name] for f in schema)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

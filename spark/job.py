@@ -1,0 +1,203 @@
+"""Runs the checks over a history in an order that shares passes, and writes the verdict.
+
+A check that raises makes its own result unknown and the others go on. Source: chaos.md 6.2, 6.3.
+"""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from chaos.history.arrow import arrow_schema
+from spark.checks.corrupt import check_corrupt
+from spark.checks.duplicates import check_duplicates, check_redelivery
+from spark.checks.floor import check_floor
+from spark.checks.loss import check_loss
+from spark.checks.offsets import check_offsets
+from spark.checks.phantom import check_aborted, check_phantom
+from spark.checks.raft import check_committed, check_log_matching
+from spark.context import Context, load_context
+from spark.contract import evaluate_contract
+from spark.history import History
+from spark.log_entries import LogEntries, load_log_entries
+from spark.message_fates import MessageFates, load_fates
+from spark.result import TITLES, UNKNOWN, CheckResult, Contract, Verdict, decide
+
+CHECKS: Final = tuple(TITLES)
+Progress = Callable[[str], None]
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Everything a run of the job found."""
+
+    results: list[CheckResult]
+    contract: Contract
+    verdict: Verdict
+    counts: dict[str, int]
+    problems: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of ``results.json``."""
+        return {
+            "verdict": self.verdict.verdict,
+            "exit_code": self.verdict.exit_code,
+            "reasons": list(self.verdict.reasons),
+            "counts": self.counts,
+            "checks": {r.check: r.as_json() for r in self.results},
+            "contract": {
+                "stated": self.contract.stated,
+                "exceeded": self.contract.exceeded,
+                "reasons": list(self.contract.reasons),
+            },
+            "problems": self.problems,
+            "timings_s": {name: round(s, 3) for name, s in self.seconds.items()},
+            "checker": "spark",
+        }
+
+
+class _Steps:
+    """Runs named steps, times them, and turns their exceptions into one line each."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+        self.failures: list[str] = []
+
+    def run(self, name: str, step: Callable[[], T]) -> T | None:
+        """Return what ``step`` returns, or None after noting why it failed."""
+        begin = time.perf_counter()
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the verdict becomes unknown
+            self.failures.append(f"{name}: {describe_error(error)}")
+            return None
+        finally:
+            self.seconds[name] = time.perf_counter() - begin
+
+
+def run_checks(
+    session: SparkSession, history: History, *, only: Iterable[str] = CHECKS, progress: Progress
+) -> Report:
+    """Run the checks named in ``only`` and return the report. Raises nothing of Spark's."""
+    wanted = tuple(only)
+    steps = _Steps(progress)
+    results: list[CheckResult] = []
+    context = steps.run("facts", lambda: load_context(session, history))
+    entries: LogEntries | None = None
+    fates: MessageFates | None = None
+    if context is not None:
+        progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
+        entries = steps.run("replica logs", lambda: load_log_entries(context))
+        if entries is not None:
+            rows = sum(n.rows for n in entries.nodes)
+            spent = steps.seconds["replica logs"]
+            progress(f"decoded {rows} log entries of {len(entries.nodes)} replicas ({spent:.1f} s)")
+        fates = steps.run("messages", lambda: load_fates(context, entries))
+        if fates is not None:
+            progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
+            for check, call in _plan(context, fates, entries):
+                if check in wanted:
+                    results.append(_run_check(steps, check, call))
+    quorum = entries.quorum if entries else 1
+    contract = evaluate_contract(history.run, context.faults if context else [], quorum)
+    problems = [*history.problems, *steps.failures]
+    return Report(
+        results=results,
+        contract=contract,
+        verdict=decide(results, contract, problems),
+        counts=_counts(results, fates, entries),
+        problems=problems,
+        seconds=steps.seconds,
+    )
+
+
+def _plan(
+    context: Context, fates: MessageFates, entries: LogEntries | None
+) -> list[tuple[str, Callable[[], CheckResult]]]:
+    floor = check_floor(context)
+    return [
+        ("A45", lambda: floor),
+        ("A1", lambda: check_loss(context, fates, entries)),
+        ("A5", lambda: check_phantom(context, fates, gaps="gap" in floor.details)),
+        ("A6", lambda: check_corrupt(context, fates)),
+        ("A7", lambda: check_aborted(context, fates)),
+        ("A8", lambda: check_duplicates(context, fates, entries)),
+        ("A9", lambda: check_redelivery(context, fates)),
+        ("A15", lambda: check_offsets(context, entries)),
+        ("A34", lambda: check_log_matching(context, entries)),
+        ("A35", lambda: check_committed(context, entries)),
+    ]
+
+
+def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> CheckResult:
+    known = len(steps.failures)
+    result = steps.run(check, call)
+    if result is None:
+        result = CheckResult(check=check, verdict=UNKNOWN, summary=steps.failures[-1])
+        del steps.failures[known:]
+    elif result.verdict != UNKNOWN:
+        result.judge()
+    result.seconds = steps.seconds[check]
+    steps.progress(
+        f"{check:<4} {TITLES[check]}: {result.verdict}, {result.count} ({result.seconds:.1f} s)"
+    )
+    return result
+
+
+def _counts(
+    results: list[CheckResult], fates: MessageFates | None, entries: LogEntries | None
+) -> dict[str, int]:
+    found = {r.check: r.count for r in results}
+    totals = fates.totals if fates else {}
+    names = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
+    return {
+        **{name: totals.get(name, 0) for name in names},
+        "lost": found.get("A1", 0),
+        "phantom": found.get("A5", 0),
+        "corrupt": found.get("A6", 0),
+        "aborted": found.get("A7", 0),
+        "duplicates": found.get("A8", 0),
+        "inconsistent_offsets": found.get("A15", 0),
+        "divergent": entries.divergent if entries else 0,
+        "log_entries": sum(n.rows for n in entries.nodes) if entries else 0,
+    }
+
+
+def write_report(report: Report, out: Path) -> None:
+    """Write ``results.json`` and the table ``anomalies`` into ``out``. Errors: OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / "anomalies"
+    if target.exists():
+        shutil.rmtree(target)
+    found = [r.anomalies for r in report.results if r.anomalies is not None]
+    if found:
+        union = found[0]
+        for part in found[1:]:
+            union = union.unionByName(part)
+        union.coalesce(1).write.parquet(str(target))
+    else:
+        target.mkdir()
+        empty = arrow_schema("anomalies").empty_table()
+        pq.write_table(empty, target / "part-0.parquet")
+    text = json.dumps(report.as_json(), indent=2, default=str)
+    (out / "results.json").write_text(text + "\n")
+
+
+def describe_error(error: BaseException) -> str:
+    """Return one line for an error; from a Python worker's trace the line that matters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in reversed(lines):
+        match = re.match(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.*)$", line)
+        if match and match.group(1) != "PythonException":
+            return f"{match.group(1)}: {match.group(2)}"
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

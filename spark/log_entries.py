@@ -1,0 +1,251 @@
+"""One row per log index from the rows of all replicas: who holds it, and whether they agree.
+
+The one pass over the replicas' logs; the checks of Raft and of messages read its result. An
+entry's identity is a 64-bit hash of its CRC, size and body hash (of every column when a foreign
+table has no CRC). Source: chaos.md A34, A35.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.commit_log import NODES_MAX, find_replicas, read_replicas
+from spark.context import Context, case_of
+from spark.history import BrokenHistoryError
+
+DISK_FAULTS = (
+    "disk.flip",
+    "disk.bitflip",
+    "disk.corrupt",
+    "disk.truncate",
+    "disk.wipe",
+    "disk.rollback",
+    "disk.copy",
+    "disk.torn",
+    "disk.helix",
+    "proc.powerloss",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLog:
+    """One replica: the range it calls committed, and how much of it was found."""
+
+    node: str
+    number: int
+    group: int
+    first_index: int
+    commit_index: int
+    rows: int
+    committed_rows: int
+    unreadable: tuple[str, ...] = ()
+    disk_fault: bool = False
+
+    @property
+    def holes(self) -> int:
+        """How many entries of its committed range are not in its log."""
+        return max(0, self.commit_index - self.first_index + 1 - self.committed_rows)
+
+
+@dataclass(slots=True, kw_only=True)
+class LogEntries:
+    """``rows``: every entry of every node; ``entries``: one row per (group, index).
+
+    Counts of indexes: ``disputed`` replicas differ at all, ``divergent`` in what they call
+    committed, ``missing`` on a node that committed them, ``spoiled`` committed with a wrong CRC.
+    """
+
+    rows: DataFrame
+    entries: DataFrame
+    nodes: list[NodeLog]
+    cluster_size: int
+    disputed: int = 0
+    divergent: int = 0
+    missing: int = 0
+    spoiled: int = 0
+
+    @property
+    def quorum(self) -> int:
+        """How many replicas are a majority."""
+        return self.cluster_size // 2 + 1
+
+    def node_names(self, mask: int) -> list[str]:
+        """Return the names of the nodes whose bits are set."""
+        return [n.node for n in self.nodes if mask >> n.number & 1]
+
+
+def load_log_entries(context: Context) -> LogEntries | None:
+    """Decode and fold the logs; None if the run has neither replicas nor ``replica_log``.
+
+    Errors: BrokenHistoryError names a dump that cannot be used.
+    """
+    history = context.history
+    replicas = find_replicas(history.path)
+    if replicas:
+        raw = read_replicas(context.session, history.run_id, replicas)
+    elif history.rows("replica_log"):
+        raw = context.table("replica_log")
+    else:
+        return None
+    raw = raw.withColumn("group", F.coalesce("group", F.lit(0)))
+    ranges = {(r.group, r.node): r for r in replicas}
+    numbers = {r.node: r.number for r in replicas} or _number_nodes(raw)
+    rows = raw.select(
+        "group",
+        "index",
+        "term",
+        case_of(F.col("node"), numbers, -1).cast("int").alias("node_no"),
+        "type",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "msg_key",
+        "body_hash",
+        F.coalesce("crc_ok", F.lit(value=True)).alias("crc_ok"),
+        F.coalesce("committed", F.lit(value=False)).alias("committed"),
+        _identity().alias("id"),
+        "file",
+        "pos",
+    ).persist(StorageLevel.MEMORY_AND_DISK)
+    faulty = {t for f in context.faults if f.kind.startswith(DISK_FAULTS) for t in f.targets}
+    firsts = {r.number: r.first_index for r in replicas}
+    stats = _node_stats(rows, firsts)
+    nodes = [
+        _node_log(name, number, stats, ranges, disk_fault=name in faulty)
+        for name, number in numbers.items()
+    ]
+    entries = LogEntries(
+        rows=rows,
+        entries=_fold(rows, nodes).persist(StorageLevel.MEMORY_AND_DISK),
+        nodes=nodes,
+        cluster_size=_cluster_size(context, len(nodes)),
+    )
+    _count(entries)
+    return entries
+
+
+def _count(entries: LogEntries) -> None:
+    def number(condition: str) -> Column:
+        return F.count(F.when(F.expr(condition), 1))
+
+    row = entries.entries.agg(
+        number("id_min <> id_max").alias("disputed"),
+        number("cid_min <> cid_max or cterm_min <> cterm_max").alias("divergent"),
+        number("missing <> 0").alias("missing"),
+        number("bad = 1").alias("spoiled"),
+    ).first()
+    assert row is not None, "an aggregate without keys has one row"
+    entries.disputed, entries.divergent = row.disputed, row.divergent
+    entries.missing, entries.spoiled = row.missing, row.spoiled
+
+
+def _number_nodes(raw: DataFrame) -> dict[str, int]:
+    names = sorted(r.node for r in raw.select("node").distinct().collect())
+    if len(names) > NODES_MAX:
+        raise BrokenHistoryError(f"replica_log: {len(names)} nodes, more than {NODES_MAX}")
+    return {name: number for number, name in enumerate(names)}
+
+
+def _identity() -> Column:
+    exact = F.xxhash64("entry_crc", "size", "body_hash", "type")
+    columns = ("type", "topic", "queue_id", "queue_offset", "msg_key", "body_hash")
+    return F.when(F.col("entry_crc").isNotNull(), exact).otherwise(F.xxhash64(*columns))
+
+
+def _node_stats(rows: DataFrame, firsts: dict[int, int]) -> dict[int, Any]:
+    readable = F.col("type") != "unreadable"
+    first = case_of(F.col("node_no"), firsts, 0)
+    place = F.when(~readable, F.concat(F.coalesce("file", F.lit("?")), F.lit(" at "), "pos"))
+    stats = (
+        rows.groupBy("node_no", "group")
+        .agg(
+            F.count(F.when(readable, 1)).alias("rows"),
+            F.min(F.when(readable, F.col("index"))).alias("first"),
+            F.max(F.when(readable & F.col("committed"), F.col("index"))).alias("commit"),
+            F.count(F.when(readable & F.col("committed") & (F.col("index") >= first), 1)).alias(
+                "committed_rows"
+            ),
+            F.collect_set(place).alias("unreadable"),
+        )
+        .collect()
+    )
+    return {row.node_no: row for row in stats}
+
+
+def _node_log(
+    name: str, number: int, stats: dict[int, Any], ranges: dict[Any, Any], *, disk_fault: bool
+) -> NodeLog:
+    found = stats.get(number)
+    meta = next((r for (_, node), r in ranges.items() if node == name), None)
+    commit = meta.commit_index if meta else (found.commit if found else None)
+    first = meta.first_index if meta else (found.first if found else None)
+    return NodeLog(
+        node=name,
+        number=number,
+        group=meta.group if meta else (found.group if found else 0),
+        first_index=first or 0,
+        commit_index=-1 if commit is None else commit,
+        rows=found.rows if found else 0,
+        committed_rows=found.committed_rows if found else 0,
+        unreadable=tuple(sorted(found.unreadable)) if found else (),
+        disk_fault=disk_fault,
+    )
+
+
+def _fold(rows: DataFrame, nodes: list[NodeLog]) -> DataFrame:
+    """Return one row per (group, index); identities skip rows a known disk fault spoiled."""
+    excused = [n.number for n in nodes if n.disk_fault]
+    bit = F.expr("shiftleft(1L, node_no)")
+    spoiled = ~F.col("crc_ok") & (~F.col("committed") | F.col("node_no").isin(excused))
+    identity, term = F.when(~spoiled, F.col("id")), F.when(~spoiled, F.col("term"))
+    settled = F.col("committed") & ~spoiled
+    message = settled & (F.col("type") == "message")
+
+    def of_message(name: str) -> Column:
+        return F.max(F.when(message, F.col(name))).alias(name)
+
+    return (
+        rows.filter("type <> 'unreadable'")
+        .withColumn("topic_h", F.xxhash64("topic"))
+        .groupBy("group", "index")
+        .agg(
+            F.bit_or(bit).alias("holders"),
+            F.bit_or(F.when(F.col("committed"), bit).otherwise(F.lit(0).cast("long"))).alias(
+                "committers"
+            ),
+            F.min(identity).alias("id_min"),
+            F.max(identity).alias("id_max"),
+            F.min(F.when(settled, F.col("id"))).alias("cid_min"),
+            F.max(F.when(settled, F.col("id"))).alias("cid_max"),
+            F.min(F.when(settled, term)).alias("cterm_min"),
+            F.max(F.when(settled, term)).alias("cterm_max"),
+            F.max((F.col("committed") & ~F.col("crc_ok") & ~spoiled).cast("int")).alias("bad"),
+            of_message("topic_h"),
+            of_message("queue_id"),
+            of_message("queue_offset"),
+            of_message("msg_key"),
+            of_message("body_hash"),
+        )
+        .withColumn("missing", _expected(nodes).bitwiseAND(F.bitwise_not("holders")))
+    )
+
+
+def _expected(nodes: list[NodeLog]) -> Column:
+    """Return the bits of the nodes that call the row's index committed and must hold it."""
+    mask = F.lit(0).cast("long")
+    for node in nodes:
+        if not node.disk_fault and node.commit_index >= 0:
+            within = F.col("index").between(node.first_index, node.commit_index)
+            within = within & (F.col("group") == node.group)
+            mask = mask + F.when(within, F.lit(1 << node.number)).otherwise(0).cast("long")
+    return mask
+
+
+def _cluster_size(context: Context, found: int) -> int:
+    nodes = context.history.run.get("nodes")
+    if isinstance(nodes, int):
+        return max(nodes, found)
+    return max(len(nodes), found) if isinstance(nodes, list | dict) else found

