@@ -1,0 +1,351 @@
+"""JSON bodies: routes, registration, heartbeats, locks, lists.
+
+Members are in the order in which fastjson writes them (alphabetical); None is left out, empty
+collections are not. Reading is tolerant (protocol.md 3.14): unknown members are ignored, null is a
+missing member, `tolerant_json` takes what strict JSON refuses.
+
+Source: TopicRouteData, RegisterBrokerBody, HeartbeatData and other RemotingSerializable classes.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from remoting.protocol.errors import RemoteProtocolError
+from remoting.protocol.tolerant_json import Json, loads
+
+Body = TypeVar("Body")
+
+REGISTER_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest registration after decompression."""
+
+
+class _Struct(msgspec.Struct, rename="camel"):
+    """Camel-case names on the wire, snake case here."""
+
+
+class QueueData(_Struct, kw_only=True):
+    """The queues of one topic on one broker group; ``perm`` bits: 4 read, 2 write, 1 inherit."""
+
+    broker_name: str
+    perm: int
+    read_queue_nums: int
+    topic_sys_flag: int = 0
+    write_queue_nums: int
+
+
+class BrokerData(_Struct, kw_only=True):
+    """One broker group: its addresses by broker id, 0 being the master or leader."""
+
+    broker_addrs: dict[int, str] = {}
+    broker_name: str
+    cluster: str = ""
+
+
+class TopicRouteData(_Struct, kw_only=True):
+    """Answer of 105."""
+
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = []
+
+
+class ClusterInfo(_Struct, kw_only=True):
+    """Answer of 106."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class TopicList(_Struct, kw_only=True):
+    """Answer of 206, 224 and 304."""
+
+    broker_addr: str | None = None
+    topic_list: list[str] = []
+
+
+class KvTable(_Struct, kw_only=True):
+    """Answer of 103 and 219."""
+
+    table: dict[str, str] = {}
+
+
+class DataVersion(_Struct, kw_only=True):
+    """Version of a table; two are the same when both members are."""
+
+    counter: int = 0
+    timestamp: int = 0
+
+
+class TopicConfig(_Struct, kw_only=True):
+    """One topic as a broker holds it."""
+
+    order: bool = False
+    perm: int = 6
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+
+class TopicConfigWrapper(_Struct, kw_only=True):
+    """All topics of a broker, with the version of the table."""
+
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+class RegisterBrokerBody(_Struct, kw_only=True):
+    """Body of 103."""
+
+    filter_server_list: list[str] = []
+    topic_config_serialize_wrapper: TopicConfigWrapper = msgspec.field(
+        default_factory=TopicConfigWrapper
+    )
+
+
+class SubscriptionData(_Struct, kw_only=True):
+    """What a group wants of one topic; ``code_set`` holds the Java hashes of the tags."""
+
+    class_filter_mode: bool = False
+    code_set: list[int] = []
+    expression_type: str | None = "TAG"
+    sub_string: str = "*"
+    sub_version: int = 0
+    tags_set: list[str] = []
+    topic: str
+
+
+class ConsumerData(_Struct, kw_only=True):
+    """One consumer group of a client."""
+
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str = "CONSUME_PASSIVELY"
+    group_name: str
+    message_model: str = "CLUSTERING"
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class ProducerData(_Struct, kw_only=True):
+    """One producer group of a client."""
+
+    group_name: str
+
+
+class HeartbeatData(_Struct, kw_only=True):
+    """Body of 34."""
+
+    client_id: str = msgspec.field(name="clientID")
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+
+
+class ConsumerIdList(_Struct, kw_only=True):
+    """Answer of 38."""
+
+    consumer_id_list: list[str] = []
+
+
+class QueueKey(msgspec.Struct, rename="camel", frozen=True):
+    """A message queue, as member and as map key."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class LockBody(_Struct, kw_only=True):
+    """Body of 41 and 42."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[QueueKey] = []
+
+
+class LockResult(_Struct, kw_only=True):
+    """Answer of 41."""
+
+    lock_ok_mq_set: list[QueueKey] = msgspec.field(name="lockOKMQSet", default_factory=list)
+
+
+class ClientConnection(_Struct, kw_only=True):
+    """One connected client of a group."""
+
+    client_addr: str
+    client_id: str
+    language: str
+    version: int
+
+
+class ConsumerConnection(_Struct, kw_only=True):
+    """Answer of 203."""
+
+    connection_set: list[ClientConnection] = []
+    consume_from_where: str | None = None
+    consume_type: str | None = None
+    message_model: str | None = None
+    subscription_table: dict[str, SubscriptionData] = {}
+
+
+def decode_body(data: bytes, kind: type[Body]) -> Body:
+    """Return a body as ``kind``. Errors: `RemoteProtocolError` if it is none."""
+    if b'"$ref"' not in data:
+        try:
+            return msgspec.json.decode(data, type=kind, strict=False)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass
+    value = _without_null(loads(data))
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"body is no {kind.__name__}: {error}") from error
+
+
+def encode_body(body: msgspec.Struct) -> bytes:
+    """Return the JSON of a body; None is left out."""
+    return msgspec.json.encode(_without_null(msgspec.to_builtins(body)))
+
+
+def decode_topic_route(data: bytes) -> TopicRouteData:
+    """Return the body of a route answer. Errors: `RemoteProtocolError`."""
+    return decode_body(data, TopicRouteData)
+
+
+def decode_heartbeat(data: bytes) -> HeartbeatData:
+    """Return the body of a heartbeat. Errors: `RemoteProtocolError`."""
+    return decode_body(data, HeartbeatData)
+
+
+def queue_map(entries: Iterable[tuple[QueueKey, Any]]) -> msgspec.Raw:
+    """Return a map with message queues as keys, as fastjson writes it: objects for keys.
+
+    This is no JSON, but the only form that both fastjson generations read back.
+    """
+    encode = msgspec.json.encode
+    parts = [encode(queue) + b":" + encode(value) for queue, value in entries]
+    return msgspec.Raw(b"{" + b",".join(parts) + b"}")
+
+
+def queue_key(key: Json) -> QueueKey:
+    """Return the queue that a map key read by `tolerant_json` stands for.
+
+    Errors: `RemoteProtocolError` for any other key.
+    """
+    try:
+        if isinstance(key, str):
+            return msgspec.json.decode(key, type=QueueKey)
+        return msgspec.convert(dict(key), QueueKey)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"{key!r} is no message queue") from error
+
+
+def body_crc32(body: bytes) -> int:
+    """Return the checksum of a registration: Java's CRC32 without its top bit."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def decode_register_body(data: bytes, *, compressed: bool) -> RegisterBrokerBody:
+    """Return the body of a registration.
+
+    The compressed form is a zlib stream of: length 4 + DataVersion JSON; count 4; per topic
+    length 4 + text ``name readQueues writeQueues perm filterType``; length 4 + filter server JSON.
+    What follows (RocketMQ 5) is ignored. Errors: `RemoteProtocolError`.
+    """
+    if not compressed:
+        return decode_body(data, RegisterBrokerBody) if data else RegisterBrokerBody()
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data, REGISTER_BYTES_MAX)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"registration is no zlib stream: {error}") from error
+    if not inflater.eof:
+        raise RemoteProtocolError("registration is cut short or too large")
+    reader = _LengthReader(plain)
+    version = decode_body(reader.block(), DataVersion)
+    topics: dict[str, TopicConfig] = {}
+    for _ in range(reader.count()):
+        config = _topic_of_text(reader.block())
+        topics[config.topic_name] = config
+    servers = decode_body(reader.block(), list[str])
+    wrapper = TopicConfigWrapper(data_version=version, topic_config_table=topics)
+    return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
+
+
+def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
+    """Return the bytes of a registration, see `decode_register_body`."""
+    if not compressed:
+        return encode_body(body)
+    wrapper = body.topic_config_serialize_wrapper
+    blocks = [_block(encode_body(wrapper.data_version))]
+    blocks.append(_INT32.pack(len(wrapper.topic_config_table)))
+    for topic in wrapper.topic_config_table.values():
+        text = (
+            f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} "
+            f"{topic.perm} {topic.topic_filter_type}"
+        )
+        blocks.append(_block(text.encode()))
+    blocks.append(_block(msgspec.json.encode(body.filter_server_list)))
+    return zlib.compress(b"".join(blocks))
+
+
+_INT32: Final = struct.Struct(">i")
+
+
+class _LengthReader:
+    """Reads blocks that follow their length."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self) -> int:
+        """Read a number that is not negative and not beyond the bytes that are left."""
+        left = len(self._data) - self._position - 4
+        if left < 0:
+            raise RemoteProtocolError("registration ends early")
+        (number,) = _INT32.unpack_from(self._data, self._position)
+        if not 0 <= number <= left:
+            raise RemoteProtocolError(f"length {number} with {left} bytes left")
+        self._position += 4
+        return int(number)
+
+    def block(self) -> bytes:
+        """Read a length and as many bytes."""
+        size = self.count()
+        start, self._position = self._position, self._position + size
+        return self._data[start : self._position]
+
+
+def _block(data: bytes) -> bytes:
+    return _INT32.pack(len(data)) + data
+
+
+def _topic_of_text(text: bytes) -> TopicConfig:
+    words = text.decode("utf-8", "replace").split(" ")
+    try:
+        name, read, write, perm, kind = words[:5]
+        return TopicConfig(
+            topic_name=name,
+            read_queue_nums=int(read),
+            write_queue_nums=int(write),
+            perm=int(perm),
+            topic_filter_type=kind,
+        )
+    except ValueError as error:
+        raise RemoteProtocolError(f"{text[:80]!r} is no topic of a registration") from error
+
+
+def _without_null(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_null(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    return value
