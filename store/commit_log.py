@@ -65,6 +65,10 @@ class StateProposal(msgspec.Struct, gc=False):
     done: StateCallback | None
 
 
+Ended = tuple[Pending, StateProposal | None]
+"""A pending entry to be answered, with its state record if it is one."""
+
+
 class CommitLog:
     """The writing side of the store; usable while ``writable``."""
 
@@ -226,44 +230,32 @@ class CommitLog:
         limit = -1
         while marks and marks[0][0] <= now_ms - self._max_wait_ms:
             limit = marks.popleft()[1]
-        late: list[Pending] = []
+        late: list[Ended] = []
         for number, item in enumerate(self.pending):
             if item[0] > limit:
                 break
-            late.append(item)
+            late.append((item, self._states.get(item[0])))
             self.pending[number] = (*item[:6], None)
-        self._tell(late, PutStatus.QUORUM_TIMEOUT)
+        _tell(late, PutStatus.QUORUM_TIMEOUT)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""
         self.writable = False
         self._marks.clear()
-        lost = list(self.pending)
+        lost = [(item, self._states.pop(item[0], None)) for item in self.pending]
         self.pending.clear()
-        self._tell(lost, PutStatus.UNKNOWN)
-        for item in lost:
-            self._states.pop(item[0], None)
+        _tell(lost, PutStatus.UNKNOWN)
 
     def forget_from(self, index: int) -> None:
         """Entries from ``index`` on were never written, for want of space: refuse them."""
-        dropped: list[Pending] = []
+        dropped: list[Ended] = []
         while self.pending and self.pending[-1][0] >= index:
             item = self.pending.pop()
             if item[1] is not None:
                 item[1].next_offset = item[2]
-            dropped.append(item)
+            dropped.append((item, self._states.pop(item[0], None)))
         self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
-        self._tell(dropped[::-1], PutStatus.DISK_FULL)
-        for item in dropped:
-            self._states.pop(item[0], None)
-
-    def _tell(self, items: list[Pending], status: PutStatus) -> None:
-        for index, _, queue_offset, physical, _, _, done in items:
-            if done is not None:
-                done(status, queue_offset, physical)
-            elif (state := self._states.get(index)) is not None and state.done is not None:
-                state_done, state.done = state.done, None
-                state_done(status)
+        _tell(dropped[::-1], PutStatus.DISK_FULL)
 
     def _timestamp(self) -> int:
         now = self._wall_ms()
@@ -277,11 +269,9 @@ class CommitLog:
         body_bytes = len(message.body)
         properties_bytes = len(message.properties)
         head = self._heads.get(len(message.born_host))
-        if (
-            head is None
-            or not 0 < body_bytes <= self._body_max
-            or properties_bytes > PROPERTIES_BYTES_MAX
-        ):
+        if head is None or not 0 < body_bytes <= self._body_max:
+            return -1
+        if properties_bytes > PROPERTIES_BYTES_MAX:
             return -1
         return head[0] + body_bytes + len(queue.topic_field) + 2 + properties_bytes
 
@@ -328,6 +318,16 @@ def _heads_for(store_host: bytes) -> dict[int, tuple[int, Callable[..., bytes], 
         layout = RECORD_HEADS[flags >> 4]
         heads[width] = (layout.size, layout.pack, flags)
     return heads
+
+
+def _tell(items: list[Ended], status: PutStatus) -> None:
+    """Answer ``items`` in order; an answered state record may yet be applied."""
+    for (_, _, queue_offset, physical, _, _, done), state in items:
+        if done is not None:
+            done(status, queue_offset, physical)
+        elif state is not None and state.done is not None:
+            state_done, state.done = state.done, None
+            state_done(status)
 
 
 def _state_size(store_host: bytes, payload: bytes, properties: bytes) -> int:

@@ -1,0 +1,148 @@
+"""When and how a checkpoint is written: sync the queue files in a thread, then replace the file.
+
+The loop thread takes the picture, when all units are written; what the files hold of it never
+changes, so that the thread needs no lock. One checkpoint is under way at a time.
+Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk is not).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from store.checkpoint import (
+    CHECKPOINT_FILE,
+    MARKS_MAX,
+    ROCKETMQ_FILE,
+    Checkpoint,
+    LogMark,
+    QueueMark,
+    encode_checkpoint,
+    encode_rocketmq,
+)
+from store.consume_queue import NO_SPACE
+from store.layout import store_timestamp
+
+if TYPE_CHECKING:
+    from runtime.disk import Disk
+    from store.config import StoreConfig
+    from store.consume_queue import ConsumeQueues
+    from store.ports import LogNode
+
+_NO_CHECKPOINT: Final = -2
+
+
+class Checkpointer:
+    """Writes checkpoints of ``queues``."""
+
+    def __init__(
+        self, config: "StoreConfig", disk: "Disk", queues: "ConsumeQueues", node: "LogNode"
+    ) -> None:
+        self._directory = config.directory
+        self._period_ms = config.checkpoint_ms
+        self._file_bytes = config.queue_file_bytes
+        self._disk = disk
+        self._queues = queues
+        self._node = node
+        self._due_ms = 0
+        self._syncing: asyncio.Future[bool] | None = None
+        self.marks: tuple[LogMark, ...] = ()
+        """Positions of the last checkpoints, newest first."""
+
+    def tick(self, now_ms: int, applied_index: int) -> None:
+        """Begin a checkpoint if one is due and something was dispatched since the last."""
+        if now_ms >= self._due_ms and self._is_behind(applied_index) and self._queues.flush():
+            self._due_ms = now_ms + self._period_ms
+            self._begin(applied_index)
+
+    async def finish(self, applied_index: int) -> None:
+        """Wait for a checkpoint under way, then write the last one."""
+        if self._syncing is not None:
+            await self._syncing
+        if self._is_behind(applied_index) and self._queues.flush():
+            await self._begin(applied_index)
+
+    def write_now(self, applied_index: int) -> bool:
+        """Write a checkpoint in the calling thread; return False if the disk is full."""
+        if not self._queues.flush():
+            return False
+        paths = self._queues.files.take_unsynced()
+        checkpoint = self._picture(applied_index)
+        if self._sync(paths, checkpoint):
+            self.marks = checkpoint.marks
+            return True
+        self._queues.files.mark_unsynced(paths)
+        return False
+
+    def _is_behind(self, applied_index: int) -> bool:
+        """Whether to write one: never a step back, as long as a rebuild has not caught up."""
+        last = self.marks[0].index if self.marks else _NO_CHECKPOINT
+        return self._syncing is None and applied_index > last
+
+    def _picture(self, index: int) -> Checkpoint:
+        assert not self._queues.unwritten, len(self._queues.unwritten)
+        if index >= self._node.first_index:
+            position, _, term = self._node.entry(index)
+            stored = store_timestamp(self._node.body_view(index))
+        else:
+            position, term, stored = -1, 0, 0
+        return Checkpoint(
+            file_bytes=self._file_bytes,
+            store_timestamp=stored,
+            marks=(LogMark(index, term, position), *self.marks[: MARKS_MAX - 1]),
+            queues=tuple(
+                QueueMark(
+                    queue.topic,
+                    queue.queue_id,
+                    queue.min_offset,
+                    queue.max_offset,
+                    queue.first_file,
+                    tuple(queue.crcs),
+                )
+                for queue in self._queues.by_key.values()
+                if queue.max_offset
+            ),
+        )
+
+    def _begin(self, index: int) -> "asyncio.Future[bool]":
+        checkpoint = self._picture(index)
+        paths = self._queues.files.take_unsynced()
+        loop = asyncio.get_running_loop()
+        syncing = loop.run_in_executor(None, self._sync, paths, checkpoint)
+        self._syncing = syncing
+        syncing.add_done_callback(lambda done: self._end(done, paths, checkpoint))
+        return syncing
+
+    def _end(
+        self, syncing: "asyncio.Future[bool]", paths: list[str], checkpoint: Checkpoint
+    ) -> None:
+        self._syncing = None
+        if syncing.cancelled():
+            return
+        if syncing.result():
+            self.marks = checkpoint.marks
+        else:
+            self._queues.files.mark_unsynced(paths)
+
+    def _sync(self, paths: list[str], checkpoint: Checkpoint) -> bool:
+        """Sync queue files, then replace the checkpoint; in a thread. False: the disk is full."""
+        for path in paths:
+            file = self._disk.open(path, size=self._file_bytes)
+            try:
+                file.fdatasync()
+            except OSError as error:
+                message = f"cannot sync {path}: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            finally:
+                file.close()
+        try:
+            for name, data in (
+                (CHECKPOINT_FILE, encode_checkpoint(checkpoint)),
+                (ROCKETMQ_FILE, encode_rocketmq(checkpoint.store_timestamp)),
+            ):
+                self._disk.replace(f"{self._directory}/{name}", data)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                return False
+            message = f"cannot write a checkpoint in {self._directory}: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
+        return True

@@ -1,0 +1,204 @@
+"""Dispatch: committed entries, in log order, become consume queue units and applied state.
+
+On a leader the entries are its own: what the unit needs is still in memory, and the entry is
+dispatched in the same step that answers its sender. Everywhere else (followers, restart, rebuild)
+records are read back from the mapped log, a bounded number in one turn of the loop.
+
+A unit's place is the queue offset that its record states. A queue that already reaches beyond it
+has the unit, so that dispatching an entry again changes nothing and a restart may begin anywhere
+at or below the first entry that is missing.
+Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue.
+"""
+
+from typing import TYPE_CHECKING
+
+from dledger.config import ENTRY_HEADER_BYTES
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from store.layout import (
+    FLAG_NOT_INDEXED,
+    KIND_NOOP,
+    STATE_TOPIC_BYTES,
+    UNIT,
+    CorruptRecord,
+    delivery_code,
+    read_record,
+    record_body,
+    state_kind,
+    tags_code,
+)
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from store.commit_log import CommitLog
+    from store.config import StoreConfig
+    from store.consume_queue import ConsumeQueue, ConsumeQueues
+    from store.ports import LogNode, StoreListener
+
+_pack_unit = UNIT.pack
+
+
+class Dispatcher:
+    """Carries committed entries into the queues and to the listener."""
+
+    def __init__(
+        self,
+        config: "StoreConfig",
+        node: "LogNode",
+        queues: "ConsumeQueues",
+        commit_log: "CommitLog",
+        listener: "StoreListener",
+    ) -> None:
+        self._node = node
+        self._queues = queues
+        self._commit_log = commit_log
+        self._listener = listener
+        self._batch = config.dispatch_batch
+        self._unwritten_max = config.unflushed_units_max
+        self._delays_ms = config.delay_levels_ms
+        self._touched: list[tuple[ConsumeQueue, int]] = []
+        self.applied_index = -1
+        """Last entry dispatched."""
+        self.state_applied_index = -1
+        """State records up to here are in the listener's snapshot already."""
+        self.applied_term = 0
+        """Term of the last entry read back; 0 before the first."""
+
+    def run(self, commit_index: int) -> bool:
+        """Dispatch up to ``commit_index``, within the bounds of one turn.
+
+        Own entries up to ``commit_index`` are answered in any case. Returns whether there is more
+        to do now; with the disk full there is not.
+        """
+        budget = self._batch
+        pending = self._commit_log.pending
+        while self.applied_index < commit_index and budget > 0 and self._has_room():
+            first = self.applied_index + 1
+            if pending and pending[0][0] == first:
+                self._dispatch_own(commit_index)
+                continue
+            last = min(commit_index, first + budget - 1)
+            if pending:
+                last = min(last, pending[0][0] - 1)
+            self._dispatch_log(first, last)
+            budget -= last - first + 1
+        self._notify()
+        if self.applied_index < commit_index:
+            self._commit_log.acknowledge(commit_index)
+            return self._queues.has_space
+        return False
+
+    def _has_room(self) -> bool:
+        """Whether units may be added; when too many are unwritten, they are written first."""
+        queues = self._queues
+        return queues.unwritten_units < self._unwritten_max or (
+            queues.flush() or queues.unwritten_units < self._unwritten_max
+        )
+
+    def _dispatch_own(self, commit_index: int) -> None:
+        """Answer and dispatch own entries from memory; all of them follow each other in the log."""
+        pending = self._commit_log.pending
+        unwritten = self._queues.unwritten
+        touched = self._touched
+        ok = PutStatus.OK
+        before = index = self.applied_index
+        while index < commit_index and pending and pending[0][0] == index + 1:
+            index, queue, queue_offset, physical, size, tags, done = pending.popleft()
+            if queue is None:
+                self._apply_own_state(index)
+            else:
+                assert queue.max_offset == queue_offset, (queue.topic, queue_offset, index)
+                if not queue.tail:
+                    unwritten.append(queue)
+                queue.tail += _pack_unit(physical, size, tags)
+                queue.max_offset = queue_offset + 1
+                if not queue.touched:
+                    queue.touched = True
+                    touched.append((queue, tags))
+            self.applied_index = index
+            if done is not None:
+                done(ok, queue_offset, physical)
+        self._queues.unwritten_units += index - before
+
+    def _apply_own_state(self, index: int) -> None:
+        state = self._commit_log.take_state(index)
+        if state is not None:
+            self._listener.apply_state(index, state.kind, state.payload)
+            if state.done is not None:
+                state.done(PutStatus.OK)
+
+    def _dispatch_log(self, first: int, last: int) -> None:
+        """Read entries back from the log and dispatch them.
+
+        Errors: `FatalError` if a committed entry is no record, or a queue lacks what comes before.
+        """
+        entry = self._node.entry
+        view = self._node.view
+        by_key = self._queues.by_key
+        unwritten = self._queues.unwritten
+        touched = self._touched
+        for index in range(first, last + 1):
+            position, size, self.applied_term = entry(index)
+            physical = position + ENTRY_HEADER_BYTES
+            size -= ENTRY_HEADER_BYTES
+            record = view(physical, size)
+            try:
+                _, queue_id, offset, flags, stored, topic, properties = read_record(record)
+            except CorruptRecord as error:
+                message = f"entry {index} at position {position} holds no message: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            self.applied_index = index
+            if flags & FLAG_NOT_INDEXED:
+                if topic == STATE_TOPIC_BYTES:
+                    self._apply_state(index, properties, record_body(record, flags))
+                continue
+            queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
+            if offset < queue.max_offset:
+                continue
+            if offset > queue.max_offset:
+                self._begin(queue, offset, index)
+            if not queue.tail:
+                unwritten.append(queue)
+            if queue.is_schedule:
+                tags = delivery_code(properties, stored, self._delays_ms)
+            else:
+                tags = tags_code(properties)
+            queue.tail += _pack_unit(physical, size, tags)
+            queue.max_offset = offset + 1
+            if not queue.touched:
+                queue.touched = True
+                touched.append((queue, tags))
+        self._queues.unwritten_units += last - first + 1
+
+    def _apply_state(self, index: int, properties: bytes, payload: memoryview) -> None:
+        kind = state_kind(properties)
+        if index > self.state_applied_index and kind != KIND_NOOP:
+            self._listener.apply_state(index, kind, bytes(payload))
+        own = self._commit_log.take_state(index)
+        if own is not None and own.done is not None:
+            own.done(PutStatus.OK)
+
+    def _queue_of(self, topic: bytes, queue_id: int, index: int) -> "ConsumeQueue":
+        queue = self._queues.maybe_make(topic, queue_id)
+        if queue is None:
+            message = f"entry {index}: topic {topic!r} queue {queue_id} cannot name a queue"
+            raise FatalError(message, EXIT_ENVIRONMENT)
+        return queue
+
+    def _begin(self, queue: "ConsumeQueue", offset: int, index: int) -> None:
+        """Let a queue begin above 0, as it does when the log's head was removed."""
+        if queue.max_offset:
+            message = (
+                f"entry {index}: {queue.topic} queue {queue.queue_id} ends at {queue.max_offset}, "
+                f"the message of the entry has queue offset {offset}"
+            )
+            raise FatalError(message, EXIT_ENVIRONMENT)
+        queue.begin_at(offset)
+        if queue.tail:
+            self._queues.unwritten.append(queue)
+
+    def _notify(self) -> None:
+        """Tell the listener once per queue that it has more messages."""
+        touched, self._touched = self._touched, []
+        for queue, tags in touched:
+            queue.touched = False
+            self._listener.on_message(queue.topic, queue.queue_id, queue.max_offset, tags)

@@ -1,0 +1,251 @@
+"""The store as the broker sees it: put, read, replicated state, and the log's listener.
+
+It ties together what lies beside it: `CommitLog` appends, `Dispatcher` indexes what is committed,
+`Reader` answers, `store.recovery` starts from what is on disk. It decides when things happen: what
+a commit or a change of role sets off, and what a tick does. Everything runs in the loop thread
+except the syncing of a checkpoint.
+
+Life: construct, `attach` the node, `load`, start the node, `start`, ..., `stop`, stop the node.
+Source: architecture.md 3-5; contract of the store between broker and log.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from store.checkpointer import Checkpointer
+from store.commit_log import CommitLog
+from store.consume_queue import ConsumeQueues
+from store.dispatch import Dispatcher
+from store.reader import Reader
+from store.recovery import Recovered, agree_with_log, load_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.core.model import Role
+    from runtime.clock import Clock
+    from runtime.disk import Disk
+    from store.config import StoreConfig
+    from store.ports import LogNode, StoreListener
+    from store.results import (
+        BatchCallback,
+        Boundary,
+        GetResult,
+        PutCallback,
+        PutMessage,
+        StateCallback,
+    )
+
+_log = logging.getLogger(__name__)
+
+
+class MessageStore:
+    """A broker's messages, replicated by ``node``; also the node's listener (`DLedgerListener`)."""
+
+    put: "Callable[[PutMessage, PutCallback], None]"
+    """Append one message, see `CommitLog.put`."""
+    put_batch: "Callable[[Sequence[PutMessage], BatchCallback], None]"
+    """Append messages of one queue side by side, see `CommitLog.put_batch`."""
+    propose_state: "Callable[[str, bytes, StateCallback], None]"
+    """Append ``(kind, payload)`` as replicated state, see `CommitLog.propose_state`."""
+    get: "Callable[[str, int, int, int, int, frozenset[int] | None], GetResult]"
+    """``(topic, queue_id, offset, max_count, max_bytes, codes)``, see `Reader.get`."""
+
+    def __init__(
+        self,
+        config: "StoreConfig",
+        disk: "Disk",
+        clock: "Clock",
+        listener: "StoreListener",
+        *,
+        call_soon: "Callable[[Callable[[], None]], object] | None" = None,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._listener = listener
+        self._call_soon = call_soon
+        self._queues = ConsumeQueues(config, disk)
+        self._node: LogNode
+        self._commit_log: CommitLog
+        self._dispatcher: Dispatcher
+        self._reader: Reader
+        self._recovered = Recovered()
+        self._agreed = False
+        self._commit_index = -1
+        self._scheduled = False
+        self._writable_term = 0
+        self._checkpointer: Checkpointer
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def attach(self, node: "LogNode") -> None:
+        """Take the log that this store writes to and reads from; before anything else."""
+        self._node = node
+        self._commit_log = CommitLog(self._config, self._queues, self._clock, node)
+        self._dispatcher = Dispatcher(
+            self._config, node, self._queues, self._commit_log, self._listener
+        )
+        self._reader = Reader(self._config, self._queues, node)
+        self._checkpointer = Checkpointer(self._config, self._disk, self._queues, node)
+        self.put = self._commit_log.put
+        self.put_batch = self._commit_log.put_batch
+        self.propose_state = self._commit_log.propose_state
+        self.get = self._reader.get
+
+    def load(self, state_applied_index: int = -1) -> None:
+        """Recover the consume queues; before the node starts.
+
+        ``state_applied_index``: last entry whose state records the listener has in its own
+        snapshot, -1 for none. Committed state records behind it are applied (again).
+        Errors: `OSError` of the disk.
+        """
+        self._dispatcher.state_applied_index = state_applied_index
+        self._recovered = load_queues(self._config.directory, self._disk, self._queues)
+
+    def start(self) -> None:
+        """Begin to dispatch and to tick; in the loop, after the node has started."""
+        self._agree_with_log()
+        self.on_committed(self._node.commit_index)
+        self._on_timer()
+
+    async def stop(self) -> None:
+        """Answer what waits with UNKNOWN, write a last checkpoint and close the files."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lose_leadership()
+        await self._checkpointer.finish(self._dispatcher.applied_index)
+        self._queues.files.close()
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica leads and has applied everything of earlier terms."""
+        return self._commit_log.writable
+
+    @property
+    def applied_index(self) -> int:
+        """Last entry dispatched: its state is applied, its message readable; -1 for none."""
+        return self._dispatcher.applied_index
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return one past the last readable queue offset; 0 for a queue that does not exist."""
+        return self._reader.max_offset(topic, queue_id)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first readable queue offset; 0 for a queue that does not exist."""
+        return self._reader.min_offset(topic, queue_id)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: "Boundary | None" = None
+    ) -> int:
+        """Return the queue offset that belongs to a time (ms), see `Reader.offset_by_time`."""
+        return self._reader.offset_by_time(topic, queue_id, timestamp, boundary)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """Return the store timestamp (ms) of the queue's first message, -1 if it has none."""
+        return self._reader.earliest_store_time(topic, queue_id)
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """Return the committed record at ``physical_offset``, None if no record begins there."""
+        return self._reader.message_at(physical_offset)
+
+    def noop_body(self, physical_offset: int) -> bytes:
+        """Return the body of the entry with which a leader opens its term."""
+        return self._commit_log.noop_body(physical_offset)
+
+    def on_committed(self, commit_index: int) -> None:
+        """Dispatch what was committed, and answer those who wait for it."""
+        self._commit_index = max(commit_index, self._commit_index)
+        if self._stopped:
+            return
+        if self._scheduled:
+            self._commit_log.acknowledge(commit_index)
+        else:
+            self._dispatch_turn()
+
+    def on_role(self, role: "Role", term: int, leader_id: str | None) -> None:
+        """Follow a change of role: without leadership nothing that waits can be known."""
+        del role, leader_id
+        if self._commit_log.writable and not (self._node.is_leader and term == self._writable_term):
+            self._lose_leadership()
+        self._maybe_become_writable()
+
+    def on_aborted(self, from_index: int) -> None:
+        """Refuse the puts whose entries the log could not write for want of space."""
+        self._commit_log.forget_from(from_index)
+
+    def flush(self) -> bool:
+        """Write all consume queue units; return False if the disk is full (it is tried again)."""
+        return self._queues.flush()
+
+    def tick(self) -> None:
+        """Do what is due: late puts, queue writes, dispatch after a full disk, a checkpoint."""
+        now_ms = self._clock.monotonic_ms()
+        self._commit_log.expire(now_ms)
+        had_space = self._queues.has_space
+        if self._queues.flush():
+            if not had_space:
+                _log.warning("consume queues written again applied=%d", self.applied_index)
+            if not self._scheduled:
+                self._dispatch_turn()
+            self._checkpointer.tick(now_ms, self._dispatcher.applied_index)
+        elif had_space:
+            _log.warning("disk full consume queues wait units=%d", self._queues.unwritten_units)
+
+    def _on_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._config.tick_ms / 1000, self._on_timer)
+        self.tick()
+
+    def _agree_with_log(self) -> None:
+        """Settle, once the log is open, where dispatch begins."""
+        if self._agreed:
+            return
+        self._agreed = True
+        recovered = self._recovered
+        first = agree_with_log(recovered, self._queues, self._node)
+        self._checkpointer.marks = recovered.marks
+        dispatcher = self._dispatcher
+        begin = max(min(first, dispatcher.state_applied_index + 1), self._node.first_index)
+        dispatcher.applied_index = begin - 1
+        _log.info(
+            "dispatch begins index=%d end_index=%d queues=%d rebuild=%s",
+            begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,
+        )  # fmt: skip
+
+    def _dispatch_turn(self) -> None:
+        self._agree_with_log()
+        more = self._dispatcher.run(self._commit_index)
+        if not self._commit_log.writable:
+            self._maybe_become_writable()
+        if more:
+            self._scheduled = True
+            (self._call_soon or asyncio.get_running_loop().call_soon)(self._continue)
+
+    def _continue(self) -> None:
+        self._scheduled = False
+        if not self._stopped:
+            self._dispatch_turn()
+
+    def _maybe_become_writable(self) -> None:
+        """Open for sends once an entry of the own term, which only a leader writes, is applied."""
+        node = self._node
+        if (
+            not self._commit_log.writable
+            and not self._stopped
+            and node.is_leader
+            and self._dispatcher.applied_term == node.term
+        ):
+            self._writable_term = node.term
+            self._commit_log.become_writable()
+            self._listener.on_writable(True, node.term)  # noqa: FBT003 - the contract's event
+
+    def _lose_leadership(self) -> None:
+        if self._commit_log.writable:
+            self._commit_log.writable = False
+            self._listener.on_writable(False, self._node.term)  # noqa: FBT003 - the contract's event
+            self._commit_log.abandon()

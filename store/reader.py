@@ -1,0 +1,203 @@
+"""Reading: messages by queue offset, by time and by physical offset, out of the mapped log.
+
+Only what was dispatched can be found in a queue, and only committed entries are dispatched, so that
+nothing uncommitted is ever read. It changes nothing.
+Source: protocol.md 3.5 (statuses, next offsets, limits), 5.3 (search by time);
+RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
+"""
+
+from typing import TYPE_CHECKING
+
+from store.layout import UNIT, UNIT_BYTES, record_size, store_timestamp
+from store.results import Boundary, GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from store.config import StoreConfig
+    from store.consume_queue import ConsumeQueue, ConsumeQueues
+    from store.ports import LogNode
+
+_RECORD_HEAD_BYTES = 88
+
+
+class Reader:
+    """Answers questions about stored messages."""
+
+    def __init__(self, config: "StoreConfig", queues: "ConsumeQueues", node: "LogNode") -> None:
+        self._by_name = queues.by_name
+        self._node = node
+        self._count_max = config.get_messages_max
+        self._bytes_max = config.get_bytes_max
+        self._units_max = config.get_units_max
+        self._units_per_file = config.queue_file_bytes // UNIT_BYTES
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+    ) -> GetResult:
+        """Return messages from queue offset ``offset`` on, as protocol.md 3.5 says.
+
+        ``max_count`` and ``max_bytes`` count up to the limits of the configuration; the first
+        message is returned whatever its size. ``codes``: tags codes wanted, None for all.
+        Records are views of the mapped log, one after the other.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= offset < high:
+            return _out_of_range(offset, low, high)
+        max_count = min(max_count, self._count_max) or 1
+        max_bytes = min(max_bytes, self._bytes_max)
+        if codes is None:
+            units = queue.read(offset, min(max_count, high - offset))
+        else:
+            units = queue.read(offset, min(self._units_max, high - offset))
+        buffers, count, size_bytes, scanned, status = self._collect(
+            units, (max_count, max_bytes), codes
+        )
+        return GetResult(status, offset + scanned, low, high, buffers, count, size_bytes)
+
+    def _collect(
+        self, units: bytes, limits: tuple[int, int], codes: frozenset[int] | None
+    ) -> tuple[list[memoryview], int, int, int, GetStatus]:
+        """Return (views, messages, bytes, units scanned, status) for these units."""
+        max_count, max_bytes = limits
+        view = self._node.view
+        removed_below = self._node.first_position
+        buffers: list[memoryview] = []
+        count = scanned = total = 0
+        start = end = -1
+        status = GetStatus.NO_MATCHED_MESSAGE
+        for physical, size, tags in UNIT.iter_unpack(units):
+            if count and (count >= max_count or total + size > max_bytes):
+                break
+            scanned += 1
+            if codes is not None and tags not in codes:
+                continue
+            if physical < removed_below:
+                status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            if physical != end:
+                if start >= 0:
+                    buffers.append(view(start, end - start))
+                start = physical
+            end = physical + size
+            count += 1
+            total += size
+        if count:
+            buffers.append(view(start, end - start))
+            status = GetStatus.FOUND
+        elif not scanned:
+            status = GetStatus.OFFSET_FOUND_NULL
+        return buffers, count, total, scanned, status
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return one past the last readable queue offset; 0 for a queue that does not exist."""
+        queue = self._by_name.get((topic, queue_id))
+        return queue.max_offset if queue is not None else 0
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first readable queue offset; 0 for a queue that does not exist."""
+        queue = self._by_name.get((topic, queue_id))
+        return queue.min_offset if queue is not None else 0
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """Return the store timestamp (ms) of the queue's first message, -1 if it has none."""
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None or queue.max_offset == queue.min_offset:
+            return -1
+        return self._stored_at(queue, queue.min_offset)
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """Return the committed record at ``physical_offset``, None if no record begins there."""
+        node = self._node
+        room = node.committed_position - physical_offset
+        if physical_offset < node.first_position or room < _RECORD_HEAD_BYTES:
+            return None
+        try:
+            size = record_size(node.view(physical_offset, _RECORD_HEAD_BYTES), physical_offset)
+            if size is None or size > room:
+                return None
+            return node.view(physical_offset, size)
+        except (ValueError, IndexError):
+            return None
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None
+    ) -> int:
+        """Return the queue offset that belongs to a time (ms); 0 for a queue without messages.
+
+        Without a boundary as RocketMQ 4.9 does it: the message stored nearest to ``timestamp``
+        within the first file that reaches it. With one as RocketMQ 5 does, see `Boundary`.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None or queue.max_offset == queue.min_offset:
+            return 0
+        if boundary is None:
+            return self._nearest(queue, timestamp)
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored = self._stored_at(queue, middle)
+            if stored < timestamp or (boundary is Boundary.UPPER and stored == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        if boundary is Boundary.LOWER:
+            return low
+        return low - 1 if low > queue.min_offset else 0
+
+    def _nearest(self, queue: "ConsumeQueue", timestamp: int) -> int:
+        """Search one file, as 4.9 does: with its midpoints, so that equal times give its choice."""
+        first, end = self._file_reaching(queue, timestamp)
+        low, high = max(first, queue.min_offset), end - 1
+        left = right = -1
+        left_time = right_time = -1
+        while low <= high:
+            middle = first + (low - first + high - first) // 2
+            stored = self._stored_at(queue, middle)
+            if stored == timestamp:
+                return middle
+            if stored > timestamp:
+                high, right, right_time = middle - 1, middle, stored
+            else:
+                low, left, left_time = middle + 1, middle, stored
+        if left < 0:
+            return right
+        if right < 0:
+            return left
+        return right if timestamp - left_time > right_time - timestamp else left
+
+    def _file_reaching(self, queue: "ConsumeQueue", timestamp: int) -> tuple[int, int]:
+        """Return the units [first, end) of the first file that ends at or after ``timestamp``.
+
+        RocketMQ takes files by when they were last changed, which is when their last message was
+        stored; that is asked of the message, since a rebuilt file is younger than its messages.
+        """
+        first = queue.first_file // UNIT_BYTES
+        while True:
+            end = min(first + self._units_per_file, queue.max_offset)
+            if end == queue.max_offset or self._stored_at(queue, end - 1) >= timestamp:
+                return first, end
+            first = end
+
+    def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
+        physical, size, _ = UNIT.unpack(queue.read(offset, 1))
+        return store_timestamp(self._node.view(physical, size))
+
+
+def _out_of_range(offset: int, low: int, high: int) -> GetResult:
+    if high == 0:
+        status, following = GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    elif offset < low:
+        status, following = GetStatus.OFFSET_TOO_SMALL, low
+    elif offset == high:
+        status, following = GetStatus.OFFSET_OVERFLOW_ONE, offset
+    else:
+        status, following = GetStatus.OFFSET_OVERFLOW_BADLY, high
+    return GetResult(status, following, low, high, [], 0, 0)
