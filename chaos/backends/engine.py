@@ -42,7 +42,7 @@ async def call(
 ) -> str:
     """Run a command and return what it printed.
 
-    Errors: `ClusterFailed` with the last line of its error output, or when it takes too long.
+    Errors: `ClusterFailed` with the end of its error output, or when it takes too long.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -60,8 +60,9 @@ async def call(
         await process.wait()
         raise ClusterFailed(f"{shown} ... took longer than {timeout_s:.0f} s") from error
     if process.returncode != 0:
-        said = err.decode(errors="replace").strip().splitlines() or ["nothing"]
-        raise ClusterFailed(f"{shown} ... exit={process.returncode} said: {said[-1]}")
+        lines = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
+        said = " | ".join(lines[-3:]) or "nothing"
+        raise ClusterFailed(f"{shown} ... exit={process.returncode} said: {said}")
     return out.decode(errors="replace")
 
 

@@ -19,6 +19,7 @@ from chaos.backends.engine import call, container_state, inspect
 
 TABLE: Final = "ledgermq_chaos"
 DIRECTIONS: Final = ("forward", "backward")
+_OURS: Final = ("table", "inet", TABLE)
 _FATES: Final = ("bytes", "withheld_bytes")
 _FIELDS: Final = {"forward": "dport", "backward": "sport"}
 
@@ -135,7 +136,7 @@ class NetfilterLinks:
         """Return the counts of a node, those of its earlier namespaces included."""
         if unavailable() is not None or not self._alive(node):
             return {}
-        listed = json.loads(await self._nft(node, f"list counters table inet {TABLE}\n", "-j"))
+        listed = json.loads(await self._nft(node, None, "-j", "list", "counters", *_OURS))
         counts = {}
         for item in listed["nftables"]:
             if "counter" not in item:
@@ -149,8 +150,10 @@ class NetfilterLinks:
     def _base(self, key: tuple[str, str, str]) -> int:
         return self._past.get(key, 0)
 
-    async def _nft(self, node: str, script: str, *options: str) -> str:
+    async def _nft(self, node: str, script: str | None, *arguments: str) -> str:
         pid = inspect(self._containers[node], "{{.State.Pid}}")
         if pid in {"", "0"}:
             raise ClusterFailed(f"{node} has no process whose namespace could be entered")
-        return await call(["nsenter", "-t", pid, "-n", "nft", *options, "-f", "-"], stdin=script)
+        return await call(
+            ["nsenter", "-t", pid, "-n", "nft", *(arguments or ("-f", "-"))], stdin=script
+        )
