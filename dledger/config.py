@@ -30,7 +30,7 @@ class DLedgerConfig:
     """Name of this node within the group (``dLegerSelfId``)."""
     peers: dict[str, str] = field(default_factory=dict)
     """All members, this one included, as id -> ``host:port``. The own entry is the address to
-    listen on. The addresses may differ from node to node and from start to start, the ids may not."""
+    listen on. Addresses may differ from node to node and from start to start, ids may not."""
     directory: str
     """Where ``data/ index/ checkpoint currterm identity lock`` lie."""
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH

@@ -16,7 +16,7 @@ class DLedgerError(Exception):
     retriable: ClassVar[bool] = True
 
 
-class NotLeader(DLedgerError):
+class NotLeader(DLedgerError):  # noqa: N818  # says what is
     """This node does not lead, or leads and has not appended its first entry yet."""
 
     def __init__(self, leader_id: str | None) -> None:
@@ -24,21 +24,21 @@ class NotLeader(DLedgerError):
         self.leader_id = leader_id
 
 
-class PendingFull(DLedgerError):
+class PendingFull(DLedgerError):  # noqa: N818  # says what is
     """Too many appended bytes wait for a majority."""
 
     def __init__(self, pending_bytes: int, pending_bytes_max: int) -> None:
         super().__init__(f"{pending_bytes} bytes wait for a majority, {pending_bytes_max} may")
 
 
-class DiskFull(DLedgerError):
+class DiskFull(DLedgerError):  # noqa: N818  # says what is
     """The last write found the disk full; asked again as soon as a moment has passed."""
 
     def __init__(self) -> None:
         super().__init__("the disk is full")
 
 
-class EntryTooLarge(DLedgerError):
+class EntryTooLarge(DLedgerError):  # noqa: N818  # says what is
     """The entry, or the batch that must lie in one segment, does not fit in a segment."""
 
     retriable: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class EntryTooLarge(DLedgerError):
         super().__init__(f"{size_bytes} bytes do not fit in a segment of {segment_bytes}")
 
 
-class CorruptEntry(DLedgerError):
+class CorruptEntry(DLedgerError):  # noqa: N818  # says what is
     """Bytes that should be entries are not; from a peer they end the connection."""
 
     retriable: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Files of fixed size, written by ``pwrite`` and read by a read-only map; small files replaced whole.
+"""Files of fixed size, written by ``pwrite``, read by a read-only map; small files replaced whole.
 
 The one place that opens, writes, syncs and locks files for the log and the store. It knows nothing
 of what the bytes mean. Nothing is retried here: an `OSError` passes to the caller, who alone knows
@@ -26,7 +26,7 @@ SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 
 
-class DirectoryInUse(FatalError):
+class DirectoryInUse(FatalError):  # noqa: N818  # says what is
     """Another process holds the lock of this directory."""
 
     def __init__(self, path: str) -> None:
@@ -56,7 +56,7 @@ class File(Protocol):
         ...
 
     def view(self) -> memoryview:
-        """Return the whole file as a read-only map: made at the first call, then always the same."""
+        """Return the whole file as a read-only map, made at the first call."""
         ...
 
     def fdatasync(self) -> None:
@@ -137,7 +137,7 @@ class RealFile:
     def pwrite(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all ``buffers``; see `File.pwrite`."""
         total = sum(map(len, buffers))
-        assert 0 <= offset and offset + total <= self.size, (self.path, offset, total, self.size)
+        assert 0 <= offset <= self.size - total, (self.path, offset, total, self.size)
         if len(buffers) <= IOV_MAX:
             written = os.pwritev(self._fd, buffers, offset)
             if written == total:
@@ -226,13 +226,7 @@ class RealDisk:
         """Open or make a file of fixed size; see `Disk.open`."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            found = os.fstat(fd).st_size
-            if found == 0:
-                os.ftruncate(fd, size)
-                os.fsync(fd)
-                _sync_directory(os.path.dirname(path))
-            elif found != size:
-                raise FatalError(f"{path} has {found} bytes, the configured size is {size}")
+            _set_size(fd, path, size)
         except BaseException:
             os.close(fd)
             raise
@@ -326,6 +320,16 @@ class _Lock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _set_size(fd: int, path: str, size: int) -> None:
+    found = os.fstat(fd).st_size
+    if found == 0:
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+        _sync_directory(os.path.dirname(path))
+    elif found != size:
+        raise FatalError(f"{path} has {found} bytes, the configured size is {size}")
 
 
 def _sync_directory(path: str) -> None:

@@ -47,7 +47,7 @@ class EntryHeader(NamedTuple):
 
     magic: int
     size: int
-    index: LogIndex
+    entry_index: LogIndex
     term: Term
     position: int
     channel: int
@@ -77,7 +77,9 @@ def encode_span(first_index: LogIndex, term: Term, position: int, bodies: Sequen
     return Span(first_index, last_index, term, position, b"".join(parts), b"".join(units))
 
 
-def index_units(data: bytes, first_index: LogIndex, last_index: LogIndex, term: Term) -> bytes:
+def index_units(
+    data: bytes | memoryview, first_index: LogIndex, last_index: LogIndex, term: Term
+) -> bytes:
     """Walk the headers of a span; return the index units of its entries.
 
     Bodies are not looked at: whoever sent the span vouches for them with a CRC over all of it.
@@ -120,8 +122,8 @@ def header_problem(header: EntryHeader, index: LogIndex, position: int, room: in
         return f"magic is {header.magic}"
     if header.size != HEADER_BYTES + header.body_bytes or header.size > room:
         return f"size is {header.size} with a body of {header.body_bytes}"
-    if header.index != index or header.position != position:
-        return f"index is {header.index}, position {header.position}"
+    if header.entry_index != index or header.position != position:
+        return f"index is {header.entry_index}, position {header.position}"
     if header.channel or header.chain_crc:
         return "channel or chain CRC is not 0"
     return None

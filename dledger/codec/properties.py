@@ -18,7 +18,7 @@ from dledger.core.model import NO_INDEX, HardState, LogIndex
 
 
 class Checkpoint(NamedTuple):
-    """What was known to be synced when it was written: the end of the log, and what is committed."""
+    """What was synced when it was written: the end of the log, and how far it was committed."""
 
     end_index: LogIndex = NO_INDEX
     committed_index: LogIndex = NO_INDEX

@@ -74,7 +74,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     term: Term
     position: int
     """Where the first entry lies in the log."""
-    data: bytes
+    data: bytes | memoryview
     units: bytes
     """The entries' index units; rebuilt by a receiver, not sent."""
 

@@ -24,7 +24,7 @@ from dledger.core.ready import Event, EventKind
 from dledger.core.state import RaftState
 
 SPANS_PER_TURN: Final = 8
-"""Most messages with entries to one follower in one `Ready`: catching up leaves others their turn."""
+"""Most messages with entries to one follower in one `Ready`; the next turn brings the next."""
 
 
 # The leader
@@ -84,7 +84,7 @@ def send_appends(state: RaftState, progress: Progress) -> None:
                 prev_term,
                 log.commit_index,
                 span,
-            )  # fmt: skip
+            )
         )
         if span is None:
             progress.on_sent(prev_index, 0, state.tick)
@@ -239,7 +239,7 @@ def reject_append(state: RaftState, append: Append) -> None:
             hint_index,
             log.term_at(hint_index) or NO_TERM,
             log.last_index,
-        )  # fmt: skip
+        )
     )
 
 

@@ -5,10 +5,9 @@ change role, and the outbox that `Raft.ready` empties.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dledger.core.log import RaftLog
-from dledger.core.messages import Message
 from dledger.core.model import (
     TRANSITIONS,
     HardState,
@@ -19,9 +18,12 @@ from dledger.core.model import (
     Role,
     Term,
 )
-from dledger.core.progress import Progress
 from dledger.core.quorum import majority
 from dledger.core.ready import Event, EventKind, Reply
+
+if TYPE_CHECKING:
+    from dledger.core.messages import Message
+    from dledger.core.progress import Progress
 
 LONG_AGO: Final = -(1 << 40)
 """A tick before any that matters."""

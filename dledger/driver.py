@@ -1,0 +1,143 @@
+"""Between the core and the disk: works through a `Ready` in the order that its contract asks.
+
+`Driver.begin` tells whether `Driver.persist_state` has work, which is what may wait for the disk and is rare: term and vote, truncation. A node
+runs it in a thread, a simulator inline. `Driver.complete` is the rest, and never waits: write the
+entries, send what may leave, report to the core. Syncs of entries run beside that, one at a time,
+each for everything written before it (group commit): `begin_sync`, then `end_sync`.
+
+It knows no event loop, and no socket: what leaves goes through a function it is given.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dledger.codec.properties import Checkpoint
+from dledger.config import FlushDiskType
+from dledger.core.messages import Message
+from dledger.core.model import LogIndex, Term
+from dledger.core.raft import Raft
+from dledger.core.ready import Ready, Reply
+from dledger.errors import DiskFull
+from dledger.storage.log_store import DirtyFiles, LogStore
+from dledger.storage.state_files import HardStateFile
+
+
+class Sync(NamedTuple):
+    """A sync under way."""
+
+    dirty: DirtyFiles
+    writes: int
+    """How many batches of entries had been written when it began."""
+    generation: int
+
+
+class HeldReplies(NamedTuple):
+    """Replies that wait until batch ``writes`` is synced."""
+
+    writes: int
+    term: Term
+    replies: tuple[Reply, ...]
+
+
+class Driver:
+    """Does for one core what its `Ready` says."""
+
+    def __init__(
+        self,
+        raft: Raft,
+        store: LogStore,
+        hard_state_file: HardStateFile,
+        *,
+        flush_disk_type: FlushDiskType,
+        send: Callable[[Message], None],
+    ) -> None:
+        self._raft = raft
+        self._store = store
+        self._hard_state_file = hard_state_file
+        self._is_sync = flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._send = send
+        self._writes = 0
+        self._writes_synced = 0
+        self._generation = 0
+        self._held: deque[HeldReplies] = deque()
+        self.synced_index: LogIndex = store.last_index
+        """Entries up to here survive a loss of power."""
+
+    def begin(self, ready: Ready) -> bool:
+        """Tell whether `persist_state` must run before `complete`."""
+        if ready.truncate_from is not None:
+            # A sync that began before says nothing any more about what lies behind the cut.
+            self._generation += 1
+            self.synced_index = min(self.synced_index, ready.truncate_from - 1)
+            return True
+        return ready.hard_state is not None
+
+    def persist_state(self, ready: Ready) -> None:
+        """Make term and vote durable, then cut what the leader's log does not have.
+
+        Errors: `FatalError`.
+        """
+        if ready.hard_state is not None:
+            self._hard_state_file.save(ready.hard_state)
+        if ready.truncate_from is not None:
+            self._store.truncate(ready.truncate_from)
+
+    def complete(self, ready: Ready) -> bool:
+        """Write the entries, let leave what may, report to the core; False if the disk is full.
+
+        Then the core has forgotten the entries, and nothing of ``ready`` has left.
+        Errors: `FatalError`.
+        """
+        if ready.entries:
+            try:
+                self._store.append(ready.entries)
+            except DiskFull:
+                self._raft.abort(ready)
+                return False
+            self._writes += 1
+        send = self._send
+        for message in ready.messages:
+            send(message)
+        if ready.replies:
+            if self._is_sync and self._writes_synced < self._writes:
+                term = self._raft.state.term
+                self._held.append(HeldReplies(self._writes, term, ready.replies))
+            else:
+                for reply in ready.replies:
+                    send(reply)
+        self._raft.advance(ready)
+        if not self._is_sync:
+            self._raft.persisted(self._store.last_index)
+        return True
+
+    def needs_sync(self) -> bool:
+        """Tell whether something waits for a sync: SYNC_FLUSH, with unsynced entries."""
+        return self._is_sync and self._writes_synced < self._writes
+
+    def begin_sync(self) -> Sync | None:
+        """Return what `LogStore.sync` must cover now, None for nothing."""
+        dirty = self._store.take_dirty()
+        return None if dirty is None else Sync(dirty, self._writes, self._generation)
+
+    def end_sync(self, sync: Sync) -> None:
+        """Report a sync that has returned: count own entries, let the held replies leave."""
+        self._writes_synced = max(self._writes_synced, sync.writes)
+        if sync.generation == self._generation:
+            # 1. Entry 5 of term 2 is written, and a sync begins. 2. A leader of term 3 cuts it.
+            # 3. A leader of term 4 sends the same entry 5 of term 2 again; it is written.
+            # 4. The sync returns: it covered the entry of step 1, not that of step 3.
+            self.synced_index = max(self.synced_index, sync.dirty.last_index)
+            if self._is_sync:
+                self._raft.persisted(sync.dirty.last_index)
+        held = self._held
+        while held and held[0].writes <= self._writes_synced:
+            _, term, replies = held.popleft()
+            if term == self._raft.state.term:
+                for reply in replies:
+                    self._send(reply)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what may be noted as synced and committed."""
+        committed = min(self._raft.state.delivered_index, self.synced_index)
+        return Checkpoint(self.synced_index, committed)

@@ -1,0 +1,253 @@
+"""Messages between replicas over TCP: one connection for each *directed* pair.
+
+Node i dials node j to carry everything i says to j, and only that; the answers come on the
+connection that j dialled. So a link can fail in one direction alone, as networks do, and so can a
+proxy in between.
+
+Nothing here waits for anyone. A message that cannot leave now (not connected, or too much waits in
+the socket already) is dropped: the core repeats what matters. A broken connection is reported,
+because it is the fastest hint that a peer died. Frames that no replica sends end a connection with
+one log line.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from dledger.codec.peer import Misaddressed, PeerCodec
+from dledger.config import DLedgerConfig
+from dledger.core.messages import Message
+from dledger.core.model import NodeId
+from dledger.errors import CorruptEntry
+from remoting.protocol.errors import RemoteProtocolError
+from remoting.protocol.frame import Frame, FrameDecoder
+from runtime.errors import FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+INBOUND_MAX: Final = 64
+"""Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
+CONNECT_TIMEOUT_S: Final = 2.0
+
+
+class PeerTransport(Protocol):
+    """What a node needs of the network."""
+
+    async def start(self) -> None:
+        """Listen and begin to dial. Errors: `FatalError` when the address cannot be had."""
+        ...
+
+    async def stop(self) -> None:
+        """Close everything."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Send, or drop."""
+        ...
+
+
+class TcpTransport:
+    """A `PeerTransport` over asyncio."""
+
+    def __init__(
+        self,
+        config: DLedgerConfig,
+        *,
+        on_message: Callable[[Message], None],
+        on_unreachable: Callable[[NodeId], None],
+    ) -> None:
+        self._config = config
+        self._on_message = on_message
+        self._on_unreachable = on_unreachable
+        others = tuple(peer for peer in config.peers if peer != config.self_id)
+        self._codec = PeerCodec(config.group, config.self_id, others)
+        self._links = {peer: _Link(peer, config, on_unreachable) for peer in others}
+        self._inbound: dict[_Inbound, None] = {}
+        self._by_sender: dict[NodeId, _Inbound] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen on the own address and dial the others; a group of one needs neither."""
+        if not self._links:
+            return
+        host, port = split_address(self._config.listen_address)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: _Inbound(self), host, port)
+        except OSError as error:
+            raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
+        for link in self._links.values():
+            link.start()
+
+    async def stop(self) -> None:
+        """Close all connections; nothing is reported any more."""
+        if self._server is not None:
+            self._server.close()
+        for inbound in list(self._inbound):
+            inbound.close()
+        self._inbound.clear()
+        self._by_sender.clear()
+        await asyncio.gather(*(link.stop() for link in self._links.values()))
+
+    def send(self, message: Message) -> None:
+        """Send to the receiver named in the message, or drop."""
+        link = self._links.get(message.receiver)
+        if link is not None and link.can_send():
+            link.write(self._codec.encode(message))
+
+    # Called by the connections
+
+    def on_frame(self, inbound: "_Inbound", frame: Frame) -> None:
+        """Take a frame. Errors: `CorruptEntry`."""
+        try:
+            message = self._codec.decode(frame)
+        except Misaddressed as error:
+            if not inbound.complained:
+                inbound.complained = True
+                _log.warning("event=misaddressed remote=%s %s", inbound.remote, error)
+            return
+        if inbound.sender is None:
+            inbound.sender = message.sender
+            previous = self._by_sender.get(message.sender)
+            self._by_sender[message.sender] = inbound
+            if previous is not None:
+                previous.close()
+        self._on_message(message)
+
+    def on_opened(self, inbound: "_Inbound") -> bool:
+        """Take a new connection, if there is room for it."""
+        if len(self._inbound) >= INBOUND_MAX:
+            _log.warning("event=too_many_connections remote=%s", inbound.remote)
+            return False
+        self._inbound[inbound] = None
+        return True
+
+    def on_closed(self, inbound: "_Inbound") -> None:
+        """Report a peer whose connection broke, unless it has a newer one or we closed it."""
+        if self._inbound.pop(inbound, inbound) is inbound:
+            return
+        sender = inbound.sender
+        if sender is not None and self._by_sender.get(sender) is inbound:
+            del self._by_sender[sender]
+            self._on_unreachable(sender)
+
+
+class _Inbound(asyncio.BufferedProtocol):
+    """An accepted connection: frames in, nothing out."""
+
+    def __init__(self, owner: TcpTransport) -> None:
+        self._owner = owner
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self.remote = "?"
+        self.sender: NodeId | None = None
+        self.complained = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.remote = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
+        if not self._owner.on_opened(self):
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._decoder.received(nbytes):
+                self._owner.on_frame(self, frame)
+        except (RemoteProtocolError, CorruptEntry) as error:
+            _log.warning("event=bad_peer_frame remote=%s error=%r", self.remote, str(error))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.on_closed(self)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Outbound(asyncio.Protocol):
+    """A dialled connection: only its end is of interest."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Event = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+
+class _Link:
+    """Keeps one connection to a peer up; reconnects forever, at growing intervals."""
+
+    def __init__(
+        self, peer: NodeId, config: DLedgerConfig, on_unreachable: Callable[[NodeId], None]
+    ) -> None:
+        self._peer = peer
+        self._config = config
+        self._on_unreachable = on_unreachable
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def can_send(self) -> bool:
+        """Tell whether a message would leave, now or soon."""
+        transport = self._transport
+        limit = self._config.peer_buffer_bytes_max
+        return transport is not None and transport.get_write_buffer_size() < limit
+
+    def write(self, buffers: tuple[bytes | memoryview, ...]) -> None:
+        if self._transport is not None:
+            self._transport.writelines(buffers)
+
+    async def _run(self) -> None:
+        delay_ms = self._config.reconnect_ms_min
+        while True:
+            protocol = await self._dial()
+            if protocol is not None:
+                _log.info("event=peer_connected peer=%s", self._peer)
+                delay_ms = self._config.reconnect_ms_min
+                await protocol.lost.wait()
+                self._transport = None
+                _log.info("event=peer_disconnected peer=%s", self._peer)
+                self._on_unreachable(self._peer)
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = min(delay_ms * 2, self._config.reconnect_ms_max)
+
+    async def _dial(self) -> _Outbound | None:
+        host, port = split_address(self._config.peers[self._peer])
+        source = self._config.source_address
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                transport, protocol = await loop.create_connection(
+                    _Outbound, host, port, local_addr=(source, 0) if source else None
+                )
+        except (OSError, TimeoutError):
+            return None
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._transport = transport
+        return protocol
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``. Errors: `FatalError`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise FatalError(f"{address!r} is not an address of the form host:port")
+    return host.strip("[]"), int(port)

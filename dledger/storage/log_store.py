@@ -1,0 +1,252 @@
+"""The log on disk: entries in ``data/``, one 32-byte unit each in ``index/``. A `LogView`.
+
+A batch of spans costs one write to each. What is read comes from the maps of the files, uncopied.
+It does not know terms, votes or commits beyond what the entries say.
+
+Invariants: entries ``first_index..last_index`` lie between ``first_position`` and ``end_position``;
+behind them everything is zero, in both files, so that nothing that was cut can come back.
+Source: DLedgerMmapFileStore; the format in `dledger.codec`.
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dledger.codec.entry import END_MAGIC, END_RECORD, END_RECORD_BYTES, HEADER_BYTES
+from dledger.codec.index import UNIT
+from dledger.core.model import NO_INDEX, UNIT_BYTES, LogIndex, Span, Term
+from dledger.errors import CorruptEntry, DiskFull, EntryTooLarge
+from dledger.storage.segments import Segments
+from runtime.disk import File
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+DISK_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+_unpack_unit: Final = UNIT.unpack_from
+
+
+class LogExtent(NamedTuple):
+    """Where a log begins and ends."""
+
+    first_index: LogIndex = 0
+    last_index: LogIndex = NO_INDEX
+    first_position: int = 0
+    end_position: int = 0
+
+
+class DirtyFiles(NamedTuple):
+    """What one sync has to cover, and how far the log is durable once it has."""
+
+    data_files: Mapping[int, File]
+    index_files: Mapping[int, File]
+    last_index: LogIndex
+
+
+class LogStore:
+    """Append, cut, read. Opened by `dledger.storage.recovery.open_log_store`."""
+
+    def __init__(self, data: Segments, index: Segments, extent: LogExtent) -> None:
+        self._data = data
+        self._index = index
+        self._segment_bytes = data.segment_bytes
+        self._index_segment_bytes = index.segment_bytes
+        self.first_index = extent.first_index
+        self.last_index = extent.last_index
+        self.first_position = extent.first_position
+        self.end_position = extent.end_position
+
+    # Writing
+
+    def place(self, end_position: int, size_bytes: int) -> int:
+        """Return where entries of ``size_bytes`` in all go if the log ends at ``end_position``.
+
+        Errors: `EntryTooLarge` when no segment holds them.
+        """
+        used = end_position % self._segment_bytes
+        if used + size_bytes + END_RECORD_BYTES <= self._segment_bytes:
+            return end_position
+        if size_bytes + END_RECORD_BYTES > self._segment_bytes:
+            raise EntryTooLarge(size_bytes, self._segment_bytes)
+        return end_position - used + self._segment_bytes
+
+    def append(self, spans: Sequence[Span]) -> None:
+        """Write spans behind the last entry: all of them, or none.
+
+        Errors: `DiskFull`; `FatalError` for any other failure of the disk, and for spans that
+        cannot lie where their sender has them (its segments have another size).
+        """
+        last_index, end_position = self.last_index, self.end_position
+        try:
+            for group in self._groups(spans):
+                self._append_group(group)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise _failed("write", error) from error
+            self.last_index, self.end_position = last_index, end_position
+            self._erase_from(last_index + 1, end_position)
+            raise DiskFull from error
+
+    def _groups(self, spans: Sequence[Span]) -> list[Sequence[Span]]:
+        """Split spans where a segment ends; usually they all share one."""
+        segment = self._segment_bytes
+        if spans[0].position // segment == (spans[-1].end_position - 1) // segment:
+            return [spans]
+        groups: dict[int, list[Span]] = {}
+        for span in spans:
+            groups.setdefault(span.position // segment, []).append(span)
+        return list(groups.values())
+
+    def _append_group(self, spans: Sequence[Span]) -> None:
+        position = spans[0].position
+        first_index = spans[0].first_index
+        assert first_index == self.last_index + 1, (first_index, self.last_index)
+        if position != self.end_position:
+            self._end_segment(position)
+        self._data.write(position, [span.data for span in spans])
+        self._write_units(first_index, b"".join([span.units for span in spans]))
+        self.last_index = spans[-1].last_index
+        self.end_position = spans[-1].end_position
+
+    def _end_segment(self, position: int) -> None:
+        """Write the end record of the segment before ``position``."""
+        end = self.end_position
+        rest = -end % self._segment_bytes
+        if self.last_index < self.first_index and end == position % self._segment_bytes == 0:
+            self.first_position = position
+        elif position != end + rest or 0 < rest < END_RECORD_BYTES:
+            raise FatalError(
+                f"entry {self.last_index + 1} lies at {position} on the leader, the log here ends"
+                f" at {end}: are the segment sizes (mappedFileSizeCommitLog) the same?"
+            )
+        elif rest:
+            self._data.write(end, [END_RECORD.pack(END_MAGIC, rest)])
+
+    def _write_units(self, first_index: LogIndex, units: bytes) -> None:
+        position = first_index * UNIT_BYTES
+        room = self._index_segment_bytes - position % self._index_segment_bytes
+        if len(units) <= room:
+            self._index.write(position, (units,))
+            return
+        while units:
+            self._index.write(position, (units[:room],))
+            position += room
+            units = units[room:]
+            room = self._index_segment_bytes
+
+    def truncate(self, index: LogIndex) -> None:
+        """Cut off entry ``index`` and what follows, for good. `OSError` passes as `FatalError`."""
+        assert self.first_index <= index <= self.last_index, (index, self.last_index)
+        end_position = self.position_after(index - 1)
+        self.last_index, self.end_position = index - 1, end_position
+        self._erase_from(index, end_position)
+
+    def _erase_from(self, index: LogIndex, position: int) -> None:
+        try:
+            self._index.cut(index * UNIT_BYTES)
+            self._data.cut(position)
+        except OSError as error:
+            raise _failed("truncate", error) from error
+
+    def take_dirty(self) -> DirtyFiles | None:
+        """Return what must be synced, None when nothing was written since the last call."""
+        data, index = self._data.take_dirty(), self._index.take_dirty()
+        return DirtyFiles(data, index, self.last_index) if data or index else None
+
+    def sync(self, dirty: DirtyFiles) -> None:
+        """Make durable what was written before `take_dirty`. May run in another thread.
+
+        Errors: `FatalError`; after a failed sync nothing is known of what is on disk.
+        """
+        try:
+            self._data.sync(dirty.data_files)
+            self._index.sync(dirty.index_files)
+        except OSError as error:
+            raise _failed("sync", error) from error
+
+    def close(self) -> None:
+        """Close all files; views that are still held stay readable."""
+        self._data.close()
+        self._index.close()
+
+    # Reading
+
+    def entry(self, index: LogIndex) -> tuple[int, int, Term]:
+        """Return position, size with header, and term of an entry.
+
+        Errors: `CorruptEntry` when its index unit is not what was written.
+        """
+        assert self.first_index <= index <= self.last_index, (index, self.last_index)
+        position = index * UNIT_BYTES
+        offset = position % self._index_segment_bytes
+        view = self._index.segment_view(position - offset)
+        assert view is not None, position
+        _, where, size, found, term = _unpack_unit(view, offset)
+        if found != index:
+            raise CorruptEntry(f"{self._index.path(position)}: unit {index} says {found}")
+        return where, size, term
+
+    def body_view(self, index: LogIndex) -> memoryview:
+        """Return the body of an entry, not copied."""
+        position, size, _ = self.entry(index)
+        return self._data.view(position + HEADER_BYTES, size - HEADER_BYTES)
+
+    def view(self, position: int, size_bytes: int) -> memoryview:
+        """Return bytes of one segment, not copied."""
+        return self._data.view(position, size_bytes)
+
+    def position_after(self, index: LogIndex) -> int:
+        """Return the position behind entry ``index``; before the first entry, where that lies."""
+        if index == self.last_index:
+            return self.end_position
+        if index < self.first_index:
+            return self.first_position
+        position, size, _ = self.entry(index)
+        return position + size
+
+    def term_runs(self) -> list[tuple[LogIndex, Term]]:
+        """Return each term with its first index. Few lookups: terms only rise along the log."""
+        runs: list[tuple[LogIndex, Term]] = []
+        index = self.first_index
+        while index <= self.last_index:
+            term = self.entry(index)[2]
+            runs.append((index, term))
+            low, high = index, self.last_index
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self.entry(middle)[2] == term:
+                    low = middle
+                else:
+                    high = middle - 1
+            index = low + 1
+        return runs
+
+    def read(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span:
+        """Return entries of one term and one segment; see `LogView.read`. Their bytes are copied.
+
+        A copy, because the span may wait in a socket while the log under it is cut.
+        """
+        position, _, term = self.entry(first_index)
+        segment_end = position - position % self._segment_bytes + self._segment_bytes
+        limit = min(position + bytes_max, segment_end)
+        low, high = first_index, min(last_index, first_index + bytes_max // HEADER_BYTES + 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            where, size, found_term = self.entry(middle)
+            if found_term == term and where + size <= limit:
+                low = middle
+            else:
+                high = middle - 1
+        end = self.position_after(low)
+        units = self._index.read(first_index * UNIT_BYTES, (low - first_index + 1) * UNIT_BYTES)
+        return Span(
+            first_index,
+            low,
+            term,
+            position,
+            bytes(self._data.view(position, end - position)),
+            units,
+        )
+
+
+def _failed(what: str, error: OSError) -> FatalError:
+    return FatalError(f"the log cannot {what}: {error}", EXIT_ENVIRONMENT)

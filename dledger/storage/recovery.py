@@ -1,0 +1,217 @@
+"""Opening a log: find where it ends, cut what is torn, refuse what was committed and is damaged.
+
+From a point well before the last entry known to be synced, every entry is checked: its header, that
+it continues the one before, its body's CRC, its index unit. The log ends where that fails.
+
+- Behind the committed index a failure is a torn write: the tail is cut, with one line that says so.
+- At or below it an acknowledged entry is damaged: the node does not start (`FatalError`).
+
+An index unit that is missing or wrong while its entry is sound is written anew, unless the two
+differ in the term alone: then nobody can say which is right, and the entry counts as damaged.
+Source: DLedgerMmapFileStore.recover (which starts three files before the end).
+"""
+
+import logging
+from typing import Final
+
+from dledger.codec.entry import (
+    END_MAGIC,
+    END_RECORD,
+    END_RECORD_BYTES,
+    HEADER_BYTES,
+    body_matches,
+    decode_header,
+    header_problem,
+)
+from dledger.codec.index import UNIT, UNIT_MAGIC
+from dledger.codec.properties import Checkpoint
+from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
+from dledger.storage.log_store import LogExtent, LogStore
+from dledger.storage.segments import Segments
+from runtime.errors import FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+NO_UNIT: Final = bytes(UNIT_BYTES)
+
+
+def open_log_store(
+    data: Segments, index: Segments, checkpoint: Checkpoint, term: Term, recovery_bytes: int
+) -> LogStore:
+    """Recover the log in ``data`` and ``index``; ``term`` is the highest term it may have.
+
+    Errors: `FatalError` naming file, offset and index.
+    """
+    walk = _Walk(data, index, checkpoint, term)
+    walk.find_start(recovery_bytes)
+    reason = walk.run()
+    walk.finish(reason)
+    return LogStore(data, index, walk.extent())
+
+
+class _Walk:
+    """One pass over the entries, from the start point to where they end."""
+
+    def __init__(
+        self, data: Segments, index: Segments, checkpoint: Checkpoint, term_max: Term
+    ) -> None:
+        self._data = data
+        self._index = index
+        self._checkpoint = checkpoint
+        self._term_max = term_max
+        self._first_position = data.start
+        self._first_index = self._find_first_index()
+        self._next_index = self._first_index
+        self._position = data.start
+        self._term = NO_TERM
+        self._repaired = 0
+
+    def _find_first_index(self) -> LogIndex:
+        """Return the index of the first entry; 0 when there is none or it is damaged."""
+        view = self._data.segment_view(self._data.start)
+        if view is None or self._data.start == 0:
+            return 0
+        header = decode_header(view)
+        if header_problem(header, header.entry_index, self._data.start, len(view)):
+            raise FatalError(f"{self._data.path(self._data.start)}: the first entry is damaged")
+        return header.entry_index
+
+    def find_start(self, recovery_bytes: int) -> None:
+        """Go to the first entry to check: ``recovery_bytes`` before the last one known synced.
+
+        Whatever looks odd on the way there makes the check begin with the first entry instead.
+        """
+        synced = self._checkpoint.end_index
+        if synced <= self._first_index or not self._is_sound(synced):
+            return
+        limit = self._unit(synced)[1] - recovery_bytes
+        low, high = self._first_index, synced
+        while low < high:
+            middle = (low + high) // 2
+            if self._unit(middle)[1] >= limit:
+                high = middle
+            else:
+                low = middle + 1
+        if low > self._first_index and self._is_sound(low) and self._is_sound(low - 1):
+            self._next_index = low
+            self._position = self._unit(low)[1]
+            self._term = self._unit(low - 1)[4]
+
+    def _unit(self, index: LogIndex) -> tuple[int, int, int, int, int]:
+        unit: tuple[int, int, int, int, int] = UNIT.unpack(
+            self._index.read(index * UNIT_BYTES, UNIT_BYTES)
+        )
+        return unit
+
+    def _is_sound(self, index: LogIndex) -> bool:
+        """Tell whether the index unit points at a header that says the same."""
+        magic, position, size, found, term = self._unit(index)
+        offset = position % self._data.segment_bytes
+        view = self._data.segment_view(position - offset)
+        if (magic, found) != (UNIT_MAGIC, index) or view is None:
+            return False
+        if offset + HEADER_BYTES > len(view):
+            return False
+        header = decode_header(view, offset)
+        return (header.size, header.entry_index, header.term) == (size, index, term)
+
+    def run(self) -> str | None:
+        """Check entry after entry; return why the last one is the last, None for an empty rest."""
+        segment_bytes = self._data.segment_bytes
+        position = self._position
+        while True:
+            offset = position % segment_bytes
+            view = self._data.segment_view(position - offset)
+            if view is None or _is_blank(view, offset):
+                return None
+            if _is_end_record(view, offset):
+                # It counts only with the entry behind it: a segment is ended to open the next.
+                position += segment_bytes - offset
+                continue
+            reason = self._check_entry(view, offset, position)
+            if reason is not None:
+                return reason
+            position = self._position
+
+    def _check_entry(self, view: memoryview, offset: int, position: int) -> str | None:
+        """Check the entry at ``offset``; pass it if it is sound, say what is wrong if not."""
+        index = self._next_index
+        if offset + HEADER_BYTES > len(view):
+            return "no room for a header"
+        header = decode_header(view, offset)
+        room = len(view) - offset - END_RECORD_BYTES
+        problem = header_problem(header, index, position, room)
+        if problem is None and not self._term <= header.term <= self._term_max:
+            problem = f"term is {header.term}, between {self._term} and {self._term_max} it may be"
+        if problem is not None:
+            return problem
+        body = view[offset + HEADER_BYTES : offset + header.size]
+        if not body_matches(header.body_crc, body):
+            return "CRC of the body does not match"
+        problem = self._check_unit(index, position, header.size, header.term)
+        if problem is None:
+            self._next_index = index + 1
+            self._position = position + header.size
+            self._term = header.term
+        return problem
+
+    def _check_unit(
+        self, index: LogIndex, position: int, size_bytes: int, term: Term
+    ) -> str | None:
+        where = index * UNIT_BYTES
+        expected = UNIT.pack(UNIT_MAGIC, position, size_bytes, index, term)
+        found = self._index.read(where, UNIT_BYTES)
+        if found == expected:
+            return None
+        if found[:24] == expected[:24]:
+            return f"term is {term}, but {UNIT.unpack(found)[4]} in the index"
+        if self._index.is_empty or where <= self._index.end:
+            self._index.write(where, (expected,))
+            self._repaired += 1
+            return None
+        raise FatalError(f"{self._index.path(where)}: index files are missing before it")
+
+    def finish(self, reason: str | None) -> None:
+        """Refuse or cut what follows the last sound entry; sync what was repaired."""
+        index, position = self._next_index, self._position
+        path, offset = self._data.path(position), position % self._data.segment_bytes
+        committed = self._checkpoint.committed_index
+        if index <= committed:
+            raise FatalError(
+                f"{path} offset {offset}: entry {index} is damaged or missing"
+                f" ({reason or 'nothing there'}), but the log is committed up to {committed};"
+                " restore this directory or let the node start with an empty one"
+            )
+        end = self._data.nonzero_end(position)
+        if end > position:
+            if reason is None and end > position + END_RECORD_BYTES:
+                reason = "nothing there, but bytes behind it"
+            if reason is not None:
+                _log.warning(
+                    "event=cut_tail file=%s offset=%d index=%d dropped_bytes=%d reason=%r",
+                    path, offset, index, end - position, reason,
+                )  # fmt: skip
+            self._data.cut(position)
+        if self._index.nonzero_end(index * UNIT_BYTES) > index * UNIT_BYTES:
+            self._index.cut(index * UNIT_BYTES)
+        if self._repaired:
+            _log.warning("event=index_repaired units=%d last_index=%d", self._repaired, index - 1)
+            self._index.sync(self._index.take_dirty())
+
+    def extent(self) -> LogExtent:
+        """Return what was found."""
+        return LogExtent(
+            self._first_index, self._next_index - 1, self._first_position, self._position
+        )
+
+
+def _is_blank(view: memoryview, offset: int) -> bool:
+    return not view[offset] and not any(view[offset : offset + HEADER_BYTES])
+
+
+def _is_end_record(view: memoryview, offset: int) -> bool:
+    rest = len(view) - offset
+    if rest < END_RECORD_BYTES:
+        return False
+    magic, remaining = END_RECORD.unpack_from(view, offset)
+    return bool(magic == END_MAGIC and remaining == rest)

@@ -1,0 +1,129 @@
+"""The small files of a replica's directory: who owns it, its term and vote, its checkpoint.
+
+Each is replaced as a whole, so a crash leaves the old one or the new one. Term and vote are the two
+facts Raft's safety rests on: when they cannot be written, or are missing beside a log, nothing goes
+on. (DLedger deletes the old file before it renames the new one, and survives neither.)
+"""
+
+import logging
+from typing import Final
+
+from dledger.codec.properties import (
+    Checkpoint,
+    Identity,
+    decode_checkpoint,
+    decode_hard_state,
+    decode_identity,
+    encode_checkpoint,
+    encode_hard_state,
+    encode_identity,
+)
+from dledger.core.model import HardState, Rng
+from runtime.disk import Closeable, Disk
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+
+class HardStateFile:
+    """``currterm``: term and vote."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/currterm"
+
+    def load(self, *, log_is_empty: bool) -> HardState:
+        """Return what was saved; the start of time for a new replica.
+
+        Errors: `FatalError` when it is unreadable, or missing beside entries.
+        """
+        data = self._disk.read(self._path)
+        if data is None:
+            if log_is_empty:
+                return HardState()
+            raise FatalError(f"{self._path} is missing beside a log: the last vote is unknown")
+        try:
+            return decode_hard_state(data)
+        except ValueError as error:
+            raise FatalError(f"{self._path} is damaged: {error}") from error
+
+    def save(self, state: HardState) -> None:
+        """Make ``state`` durable. Errors: `FatalError`."""
+        try:
+            self._disk.replace(self._path, encode_hard_state(state))
+        except OSError as error:
+            raise FatalError(f"{self._path} is unwritable: {error}", EXIT_ENVIRONMENT) from error
+
+
+class CheckpointFile:
+    """``checkpoint``: how far the log is synced and committed. Never ahead of the truth."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/checkpoint"
+        self._saved = Checkpoint()
+
+    def load(self) -> Checkpoint:
+        """Return what was saved. Errors: `FatalError` when it is unreadable."""
+        data = self._disk.read(self._path)
+        if data is not None:
+            try:
+                self._saved = decode_checkpoint(data)
+            except ValueError as error:
+                raise FatalError(f"{self._path} is damaged: {error}") from error
+        return self._saved
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write it if it changed. A full disk leaves the old one, which is still true.
+
+        Errors: `FatalError` for other failures.
+        """
+        if checkpoint == self._saved:
+            return
+        try:
+            self._disk.replace(self._path, encode_checkpoint(checkpoint))
+        except OSError as error:
+            _log.warning("event=checkpoint_failed file=%s error=%r", self._path, str(error))
+            return
+        self._saved = checkpoint
+
+
+def claim_directory(
+    disk: Disk, directory: str, *, group: str, self_id: str, rng: Rng
+) -> tuple[Identity, Closeable]:
+    """Lock the directory and make sure that it belongs to this node, or to nobody yet.
+
+    Errors: `FatalError` when it is another node's or in use; then nothing was changed.
+    """
+    path = f"{directory}/identity"
+    _check_owner(disk, path, group, self_id)
+    disk.make_directories(directory)
+    lock = disk.lock(f"{directory}/lock")
+    try:
+        identity = _check_owner(disk, path, group, self_id)
+        if identity is None:
+            if disk.read(f"{directory}/currterm") is not None:
+                _log.warning("event=adopted directory=%s group=%s", directory, group)
+            store_id = f"{rng.randint(0, (1 << 64) - 1):016x}"
+            identity = Identity(group, self_id, store_id)
+            disk.replace(path, encode_identity(identity))
+    except BaseException:
+        lock.close()
+        raise
+    return identity, lock
+
+
+def _check_owner(disk: Disk, path: str, group: str, self_id: str) -> Identity | None:
+    data = disk.read(path)
+    if data is None:
+        return None
+    try:
+        identity = decode_identity(data)
+    except ValueError as error:
+        raise FatalError(f"{path} is damaged: {error}") from error
+    if (identity.group, identity.self_id) != (group, self_id):
+        raise FatalError(
+            f"{path}: the directory belongs to node {identity.self_id} of group {identity.group},"
+            f" not to {self_id} of {group}"
+        )
+    return identity
