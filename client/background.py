@@ -1,0 +1,58 @@
+"""Tasks of a client: periodic work and loops, all ended by one ``stop``.
+
+A library must not end the process, so an unexpected error in periodic work is logged and the work
+goes on at its next turn.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from remoting.protocol.errors import RemotingError
+
+_log = logging.getLogger(__name__)
+
+
+class Background:
+    """The tasks of one client."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
+        """Run ``work()`` as a task that ``stop`` cancels; an error is logged."""
+        task = asyncio.create_task(self._guard(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def every(
+        self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
+    ) -> asyncio.Task[None]:
+        """Run ``work`` every ``interval_ms``, the first time after one interval."""
+        return self.spawn(lambda: self._repeat(interval_ms, work, name), name)
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _repeat(
+        self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await work()
+            except RemotingError as error:
+                _log.info("task=%s error=%s", name, error)
+            except Exception:  # noqa: BLE001 - logged, and the work goes on
+                _log.exception("task=%s event=unexpected_error", name)
+
+    async def _guard(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 - logged; a library does not end the process
+            _log.exception("task=%s event=unexpected_end", name)

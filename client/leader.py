@@ -1,0 +1,91 @@
+"""Calling the leader of a queue's broker, through a change of leader.
+
+For requests that may be repeated without harm (reads, commits). Sends have `client.delivery`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from client.config import ClientConfig
+from client.errors import NameServersUnreachable, NoRoute
+from client.message import MessageQueue
+from client.route import RouteCache
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    RemotingError,
+    RequestTimeout,
+    ResponseError,
+)
+from runtime.clock import Clock
+
+T = TypeVar("T")
+
+_LOST_LEADER = (ConnectFailed, ConnectionLost, RequestTimeout, NoRoute, NameServersUnreachable)
+
+
+def leader_may_have_moved(error: RemotingError) -> bool:
+    """Return whether ``error`` can mean that the broker asked is not the leader (any more)."""
+    if isinstance(error, ResponseError):
+        return error.code in {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY}
+    return isinstance(error, _LOST_LEADER)
+
+
+class LeaderCalls:
+    """Finds leaders by the routes and repeats a call until it works or its budget ends."""
+
+    def __init__(self, routes: RouteCache, config: ClientConfig, clock: Clock) -> None:
+        self._routes = routes
+        self._config = config
+        self._clock = clock
+
+    def backoff_ms(self, failures: int) -> int:
+        """Return how long to wait after the ``failures``-th failure in a row (from 1)."""
+        waits_ms = self._config.backoff_ms
+        return waits_ms[min(failures, len(waits_ms)) - 1]
+
+    def master(self, queue: MessageQueue) -> str:
+        """Return the leader's address; raises ``NoRoute`` while none is known."""
+        addr = self._routes.master(queue.broker_name)
+        if addr is None:
+            raise NoRoute(f"broker {queue.broker_name!r} has no leader at the moment")
+        return addr
+
+    async def refresh(self, topic: str, suspect: str | None) -> None:
+        """Read the route of ``topic`` anew from all name servers; an error changes nothing."""
+        suspects = frozenset({suspect}) if suspect else frozenset()
+        try:
+            await self._routes.refresh(
+                topic, failed_at_ns=self._clock.monotonic_ns(), suspects=suspects
+            )
+        except RemotingError:
+            return  # The caller's next try goes by the old route, or fails and tells why.
+
+    async def call(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Return ``await ask(address of the leader)``, repeated within ``request_timeout_ms``.
+
+        Errors: that of the last try.
+        """
+        limit_ms = self._clock.monotonic_ms() + self._config.request_timeout_ms
+        failures = 0
+        while True:
+            addr = None
+            try:
+                if self._routes.peek(queue.topic) is None:
+                    await self._routes.get(queue.topic)
+                addr = self.master(queue)
+                return await ask(addr)
+            except RemotingError as error:
+                failures += 1
+                wait_ms = self.backoff_ms(failures)
+                if (
+                    not leader_may_have_moved(error)
+                    or self._clock.monotonic_ms() + wait_ms >= limit_ms
+                ):
+                    raise
+            await self.refresh(queue.topic, addr)
+            if self._routes.master(queue.broker_name) in {None, addr}:
+                await asyncio.sleep(wait_ms / 1000)
+                await self.refresh(queue.topic, addr)

@@ -1,0 +1,372 @@
+"""A name server and brokers that answer from memory and can be told to misbehave.
+
+They speak the real protocol over real loopback sockets, so the client under test is whole. The
+members of one `FakeGroup` share their messages and offsets, as replicas would.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.hosts import pack_host
+from remoting.protocol.message import MessageExt, decode_batch, encode_record, offset_message_id
+from remoting.transport.connection import Connection
+from remoting.transport.server import RemotingServer
+
+HOST = "127.0.0.1"
+
+
+class FakeNameServer:
+    """Answers 105 from ``routes``: topic to route as JSON-ready dict."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, dict] = {}
+        self.asked: list[str] = []
+        self.delay: asyncio.Event | None = None
+        self.port = 0
+        self._server = RemotingServer(
+            name="fake-namesrv", handlers={RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}
+        )
+
+    @property
+    def addr(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    async def start(self) -> "FakeNameServer":
+        self.port = await self._server.start(HOST, self.port)
+        return self
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def publish(self, topic: str, brokers: dict[str, dict[int, str]], queues: int = 4) -> None:
+        self.routes[topic] = {
+            "brokerDatas": [
+                {
+                    "brokerName": name,
+                    "cluster": "c",
+                    "brokerAddrs": {str(key): addr for key, addr in addrs.items()},
+                }
+                for name, addrs in brokers.items()
+            ],
+            "queueDatas": [
+                {
+                    "brokerName": name,
+                    "perm": 6,
+                    "readQueueNums": queues,
+                    "writeQueueNums": queues,
+                    "topicSysFlag": 0,
+                }
+                for name in brokers
+            ],
+            "filterServerTable": {},
+        }
+
+    async def _route(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        topic = request.ext_fields["topic"]
+        self.asked.append(topic)
+        if self.delay is not None:
+            await self.delay.wait()
+        route = self.routes.get(topic)
+        if route is None:
+            return make_response(request, 17, f"No topic route info for the topic: {topic}")
+        return make_response(request, 0, body=msgspec.json.encode(route))
+
+
+@dataclass
+class FakeGroup:
+    """What the replicas of one broker name share."""
+
+    name: str = "group-a"
+    queues: dict[tuple[str, int], list[MessageExt]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    supports_send_back: bool = False
+    sent_back: list[dict[str, str]] = field(default_factory=list)
+
+    def append(self, fields: dict[str, str], body: bytes, properties: bytes) -> MessageExt:
+        topic, queue_id = fields["b"], max(int(fields["e"]), 0)
+        stored = self.queues[topic, queue_id]
+        host = pack_host(HOST, 10911)
+        message = MessageExt(
+            topic=topic,
+            queue_id=queue_id,
+            flag=int(fields["h"]),
+            sys_flag=int(fields["f"]),
+            queue_offset=len(stored),
+            physical_offset=sum(map(len, self.queues.values())) * 1000,
+            born_timestamp=int(fields["g"]),
+            born_host=host,
+            store_timestamp=int(fields["g"]),
+            store_host=host,
+            reconsume_times=int(fields.get("j", "0")),
+            prepared_offset=0,
+            body=body,
+            properties=properties,
+        )
+        stored.append(message)
+        return message
+
+    async def wake(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def bodies(self, topic: str) -> list[bytes]:
+        return [m.body for key, stored in self.queues.items() if key[0] == topic for m in stored]
+
+
+Misbehave = Callable[["FakeBroker", Connection, RemotingCommand], object]
+
+
+class FakeBroker:
+    """One replica; ``misbehave`` holds what to do with the next sends instead of storing them."""
+
+    def __init__(self, group: FakeGroup, *, leader: bool = True) -> None:
+        self.group = group
+        self.leader = leader
+        self.port = 0
+        self.misbehave: deque[Misbehave] = deque()
+        self.requests: list[RemotingCommand] = []
+        self.clients: dict[str, dict[str, Connection]] = defaultdict(dict)
+        self.heartbeats: list[dict] = []
+        self.unregistered: list[str] = []
+        self.commits: list[tuple[str, int, int]] = []
+        self.seen = asyncio.Condition()
+        handlers = {
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
+        }
+        if group.supports_send_back:
+            handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = self._send_back
+        self._server = RemotingServer(
+            name="fake-broker",
+            handlers={code: self._recorded(handler) for code, handler in handlers.items()},
+            on_close=self._forget,
+        )
+
+    @property
+    def addr(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    async def start(self) -> "FakeBroker":
+        self.port = await self._server.start(HOST, self.port)
+        return self
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._server.connections.values())
+
+    def count(self, code: int) -> int:
+        return sum(request.code == code for request in self.requests)
+
+    async def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` holds after some request; at most five seconds."""
+        async with asyncio.timeout(5), self.seen:
+            await self.seen.wait_for(condition)
+
+    def _recorded(self, handler):
+        async def handle(connection, request):
+            self.requests.append(request)
+            await self._notify_seen()
+            try:
+                answer = handler(connection, request)
+                return await answer if asyncio.iscoroutine(answer) else answer
+            finally:
+                await self._notify_seen()
+
+        return handle
+
+    async def _notify_seen(self):
+        async with self.seen:
+            self.seen.notify_all()
+
+    async def _send(self, connection, request):
+        if self.misbehave:
+            done = self.misbehave.popleft()(self, connection, request)
+            return await done if asyncio.iscoroutine(done) else done
+        if not self.leader:
+            return not_leader(self, connection, request)
+        return await self.store(request)
+
+    async def store(self, request):
+        fields = request.ext_fields
+        if request.code == RequestCode.SEND_BATCH_MESSAGE:
+            elements = decode_batch(request.body)
+        else:
+            elements = [None]
+        stored = [
+            self.group.append(
+                fields,
+                request.body if one is None else one.body,
+                fields["i"].encode() if one is None else one.properties,
+            )
+            for one in elements
+        ]
+        await self.group.wake()
+        ids = ",".join(offset_message_id(m.store_host, m.physical_offset) for m in stored)
+        return make_response(
+            request,
+            0,
+            ext_fields={
+                "MSG_REGION": "DefaultRegion",
+                "TRACE_ON": "true",
+                "msgId": ids,
+                "queueId": str(stored[0].queue_id),
+                "queueOffset": str(stored[0].queue_offset),
+            },
+        )
+
+    async def _pull(self, _connection, request):
+        fields = request.ext_fields
+        if not self.leader:
+            return not_leader(self, _connection, request)
+        key = fields["topic"], int(fields["queueId"])
+        offset, group = int(fields["queueOffset"]), self.group
+        if int(fields["sysFlag"]) & 1:
+            group.offsets[fields["consumerGroup"], *key] = int(fields["commitOffset"])
+        stored = group.queues[key]
+        if offset == len(stored) and int(fields["sysFlag"]) & 2:
+            try:
+                async with asyncio.timeout(int(fields["suspendTimeoutMillis"]) / 1000):
+                    async with group.changed:
+                        await group.changed.wait_for(lambda: len(stored) > offset)
+            except TimeoutError:
+                pass
+        found = stored[offset : offset + int(fields["maxMsgNums"])]
+        if offset > len(stored):
+            code, following = 21, len(stored)
+        else:
+            code, following = 0 if found else 19, offset + len(found)
+        return make_response(
+            request,
+            code,
+            ext_fields={
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(following),
+                "minOffset": "0",
+                "maxOffset": str(len(stored)),
+            },
+            body=b"".join(encode_record(message) for message in found),
+        )
+
+    def _heartbeat(self, connection, request):
+        data = msgspec.json.decode(request.body)
+        self.heartbeats.append(data)
+        for consumer in data.get("consumerDataSet", []):
+            members = self.clients[consumer["groupName"]]
+            if data["clientID"] not in members:
+                members[data["clientID"]] = connection
+                self.notify(consumer["groupName"])
+        return make_response(request, 0)
+
+    def notify(self, group: str) -> None:
+        for connection in self.clients[group].values():
+            connection.send_oneway(
+                RemotingCommand(
+                    code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    ext_fields={"consumerGroup": group},
+                )
+            )
+
+    def _unregister(self, _connection, request):
+        client_id = request.ext_fields["clientID"]
+        self.unregistered.append(client_id)
+        for group, members in self.clients.items():
+            if members.pop(client_id, None) is not None:
+                self.notify(group)
+        return make_response(request, 0)
+
+    def _forget(self, connection):
+        for group, members in self.clients.items():
+            for client_id, known in list(members.items()):
+                if known is connection:
+                    del members[client_id]
+                    self.notify(group)
+
+    def _members(self, _connection, request):
+        members = sorted(self.clients[request.ext_fields["consumerGroup"]])
+        if not members:
+            return make_response(request, 1, "no consumer for this group")
+        return make_response(request, 0, body=msgspec.json.encode({"consumerIdList": members}))
+
+    def _query_offset(self, _connection, request):
+        offset = self.group.offsets.get(_offset_key(request))
+        if offset is None:
+            return make_response(request, 22, "Not found")
+        return make_response(request, 0, ext_fields={"offset": str(offset)})
+
+    def _update_offset(self, connection, request):
+        if not self.leader:
+            return not_leader(self, connection, request)
+        key, offset = _offset_key(request), int(request.ext_fields["commitOffset"])
+        self.group.offsets[key] = offset
+        self.commits.append((key[1], key[2], offset))
+        return make_response(request, 0)
+
+    def _max_offset(self, _connection, request):
+        stored = self.group.queues[_queue_key(request)]
+        return make_response(request, 0, ext_fields={"offset": str(len(stored))})
+
+    def _min_offset(self, _connection, request):
+        return make_response(request, 0, ext_fields={"offset": "0"})
+
+    def _search_offset(self, _connection, request):
+        stored, when = self.group.queues[_queue_key(request)], int(request.ext_fields["timestamp"])
+        offset = sum(message.store_timestamp < when for message in stored)
+        return make_response(request, 0, ext_fields={"offset": str(offset)})
+
+    def _create_topic(self, _connection, request):
+        return make_response(request, 0)
+
+    def _send_back(self, _connection, request):
+        self.group.sent_back.append(request.ext_fields)
+        return make_response(request, 0)
+
+
+def not_leader(_broker, _connection, request):
+    return make_response(request, 14, "service not available now, maybe disk full")
+
+
+def drop_before(_broker, connection, _request):
+    connection.abort("told to")
+
+
+async def drop_after(broker, connection, request):
+    await broker.store(request)
+    connection.abort("told to")
+
+
+def ignore(_broker, _connection, _request):
+    return None
+
+
+def answer(code: int, remark: str) -> Misbehave:
+    return lambda _broker, _connection, request: make_response(request, code, remark)
+
+
+def _queue_key(request) -> tuple[str, int]:
+    return request.ext_fields["topic"], int(request.ext_fields["queueId"])
+
+
+def _offset_key(request) -> tuple[str, str, int]:
+    return request.ext_fields["consumerGroup"], *_queue_key(request)

@@ -1,0 +1,39 @@
+"""Tag expressions and the exact filter of the client."""
+
+import pytest
+
+from client.errors import InvalidMessage
+from client.subscription import parse_subscription
+from remoting.protocol.message import MessageExt
+
+
+def message(tags: str | None) -> MessageExt:
+    properties = f"TAGS\x01{tags}".encode() if tags else b""
+    return MessageExt("t", 0, 0, 0, 0, 0, 0, b"", 0, b"", 0, 0, b"x", properties)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [("*", ()), ("", ()), (" A ", ("A",)), ("A || B||A", ("A", "B")), ("A|B", ("A|B",))],
+)
+def test_expressions_are_split_at_double_bars(expression, tags):
+    assert parse_subscription("t", expression, 1).tags == tags
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", "a\x01"])
+def test_expressions_without_a_tag_are_refused(expression):
+    with pytest.raises(InvalidMessage):
+        parse_subscription("t", expression, 1)
+
+
+def test_tags_with_equal_hash_codes_are_told_apart():
+    # "Aa" and "BB" have the same Java hash code.
+    subscription = parse_subscription("t", "Aa", 1)
+    assert subscription.select([message("Aa"), message("BB"), message(None)]) == [message("Aa")]
+    assert len(parse_subscription("t", "*", 1).select([message("BB"), message(None)])) == 2
+
+
+def test_wire_form_carries_hash_codes():
+    wire = parse_subscription("t", "TagA || TagB", 7).to_wire()
+    assert sorted(wire.code_set) == [2598919, 2598920]
+    assert (wire.sub_string, wire.sub_version, wire.topic) == ("TagA || TagB", 7, "t")
