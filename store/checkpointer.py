@@ -43,13 +43,15 @@ class Checkpointer:
         self._disk = disk
         self._queues = queues
         self._node = node
-        self._due_ms = 0
+        self._due_ms: int | None = None
         self._syncing: asyncio.Future[bool] | None = None
         self.marks: tuple[LogMark, ...] = ()
         """Positions of the last checkpoints, newest first."""
 
     def tick(self, now_ms: int, applied_index: int) -> None:
         """Begin a checkpoint if one is due and something was dispatched since the last."""
+        if self._due_ms is None:
+            self._due_ms = now_ms + self._period_ms
         if now_ms >= self._due_ms and self._is_behind(applied_index) and self._queues.flush():
             self._due_ms = now_ms + self._period_ms
             self._begin(applied_index)
@@ -62,8 +64,11 @@ class Checkpointer:
             await self._begin(applied_index)
 
     def write_now(self, applied_index: int) -> bool:
-        """Write a checkpoint in the calling thread; return False if the disk is full."""
-        if not self._queues.flush():
+        """Write a checkpoint in the calling thread.
+
+        Returns False if the disk is full or another checkpoint is under way.
+        """
+        if self._syncing is not None or not self._queues.flush():
             return False
         paths = self._queues.files.take_unsynced()
         checkpoint = self._picture(applied_index)

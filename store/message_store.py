@@ -179,8 +179,8 @@ class MessageStore:
         self._commit_log.forget_from(from_index)
 
     def flush(self) -> bool:
-        """Write all consume queue units; return False if the disk is full (it is tried again)."""
-        return self._queues.flush()
+        """Write and sync queues and checkpoint before returning; False if the disk is full."""
+        return self._checkpointer.write_now(self._dispatcher.applied_index)
 
     def tick(self) -> None:
         """Do what is due: late puts, queue writes, dispatch after a full disk, a checkpoint."""

@@ -1,0 +1,352 @@
+"""Fakes for the store: a single-replica log that commits when told, a disk in memory, a clock."""
+
+import errno
+from collections.abc import Callable, Sequence
+
+from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
+from dledger.core.model import Role
+from dledger.errors import DiskFull, NotLeader, PendingFull
+from remoting.protocol.hosts import pack_host
+from runtime.errors import FatalError
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.results import PutMessage, PutStatus
+
+HOST = pack_host("127.0.0.1", 10911)
+BORN = pack_host("10.0.0.7", 54321)
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+    def monotonic_ns(self) -> int:
+        return self.now * 1_000_000
+
+    def wall_ms(self) -> int:
+        return self.now
+
+
+class FakeFile:
+    def __init__(self, disk: "FakeDisk", path: str) -> None:
+        self.disk = disk
+        self.path = path
+        self.closed = False
+
+    @property
+    def data(self) -> bytearray:
+        return self.disk.files[self.path]
+
+    def pwrite(self, offset: int, buffers: Sequence[bytes]) -> None:
+        assert not self.closed
+        content = b"".join(buffers)
+        assert offset + len(content) <= len(self.data)
+        if self.disk.writes_left is not None:
+            self.disk.writes_left -= 1
+            if self.disk.writes_left < 0:
+                half = content[: len(content) // 2]
+                self.data[offset : offset + len(half)] = half
+                raise OSError(self.disk.error, "write failed")
+        self.data[offset : offset + len(content)] = content
+
+    def pread(self, offset: int, size: int) -> bytes:
+        assert not self.closed
+        return bytes(self.data[offset : offset + size])
+
+    def view(self) -> memoryview:
+        return memoryview(bytes(self.data))
+
+    def fdatasync(self) -> None:
+        assert not self.closed
+        if self.disk.sync_fails:
+            raise OSError(errno.EIO, "sync failed")
+
+    def zero_from(self, offset: int) -> None:
+        self.data[offset:] = bytes(len(self.data) - offset)
+
+    def nonzero_end(self, offset: int) -> int:
+        return max(offset, len(self.data.rstrip(b"\0")))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeDisk:
+    """Files in memory; `crash` is simply a new store over the same disk."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.directories = {"/s"}
+        self.writes_left: int | None = None
+        self.error = errno.ENOSPC
+        self.sync_fails = False
+        self.opened: list[FakeFile] = []
+
+    def open(self, path: str, *, size: int) -> FakeFile:
+        if path.rpartition("/")[0] not in self.directories:
+            raise FileNotFoundError(path)
+        if len(self.files.setdefault(path, bytearray(size))) != size:
+            raise FatalError(f"{path} has another size")
+        self.opened = [file for file in self.opened if not file.closed]
+        self.opened.append(FakeFile(self, path))
+        return self.opened[-1]
+
+    def read(self, path: str) -> bytes | None:
+        data = self.files.get(path)
+        return None if data is None else bytes(data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        if self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise OSError(self.error, "write failed")
+        self.files[path] = bytearray(data)
+
+    def names(self, directory: str) -> list[str]:
+        if directory in self.files:
+            raise NotADirectoryError(directory)
+        prefix = directory + "/"
+        paths = [*self.files, *self.directories]
+        return sorted({p[len(prefix) :].split("/")[0] for p in paths if p.startswith(prefix)})
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
+
+    def lock(self, path: str) -> FakeFile:
+        return self.open(path, size=0)
+
+    def make_directories(self, path: str) -> None:
+        while path:
+            self.directories.add(path)
+            path = path.rpartition("/")[0]
+
+    def size(self, path: str) -> int | None:
+        data = self.files.get(path)
+        return None if data is None else len(data)
+
+    def free_ratio(self, path: str) -> float:
+        return 1.0
+
+
+class FakeNode:
+    """A log of one replica in memory. Entries commit when the test says so."""
+
+    def __init__(self, *, segment_bytes: int = 1 << 20) -> None:
+        self.segment_bytes = segment_bytes
+        self.entries: list[tuple[int, int, bytes]] = []  # position, term, body
+        self.by_physical: dict[int, bytes] = {}
+        self.end = 0
+        self.first_index = 0
+        self.first_position = 0
+        self.term = 0
+        self.is_leader = False
+        self.commit_index = -1
+        self.refuse: Exception | None = None
+        self.reserved: list[tuple[int, int]] = []
+        self.store: MessageStore | None = None
+
+    @property
+    def end_index(self) -> int:
+        return len(self.entries) - 1
+
+    @property
+    def committed_position(self) -> int:
+        if self.commit_index < 0:
+            return 0
+        position, _, body = self.entries[self.commit_index]
+        return position + ENTRY_HEADER_BYTES + len(body)
+
+    def _place(self, sizes: Sequence[int]) -> int:
+        if self.refuse is not None:
+            raise self.refuse
+        if not self.is_leader:
+            raise NotLeader(None)
+        needed = sum(sizes) + len(sizes) * ENTRY_HEADER_BYTES
+        room = self.segment_bytes - self.end % self.segment_bytes
+        if needed + END_RECORD_BYTES > room:
+            self.end += room
+        return self.end
+
+    def reserve(self, body_bytes: int) -> int:
+        return self.reserve_batch([body_bytes])[0]
+
+    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
+        position = self._place(body_sizes)
+        physicals = []
+        for size in body_sizes:
+            physicals.append(position + ENTRY_HEADER_BYTES)
+            position += ENTRY_HEADER_BYTES + size
+        self.reserved = list(zip(physicals, body_sizes, strict=True))
+        return physicals
+
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
+        body = b"".join(parts)
+        physical, size = self.reserved.pop(0)
+        assert len(body) == body_bytes == size
+        return self.add(physical - ENTRY_HEADER_BYTES, self.term, body)
+
+    def add(self, position: int, term: int, body: bytes) -> int:
+        self.entries.append((position, term, body))
+        self.by_physical[position + ENTRY_HEADER_BYTES] = body
+        self.end = position + ENTRY_HEADER_BYTES + len(body)
+        return self.end_index
+
+    def entry(self, index: int) -> tuple[int, int, int]:
+        position, term, body = self.entries[index]
+        return position, len(body) + ENTRY_HEADER_BYTES, term
+
+    def body_view(self, index: int) -> memoryview:
+        return memoryview(self.entries[index][2])
+
+    def view(self, physical_offset: int, size: int) -> memoryview:
+        body = self.by_physical.get(physical_offset)
+        if body is None:
+            start = max((at for at in self.by_physical if at < physical_offset), default=None)
+            if start is None:
+                raise IndexError(physical_offset)
+            body = self.by_physical[start][physical_offset - start :]
+        if len(body) < size:
+            raise IndexError(physical_offset)
+        return memoryview(body)[:size]
+
+    # What tests do with it.
+
+    def lead(self, *, commit: bool = True) -> None:
+        assert self.store is not None
+        self.term += 1
+        self.is_leader = True
+        self.reserve(1)
+        position = self._place([200])
+        self.add(position, self.term, self.store.noop_body(position + ENTRY_HEADER_BYTES))
+        self.store.on_role(Role.LEADER, self.term, "n0")
+        if commit:
+            self.commit()
+
+    def follow(self, *, truncate: bool = True) -> None:
+        assert self.store is not None
+        self.is_leader = False
+        self.term += 1
+        if truncate:
+            self.truncate(self.commit_index + 1)
+        self.store.on_role(Role.FOLLOWER, self.term, "n1")
+
+    def truncate(self, index: int) -> None:
+        if index < len(self.entries):
+            self.end = self.entries[index][0]
+        for position, _, _ in self.entries[index:]:
+            del self.by_physical[position + ENTRY_HEADER_BYTES]
+        del self.entries[index:]
+
+    def commit(self, index: int | None = None) -> None:
+        assert self.store is not None
+        self.commit_index = self.end_index if index is None else index
+        self.store.on_committed(self.commit_index)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+        self.states: list[tuple[int, str, bytes]] = []
+
+    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        self.events.append(("message", topic, queue_id, max_offset, tags_code))
+
+    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+        self.events.append(("state", kind))
+        self.states.append((index, kind, payload))
+
+    def on_writable(self, writable: bool, term: int) -> None:
+        self.events.append(("writable", writable, term))
+
+
+class World:
+    """A store over fakes; `turns` runs what it asked to be called soon."""
+
+    def __init__(self, disk: FakeDisk | None = None, node: FakeNode | None = None, **config) -> None:
+        self.disk = disk or FakeDisk()
+        self.node = node or FakeNode()
+        self.clock = FakeClock()
+        self.listener = Listener()
+        self.soon: list[Callable[[], None]] = []
+        self.config = StoreConfig(
+            **{
+                "directory": "/s",
+                "store_host": HOST,
+                "queue_file_bytes": 200,
+                "checkpoint_ms": 10**12,  # by hand, with flush(): ticks have no loop here
+                **config,
+            }
+        )
+        self.store = MessageStore(
+            self.config, self.disk, self.clock, self.listener, call_soon=self.soon.append
+        )
+        self.node.store = self.store
+        self.store.attach(self.node)
+        self.answers: list[tuple[object, ...]] = []
+
+    def begin(self, state_applied_index: int = -1) -> "World":
+        """Load, and hear of what is committed already."""
+        self.store.load(state_applied_index)
+        self.store.on_committed(self.node.commit_index)
+        self.turns()
+        return self
+
+    def turns(self) -> int:
+        count = 0
+        while self.soon:
+            self.soon.pop(0)()
+            count += 1
+        return count
+
+    def put(self, name: str = "x", **fields) -> None:
+        self.store.put(
+            message(**fields), lambda *answer: self.answers.append((name, *answer))
+        )
+
+    def take_answers(self) -> list[tuple[object, ...]]:
+        answers, self.answers = self.answers, []
+        return answers
+
+    def queue_bytes(self) -> dict[str, bytes]:
+        """All consume queue files, without trailing zeros, after a flush."""
+        assert self.store.flush()
+        return {
+            path: bytes(data).rstrip(b"\0")
+            for path, data in self.disk.files.items()
+            if "/consumequeue/" in path and any(data)
+        }
+
+
+def message(
+    topic: str = "t",
+    queue_id: int = 0,
+    body: bytes = b"hello",
+    properties: bytes = b"",
+    tags_code: int = 0,
+    sys_flag: int = 0,
+    born_host: bytes = BORN,
+    **fields: int,
+) -> PutMessage:
+    return PutMessage(
+        topic.encode(),
+        queue_id,
+        fields.get("flag", 0),
+        sys_flag,
+        fields.get("born_timestamp", 1_600_000_000_000),
+        born_host,
+        fields.get("reconsume_times", 0),
+        fields.get("prepared_offset", 0),
+        properties,
+        body,
+        tags_code,
+    )
+
+
+REFUSALS = {
+    PutStatus.NOT_LEADER: NotLeader("n1"),
+    PutStatus.FULL: PendingFull(2, 1),
+    PutStatus.DISK_FULL: DiskFull(),
+}
