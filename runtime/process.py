@@ -1,0 +1,118 @@
+"""The frame of every process of ours: event loop, signals, the way out.
+
+SIGTERM and SIGINT cancel the main coroutine, which cleans up in ``finally``; a second signal, or a
+clean-up that takes too long, ends the process at once. A `FatalError` is one log line and its exit
+code: raised by the main coroutine it passes through the clean-up, raised anywhere else in the loop
+it ends the process on the spot, because after a failed fsync nothing may be written any more.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
+
+import uvloop
+
+from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from runtime.log_format import configure_logging
+
+_log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S: Final = 15
+"""How long the clean-up after a signal may take."""
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Fewer collections: on the hot path hardly anything is garbage in cycles."""
+EXIT_SIGNAL_BASE: Final = 128
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+
+def run_process(main: Main) -> NoReturn:
+    """Run ``main`` until it returns or a signal comes, then exit.
+
+    Exit codes: 0 after a return or a signal, that of a `FatalError`, 3 after any other exception.
+    """
+    if not logging.getLogger().handlers:
+        configure_logging()
+    sys.exit(run_main(main))
+
+
+def run_main(main: Main) -> int:
+    """Do what `run_process` does, but return the exit code."""
+    if not __debug__:
+        _log_fatal(FatalError("run without -O: assertions guard the data", EXIT_BAD_INPUT))
+        return EXIT_BAD_INPUT
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_supervise(main))
+    except FatalError as error:
+        _log_fatal(error)
+        return error.exit_code
+    except Exception:  # noqa: BLE001 - the last resort of a process: say it and exit
+        _log.exception("event=crashed")
+        return EXIT_ENVIRONMENT
+    return 0
+
+
+def freeze_gc() -> None:
+    """Take what exists out of garbage collection; call it once, after the start."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle what nobody caught: fatal errors and broken invariants end the process at once."""
+    error = context.get("exception")
+    if isinstance(error, FatalError):
+        _log_fatal(error)
+        _exit_now(error.exit_code)
+    if isinstance(error, AssertionError):
+        _log.critical("event=invariant_broken", exc_info=error)
+        _log_fatal(FatalError(f"invariant broken: {error}", EXIT_ENVIRONMENT))
+        _exit_now(EXIT_ENVIRONMENT)
+    del loop
+    _log.error("event=uncaught what=%r", context.get("message"), exc_info=error)
+
+
+async def _supervise(main: Main) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    signals: list[int] = []
+
+    def on_signal(number: int) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            _exit_now(EXIT_SIGNAL_BASE + number)
+        _log.info("event=stopping signal=%s", signal.Signals(number).name)
+        loop.call_later(STOP_TIMEOUT_S, _stop_took_too_long)
+        task.cancel()
+
+    loop.set_exception_handler(on_loop_exception)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await main()
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        _log.info("event=stopped")
+
+
+def _stop_took_too_long() -> None:
+    _log_fatal(FatalError(f"stopping took longer than {STOP_TIMEOUT_S} s", EXIT_ENVIRONMENT))
+    _exit_now(EXIT_ENVIRONMENT)
+
+
+def _log_fatal(error: FatalError) -> None:
+    _log.critical("fatal exit_code=%d %s", error.exit_code, error.message)
+
+
+def _exit_now(code: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(code)
