@@ -31,7 +31,7 @@ from client.producer import Producer
 from client.pull import PullConsumer
 from client.push import PushConsumer
 from client.send_codec import split_batch
-from remoting.protocol.errors import Outcome, RemotingError
+from remoting.protocol.errors import Outcome, RemotingError, ResponseError
 from remoting.protocol.message import MessageExt
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "RemotingError",
+    "ResponseError",
     "SendFailed",
     "SendResult",
     "SendStatus",

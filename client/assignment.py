@@ -26,8 +26,12 @@ class AssignmentHost(PullHost, Protocol):
         """The tasks of the consumer."""
         ...
 
+    async def stored_offset(self, queue: MessageQueue) -> int:
+        """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        ...
+
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Return where consumption of a queue begins; raises ``RemotingError``."""
+        """Return where a group without a committed offset begins; raises ``RemotingError``."""
         ...
 
 
@@ -37,13 +41,18 @@ class Assignment:
     def __init__(self, host: AssignmentHost, observer: ConsumerObserver | None) -> None:
         self._host = host
         self._observer = observer
-        self._held: dict[MessageQueue, _Held] = {}
+        self._held: dict[MessageQueue, Held] = {}
         self._slots = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues held, sorted."""
         return sorted(self._held)
+
+    @property
+    def held(self) -> "list[Held]":
+        """What is held, in no particular order."""
+        return list(self._held.values())
 
     async def change(self, topic: str, wanted: Sequence[MessageQueue]) -> bool:
         """Hold exactly ``wanted`` of ``topic``; returns False if a queue could not be taken.
@@ -68,7 +77,7 @@ class Assignment:
 
     async def commit_all(self) -> None:
         """Commit the queues whose offset has moved; failures are logged and tried next time."""
-        await asyncio.gather(*[self._commit(held) for held in list(self._held.values())])
+        await asyncio.gather(*[self._commit(held) for held in self.held])
 
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
@@ -81,16 +90,23 @@ class Assignment:
             held.puller.on_finished()
 
     async def _take(self, queue: MessageQueue) -> bool:
+        host = self._host
         try:
             async with self._slots:
-                offset = await self._host.first_offset(queue)
+                stored = await host.stored_offset(queue)
+                offset = stored if stored >= 0 else await host.first_offset(queue)
         except RemotingError as error:
             _log.info("queue=%s event=no_first_offset error=%s", queue, error)
             return False
         process_queue = ProcessQueue(queue, offset)
-        puller = Puller(self._host, process_queue)
-        task = self._host.background.spawn(puller.run, f"pull-{queue}")
-        self._held[queue] = _Held(process_queue, puller, task, offset)
+        puller = Puller(host, process_queue)
+        task = host.background.spawn(puller.run, f"pull-{queue}")
+        held = self._held[queue] = Held(process_queue, puller, task, stored)
+        if stored < 0:
+            # 1. A new group begins at the end of a queue. 2. It stops before it consumed anything.
+            # 3. Messages come. 4. It starts and would begin at the end again: commit at once.
+            process_queue.pulled = True
+            await self._commit(held)
         return True
 
     async def _release(self, queue: MessageQueue) -> None:
@@ -100,7 +116,7 @@ class Assignment:
         await self._commit(held)
         del self._held[queue]
 
-    async def _commit(self, held: "_Held") -> None:
+    async def _commit(self, held: "Held") -> None:
         queue = held.process_queue.queue
         offset = held.process_queue.maybe_commit_offset()
         if offset is None or offset == held.committed:
@@ -123,7 +139,7 @@ class Assignment:
                 self._observer.on_commit(queue, offset, ok, t_start_ns, t_end_ns)
 
 
-class _Held:
+class Held:
     """One queue held."""
 
     __slots__ = ("committed", "process_queue", "puller", "task")

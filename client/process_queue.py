@@ -23,7 +23,7 @@ class ProcessQueue:
         self.dropped = False
         """Set when the queue went to another consumer: nothing more is consumed or committed."""
         self.pulled = False
-        """Whether a pull has confirmed ``next_offset``; before that there is nothing to commit."""
+        """Whether a pull has confirmed ``next_offset``; before that nothing need be committed."""
         self._order: deque[int] = deque()
         self._cached: dict[int, int] = {}
         self._bytes = 0

@@ -154,21 +154,21 @@ class PushConsumer:
         """Tell the brokers the subscriptions."""
         await self._instance.heartbeat_now()
 
+    async def stored_offset(self, queue: MessageQueue) -> int:
+        """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        return await self.leaders.call(queue, lambda addr: self.api.fetch_offset(addr, queue))
+
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Return where consumption of a newly assigned queue begins; raises ``RemotingError``."""
+        """Return where a group without a committed offset begins; raises ``RemotingError``."""
         api, call = self.api, self.leaders.call
-        stored = await call(queue, lambda addr: api.fetch_offset(addr, queue))
-        if stored >= 0:
-            return stored
         origin = self.options.consume_from
-        if queue.topic == self._retry_topic and origin is ConsumeFrom.LAST_OFFSET:
-            return 0
+        if queue.topic == self._retry_topic:
+            # Whatever was sent back is for this group: nothing of it may be skipped.
+            return await call(queue, lambda addr: api.min_offset(addr, queue))
         if origin is ConsumeFrom.LAST_OFFSET:
             return await call(queue, lambda addr: api.max_offset(addr, queue))
         if origin is ConsumeFrom.FIRST_OFFSET:
             return await call(queue, lambda addr: api.min_offset(addr, queue))
-        if queue.topic == self._retry_topic:
-            return await call(queue, lambda addr: api.max_offset(addr, queue))
         when_ms = self.options.consume_timestamp_ms
         return await call(queue, lambda addr: api.search_offset(addr, queue, when_ms))
 

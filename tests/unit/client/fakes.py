@@ -139,6 +139,7 @@ class FakeBroker:
         self.unregistered: list[str] = []
         self.commits: list[tuple[str, int, int]] = []
         self.seen = asyncio.Condition()
+        self.tasks: set[asyncio.Task[None]] = set()
         handlers = {
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
@@ -171,6 +172,10 @@ class FakeBroker:
 
     async def stop(self) -> None:
         await self._server.stop()
+        held = list(self.tasks)
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
 
     @property
     def connections(self) -> list[Connection]:
@@ -187,11 +192,13 @@ class FakeBroker:
     def _recorded(self, handler):
         async def handle(connection, request):
             self.requests.append(request)
+            self.tasks.add(asyncio.current_task())
             await self._notify_seen()
             try:
                 answer = handler(connection, request)
                 return await answer if asyncio.iscoroutine(answer) else answer
             finally:
+                self.tasks.discard(asyncio.current_task())
                 await self._notify_seen()
 
         return handle
