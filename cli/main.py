@@ -80,8 +80,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return EXIT_INTERRUPTED
-    except SystemExit as stop:
-        return _exit_code(stop)
+    except SystemExit as stop:  # argparse of a package, which says why by itself
+        return EXIT_VERDICT_USAGE if verdict and stop.code == EXIT_USAGE else _exit_code(stop)
     except Exception as error:  # noqa: BLE001  # outermost: anything unforeseen becomes one line
         return _unforeseen(error, verdict=verdict)
     return result if isinstance(result, int) else 0

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from client.message import ConsumeContext, ConsumeStatus, Message
-    from remoting.protocol.message import MessageExt
+    from client import ConsumeContext, ConsumeStatus, Message, MessageExt
 
 PANEL = "Messages"
 NAMESRV_HELP = "Name servers, separated by ';'. Also from the environment variable NAMESRV_ADDR."
@@ -65,7 +64,7 @@ def produce(
 
     Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --tags demo
     """
-    from client.message import Message
+    from client import Message
 
     addresses = parse_addresses(namesrv)
     bodies = [body] if body is not None else [line.rstrip("\n") for line in sys.stdin]
@@ -74,9 +73,7 @@ def produce(
 
 
 async def _produce(addresses: tuple[str, ...], wanted: list[Message]) -> int:
-    from client.config import ClientConfig
-    from client.producer import Producer
-    from remoting.protocol.errors import RemotingError
+    from client import ClientConfig, Producer, RemotingError
 
     failures = 0
     async with Producer(ClientConfig(namesrv_addrs=addresses, group="ledgermq-cli")) as producer:
@@ -131,9 +128,7 @@ class Wanted:
 
 
 async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
-    from client.config import ClientConfig, ConsumeOptions
-    from client.consumer import PushConsumer
-    from client.message import ConsumeFrom, ConsumeStatus
+    from client import ClientConfig, ConsumeFrom, ConsumeOptions, ConsumeStatus, PushConsumer
 
     seen = 0
     enough = asyncio.Event()
