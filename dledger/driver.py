@@ -1,9 +1,10 @@
 """Between the core and the disk: works through a `Ready` in the order that its contract asks.
 
-`Driver.begin` tells whether `Driver.persist_state` has work, which is what may wait for the disk and is rare: term and vote, truncation. A node
-runs it in a thread, a simulator inline. `Driver.complete` is the rest, and never waits: write the
-entries, send what may leave, report to the core. Syncs of entries run beside that, one at a time,
-each for everything written before it (group commit): `begin_sync`, then `end_sync`.
+`Driver.begin` tells whether `Driver.persist_state` has work: what may wait for the disk and is
+rare, term and vote, truncation. A node runs it in a thread, a simulator inline. `Driver.complete`
+is the rest, and never waits: write the entries, send what may leave, report to the core. Syncs of
+entries run beside that, one at a time, each for everything written before it (group commit):
+`begin_sync`, then `end_sync`.
 
 It knows no event loop, and no socket: what leaves goes through a function it is given.
 """

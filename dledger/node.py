@@ -13,32 +13,24 @@ appends collected, and the next turn takes them all.
 
 import asyncio
 import logging
-import os
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NoReturn, Protocol, runtime_checkable
-from zlib import crc32
+from functools import partial
+from typing import Final
 
-from dledger.codec.entry import ENTRY_MAGIC, HEADER, HEADER_BYTES, encode_span
-from dledger.codec.index import UNIT, UNIT_MAGIC
-from dledger.codec.properties import Identity
+from dledger.appender import Appender
+from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.config import DLedgerConfig
-from dledger.core.log import RaftLog
 from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
-from dledger.core.raft import Raft
 from dledger.core.ready import Ready, describe_event
-from dledger.core.state import RaftConfig
 from dledger.driver import Driver, Sync
-from dledger.errors import DiskFull, DLedgerError, EntryTooLarge, NotLeader, PendingFull
+from dledger.errors import DiskFull, DLedgerError, NotLeader
+from dledger.listener import DLedgerListener, RollbackListener, exit_process
+from dledger.replica import open_replica
 from dledger.rpc import PeerTransport, TcpTransport
-from dledger.storage.log_store import LogStore
-from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
-from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from runtime.clock import Clock, SystemClock
-from runtime.disk import Closeable, Disk, RealDisk
+from runtime.disk import Disk, RealDisk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.rng import Rng, SystemRng
 
@@ -47,48 +39,6 @@ _log: Final = logging.getLogger(__name__)
 TICKS_PER_WAKEUP_MAX: Final = 2
 """After a long stall of the own loop only so many ticks pass: it was us who were silent."""
 READIES_PER_TURN_MAX: Final = 8
-
-_pack_header: Final = HEADER.pack
-_pack_unit: Final = UNIT.pack
-
-
-class DLedgerListener(Protocol):
-    """Who uses the log. All calls come from the loop thread, and must not block."""
-
-    def noop_body(self, physical_offset: int) -> bytes:
-        """Return the body of a leader's first entry; it will lie at ``physical_offset``."""
-        ...
-
-    def on_committed(self, commit_index: LogIndex) -> None:
-        """Take that all entries up to ``commit_index`` are committed. At most once a turn."""
-        ...
-
-    def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
-        """Take a change of role, term or leader. On loss of leadership, whatever was appended and
-
-        is not committed yet has an unknown outcome.
-        """
-        ...
-
-
-@runtime_checkable
-class RollbackListener(Protocol):
-    """A listener that also wants to hear of appends that failed for want of space.
-
-    Where it is not implemented, the leader gives up office instead, which makes them *unknown*.
-    """
-
-    def on_rolled_back(self, first_index: LogIndex) -> None:
-        """Take that entries from ``first_index`` on were not appended after all."""
-        ...
-
-
-def exit_process(error: FatalError) -> NoReturn:
-    """End the process: one log line, the error's exit code. Nothing is flushed or retried."""
-    _log.critical("event=fatal exit_code=%d error=%r", error.exit_code, error.message)
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(error.exit_code)
 
 
 class DLedgerNode:
@@ -121,27 +71,18 @@ class DLedgerNode:
         self._clock: Clock = clock or SystemClock()
         self._rng: Rng = rng or SystemRng()
         self._on_fatal = on_fatal
-        self._lock: Closeable | None = None
         self._opened = False
         self._running = False
 
-        # What a leader has collected in this turn.
-        self._accepting = False
+        self._appender = Appender(
+            config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
+        )
         self._disk_full_until_ms: int | None = None
-        self._next_index: LogIndex = 0
-        self._next_position = 0
-        self._position_limit = 0
         self._committed_position = 0
-        self._buffers: list[bytes] = []
-        self._units: list[bytes] = []
-        self._batch_first_index: LogIndex = 0
-        self._batch_position = 0
-
-        self._turn_scheduled = False
         self._in_flight: Ready | None = None
         self._sync: Sync | None = None
         self._known_role: tuple[Role, Term, NodeId | None] = (Role.FOLLOWER, 0, None)
-        self._told_role = self._known_role
+        self._told_role: tuple[Role, Term, NodeId | None] = self._known_role
         self._timer: asyncio.TimerHandle | None = None
         self._last_tick_ms = 0
         self._last_flush_ms = 0
@@ -158,68 +99,31 @@ class DLedgerNode:
         """
         if self._opened:
             return
-        config, disk = self.config, self._disk
-        self.identity: Identity
-        self.identity, self._lock = claim_directory(
-            disk, config.directory, group=config.group, self_id=config.self_id, rng=self._rng
-        )
-        try:
-            self._open_log()
-        except BaseException:
-            self._lock.close()
-            raise
-        self._opened = True
-
-    def _open_log(self) -> None:
-        config, disk, directory = self.config, self._disk, self.config.directory
-        data = Segments(disk, f"{directory}/data", config.data_segment_bytes)
-        index = Segments(disk, f"{directory}/index", config.index_segment_bytes)
-        self._checkpoint_file = CheckpointFile(disk, directory)
-        checkpoint = self._checkpoint_file.load()
-        hard_state_file = HardStateFile(disk, directory)
-        hard_state = hard_state_file.load(log_is_empty=data.is_empty)
-        self._store = open_log_store(
-            data, index, checkpoint, hard_state.term, config.recovery_bytes
-        )
-        self.commit_index = checkpoint.committed_index
-        self._committed_position = self._store.position_after(self.commit_index)
-        raft_config = RaftConfig(
-            self_id=config.self_id,
-            voters=tuple(sorted(config.peers)),
-            heartbeat_ticks=config.heartbeat_ticks,
-            election_ticks_min=config.election_ticks_min,
-            election_ticks_max=config.election_ticks_max,
-            span_bytes_max=config.span_bytes_max,
-            inflight_bytes_max=config.inflight_bytes_max,
-            inflight_spans_max=config.inflight_spans_max,
-        )
-        self._raft = Raft(
-            raft_config,
-            log=RaftLog(self._store, self.commit_index),
-            hard_state=hard_state,
-            rng=self._rng,
-            make_noop=self._make_noop,
-        )
+        config = self.config
+        replica = open_replica(config, self._disk, self._rng, self._make_noop)
+        self._replica = replica
+        self._store = replica.store
+        self._raft = replica.raft
         self._transport: PeerTransport = TcpTransport(
             config, on_message=self._on_message, on_unreachable=self._on_unreachable
         )
         self._driver = Driver(
             self._raft,
             self._store,
-            hard_state_file,
+            replica.hard_state_file,
             flush_disk_type=config.flush_disk_type,
             send=self._transport.send,
         )
-        self._known_role = self._told_role = (Role.FOLLOWER, hard_state.term, None)
-        _log.info(
-            "event=opened node=%s group=%s term=%d first_index=%d last_index=%d commit_index=%d",
-            config.self_id, config.group, hard_state.term, self._store.first_index,
-            self._store.last_index, self.commit_index,
-        )  # fmt: skip
+        self._known_role = self._told_role = (Role.FOLLOWER, self._raft.state.term, None)
+        self.commit_index = replica.commit_index
+        self._committed_position = self._store.position_after(self.commit_index)
+        self._appender.set_committed(self._committed_position)
+        self._opened = True
 
     async def start(self) -> None:
         """Take part in the group. Errors: `FatalError`."""
         assert self.listener is not None, "the log needs a listener before it starts"
+        self._user: DLedgerListener = self.listener
         self.open()
         self._loop = asyncio.get_running_loop()
         # Two threads: a vote must not wait behind the sync of a large batch.
@@ -238,7 +142,7 @@ class DLedgerNode:
         """Leave the group cleanly: what was written is synced and noted. Idempotent."""
         if self._running:
             self._running = False
-            self._accepting = False
+            self._appender.accepting = False
             if self._timer is not None:
                 self._timer.cancel()
             await self._transport.stop()
@@ -254,16 +158,14 @@ class DLedgerNode:
             self._sync_pool.shutdown()
         if self._opened:
             self._opened = False
-            self._store.close()
-            if self._lock is not None:
-                self._lock.close()
+            self._replica.close()
 
     def _save_all(self) -> None:
         sync = self._driver.begin_sync()
         if sync is not None:
             self._store.sync(sync.dirty)
             self._driver.end_sync(sync)
-        self._checkpoint_file.save(self._driver.checkpoint())
+        self._replica.checkpoint_file.save(self._driver.checkpoint())
 
     # Looking
 
@@ -349,112 +251,49 @@ class DLedgerNode:
             "last_term": state.log.last_term,
             "voted_for": state.voted_for,
             "synced_index": self._driver.synced_index,
-            "store_id": self.identity.store_id,
+            "store_id": self._replica.identity.store_id,
             "match": {peer: p.match_index for peer, p in state.progress.items()},
         }
 
-    # Appending: the hot path
+    # Appending: the hot path, see `dledger.appender`
 
     def reserve(self, body_bytes: int) -> int:
         """Return the physical offset at which a body of this size will lie if appended next.
 
         Errors: `NotLeader`, `PendingFull`, `DiskFull`, `EntryTooLarge`; nothing was appended then.
         """
-        if not self._accepting:
-            raise self._refusal()
-        size = body_bytes + HEADER_BYTES
-        position = self._next_position
-        if position + size > self._position_limit:
-            position = self._roll(size)
-        pending = position + size - self._committed_position
-        if pending > self.config.pending_bytes_max:
-            raise PendingFull(pending, self.config.pending_bytes_max)
-        return position + HEADER_BYTES
+        return self._appender.reserve(body_bytes)
 
     def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
         """Return the physical offsets of bodies that will lie side by side in one segment.
 
         They must be appended one after the other, at once. Errors: as `reserve`.
         """
-        offset = self.reserve(sum(body_sizes) + HEADER_BYTES * (len(body_sizes) - 1))
-        offsets: list[int] = []
-        for size in body_sizes:
-            offsets.append(offset)
-            offset += size + HEADER_BYTES
-        return offsets
+        return self._appender.reserve_batch(body_sizes)
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> LogIndex:
         """Append the entry that was just reserved; its body is ``parts`` side by side.
 
         Returns its index. It is written and sent at the end of this turn of the loop.
         """
-        assert self._accepting, "append without reserve"
-        index = self._next_index
-        position = self._next_position
-        crc = 0
-        for part in parts:
-            crc = crc32(part, crc)
-        size = body_bytes + HEADER_BYTES
-        term = self._known_role[1]
-        buffers = self._buffers
-        buffers.append(
-            _pack_header(ENTRY_MAGIC, size, index, term, position, 0, 0, crc, body_bytes)
-        )
-        buffers += parts
-        self._units.append(_pack_unit(UNIT_MAGIC, position, size, index, term))
-        self._next_index = index + 1
-        self._next_position = position + size
-        if position + size - self._batch_position > self.config.span_bytes_max:
-            self._close_batch()
-        if not self._turn_scheduled:
-            self._schedule_turn()
-        return index
+        return self._appender.append(parts, body_bytes)
+
+    def _propose(self, span: Span) -> None:
+        self._raft.propose(span)
 
     def _refusal(self) -> DLedgerError:
+        if not self._running:
+            return NotLeader(None)
         if self.is_leader and self._disk_full_until_ms is not None:
             return DiskFull()
-        return NotLeader(None if not self._opened or self.is_leader else self.leader_id)
-
-    def _roll(self, size_bytes: int) -> int:
-        """Continue in the next segment."""
-        if size_bytes > self.config.data_segment_bytes - 8:
-            raise EntryTooLarge(size_bytes, self.config.data_segment_bytes)
-        self._close_batch()
-        self._set_position(self._store.place(self._next_position, size_bytes))
-        return self._next_position
-
-    def _set_position(self, position: int) -> None:
-        segment = self.config.data_segment_bytes
-        self._next_position = self._batch_position = position
-        self._position_limit = position - position % segment + segment - 8
-
-    def _close_batch(self) -> None:
-        """Hand what was appended to the core, as one span."""
-        buffers = self._buffers
-        if buffers:
-            data = b"".join(buffers)
-            span = Span(
-                self._batch_first_index,
-                self._next_index - 1,
-                self._known_role[1],
-                self._batch_position,
-                data,
-                b"".join(self._units),
-            )
-            assert span.end_position == self._next_position, "append without reserve"
-            buffers.clear()
-            self._units.clear()
-            self._raft.propose(span)
-        self._batch_first_index = self._next_index
-        self._batch_position = self._next_position
+        return NotLeader(self.leader_id)
 
     def _make_noop(self, index: LogIndex, term: Term, end_position: int) -> Span:
         """Build the entry that opens a term (see `NoopBuilder`)."""
-        assert self.listener is not None
-        body = self.listener.noop_body(end_position + HEADER_BYTES)
+        body = self._user.noop_body(end_position + HEADER_BYTES)
         position = self._store.place(end_position, len(body) + HEADER_BYTES)
         if position != end_position:
-            body = self.listener.noop_body(position + HEADER_BYTES)
+            body = self._user.noop_body(position + HEADER_BYTES)
         return encode_span(index, term, position, (body,))
 
     # Inputs
@@ -473,24 +312,23 @@ class DLedgerNode:
         known = self._known_role
         if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
             self._note_role()
-        if not self._turn_scheduled:
-            self._schedule_turn()
+        self._schedule_turn()
 
     def _note_role(self) -> None:
         """Take a change of role at once: not one more entry is accepted for the old one."""
         state = self._raft.state
         self._known_role = (state.role, state.term, state.leader_id)
-        self._buffers.clear()
-        self._units.clear()
-        self._accepting = state.role is Role.LEADER and self._disk_full_until_ms is None
-        self._restart_batch()
+        self._appender.accepting = self._may_accept()
+        self._restart_appender()
 
-    def _restart_batch(self) -> None:
+    def _may_accept(self) -> bool:
+        return self._running and self.is_leader and self._disk_full_until_ms is None
+
+    def _restart_appender(self) -> None:
         """Continue behind what the core has."""
-        if self._raft.state.role is Role.LEADER:
-            log = self._raft.state.log
-            self._next_index = self._batch_first_index = log.last_index + 1
-            self._set_position(log.end_position)
+        state = self._raft.state
+        position = state.log.end_position if state.role is Role.LEADER else 0
+        self._appender.restart(state.term, state.log.last_index + 1, position)
 
     def _schedule_timer(self) -> None:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
@@ -510,7 +348,7 @@ class DLedgerNode:
             self._raft.tick()
         if self._disk_full_until_ms is not None and now >= self._disk_full_until_ms:
             self._disk_full_until_ms = None
-            self._accepting = self.is_leader
+            self._appender.accepting = self._may_accept()
         if now - self._last_flush_ms >= self.config.flush_interval_ms:
             self._last_flush_ms = now
             self._start_sync()
@@ -519,34 +357,46 @@ class DLedgerNode:
     # The turn
 
     def _schedule_turn(self) -> None:
-        self._turn_scheduled = True
+        if not self._appender.scheduled:
+            self._appender.scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _call_turn(self) -> None:
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Do everything that has come up since the last turn."""
-        self._turn_scheduled = False
-        if not self._running or self._in_flight is not None:
+        self._appender.scheduled = False
+        if self._in_flight is None:
+            self._guard(self._work_off)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Run ``work`` and tell the listener; whatever goes wrong is the end of this node."""
+        if not self._running:
             return
         try:
-            self._close_batch()
-            self._work_off()
+            work()
             self._tell()
         except FatalError as error:
             self._fail(error)
-        except Exception:
+        except Exception:  # noqa: BLE001  # a bug must end the node, not vanish in the event loop
             _log.exception("event=bug node=%s", self.self_id)
             self._fail(FatalError("a bug in the log or its listener", EXIT_ENVIRONMENT))
 
     def _work_off(self) -> None:
         raft, driver = self._raft, self._driver
+        self._appender.close_batch()
         for _ in range(READIES_PER_TURN_MAX):
             ready = raft.ready()
             if ready is None:
                 break
             if driver.begin(ready):
                 self._in_flight = ready
-                future = self._loop.run_in_executor(self._state_pool, driver.persist_state, ready)
-                future.add_done_callback(self._on_state_persisted)
+                self._submit(
+                    self._state_pool,
+                    partial(driver.persist_state, ready),
+                    partial(self._on_state_persisted, ready),
+                )
                 break
             self._complete(ready)
         else:
@@ -554,32 +404,43 @@ class DLedgerNode:
         if driver.needs_sync():
             self._start_sync()
 
-    def _on_state_persisted(self, future: "asyncio.Future[None]") -> None:
-        ready, self._in_flight = self._in_flight, None
-        assert ready is not None
-        if not self._running:
-            return
-        try:
-            future.result()
-            self._complete(ready)
-        except FatalError as error:
-            self._fail(error)
-            return
-        self._turn()
+    def _submit(
+        self, pool: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None]
+    ) -> None:
+        """Run ``work`` in a thread, and ``then`` in the loop when it has succeeded."""
+
+        def on_done(future: asyncio.Future[None]) -> None:
+            if not future.cancelled():
+                error = future.exception()
+                if isinstance(error, FatalError):
+                    self._fail(error)
+                elif error is not None:
+                    _log.error("event=bug node=%s", self.self_id, exc_info=error)
+                    self._fail(FatalError("a bug in the log", EXIT_ENVIRONMENT))
+                else:
+                    self._guard(then)
+
+        self._loop.run_in_executor(pool, work).add_done_callback(on_done)
+
+    def _on_state_persisted(self, ready: Ready) -> None:
+        self._in_flight = None
+        self._complete(ready)
+        self._work_off()
 
     def _complete(self, ready: Ready) -> None:
         for event in ready.events:
             _log.info("node=%s %s", self.self_id, describe_event(event))
         if self._driver.complete(ready):
             return
-        _log.error("event=disk_full node=%s index=%d", self.self_id, ready.entries[0].first_index)
+        first_index = ready.entries[0].first_index
+        _log.error("event=disk_full node=%s index=%d", self.self_id, first_index)
         self._disk_full_until_ms = self._clock.monotonic_ms() + self.config.disk_full_retry_ms
-        self._accepting = False
+        self._appender.accepting = False
         if not self.is_leader:
             return
-        self._restart_batch()
-        if isinstance(self.listener, RollbackListener):
-            self.listener.on_rolled_back(ready.entries[0].first_index)
+        self._restart_appender()
+        if isinstance(self._user, RollbackListener):
+            self._user.on_rolled_back(first_index)
         else:
             self._raft.resign()
 
@@ -589,8 +450,8 @@ class DLedgerNode:
         if commit_index > self.commit_index:
             self.commit_index = commit_index
             self._committed_position = self._store.position_after(commit_index)
-            assert self.listener is not None
-            self.listener.on_committed(commit_index)
+            self._appender.set_committed(self._committed_position)
+            self._user.on_committed(commit_index)
         state = self._raft.state
         if (state.role, state.term, state.leader_id) != self._known_role:
             self._note_role()
@@ -599,46 +460,44 @@ class DLedgerNode:
     def _tell_role(self) -> None:
         if self._told_role != self._known_role:
             self._told_role = self._known_role
-            assert self.listener is not None
-            self.listener.on_role(*self._known_role)
+            self._user.on_role(*self._known_role)
 
     # Syncs in the background
 
     def _start_sync(self) -> None:
-        """Sync what was written, unless a sync is under way; that one starts the next."""
+        """Sync what was written and note it, unless a sync is under way."""
         if self._sync is not None:
             return
-        now = self._clock.monotonic_ms()
-        with_checkpoint = now - self._last_checkpoint_ms >= self.config.checkpoint_interval_ms
         sync = self._driver.begin_sync()
         if sync is None:
-            if with_checkpoint:
-                self._last_checkpoint_ms = now
-                self._loop.run_in_executor(
-                    self._sync_pool, self._checkpoint_file.save, self._driver.checkpoint()
-                )
+            self._save_checkpoint()
             return
         self._sync = sync
-        future = self._loop.run_in_executor(self._sync_pool, self._store.sync, sync.dirty)
-        future.add_done_callback(self._on_synced)
+        self._submit(self._sync_pool, partial(self._store.sync, sync.dirty), self._on_synced)
 
-    def _on_synced(self, future: "asyncio.Future[None]") -> None:
+    def _on_synced(self) -> None:
         sync, self._sync = self._sync, None
         assert sync is not None
-        try:
-            future.result()
-        except FatalError as error:
-            self._fail(error)
-            return
         self._driver.end_sync(sync)
-        if self._running:
-            self._turn()
+        self._save_checkpoint()
+        if self._in_flight is None:
+            self._work_off()
+
+    def _save_checkpoint(self) -> None:
+        """Note how far the log is synced and committed, from time to time."""
+        now = self._clock.monotonic_ms()
+        if now - self._last_checkpoint_ms >= self.config.checkpoint_interval_ms:
+            self._last_checkpoint_ms = now
+            checkpoint = self._driver.checkpoint()
+            self._submit(
+                self._sync_pool, lambda: self._replica.checkpoint_file.save(checkpoint), _nothing
+            )
 
     def _fail(self, error: FatalError) -> None:
         """Stop doing anything: what is on disk is not known any more."""
         if self._running:
             self._running = False
-            self._accepting = False
+            self._appender.accepting = False
             if self._timer is not None:
                 self._timer.cancel()
             self._on_fatal(error)

@@ -1,0 +1,51 @@
+"""What the log says to its user, and how a process ends when the log cannot go on."""
+
+import logging
+import os
+import sys
+from typing import Final, NoReturn, Protocol, runtime_checkable
+
+from dledger.core.model import LogIndex, NodeId, Role, Term
+from runtime.errors import FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+
+class DLedgerListener(Protocol):
+    """Who uses the log. All calls come from the loop thread, and must not block."""
+
+    def noop_body(self, physical_offset: int) -> bytes:
+        """Return the body of a leader's first entry; it will lie at ``physical_offset``."""
+        ...
+
+    def on_committed(self, commit_index: LogIndex) -> None:
+        """Take that all entries up to ``commit_index`` are committed. At most once a turn."""
+        ...
+
+    def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
+        """Take a change of role, term or leader.
+
+        On loss of leadership, what was appended and is not committed yet has an unknown outcome:
+        another leader may still commit it. What was committed before was told before.
+        """
+        ...
+
+
+@runtime_checkable
+class RollbackListener(Protocol):
+    """A listener that also wants to hear of appends that failed for want of space.
+
+    Where it is not implemented, the leader gives up office instead, which makes them *unknown*.
+    """
+
+    def on_rolled_back(self, first_index: LogIndex) -> None:
+        """Take that entries from ``first_index`` on were not appended after all: they failed."""
+        ...
+
+
+def exit_process(error: FatalError) -> NoReturn:
+    """End the process: one log line, the error's exit code. Nothing is flushed or retried."""
+    _log.critical("event=fatal exit_code=%d error=%r", error.exit_code, error.message)
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(error.exit_code)

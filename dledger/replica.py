@@ -1,0 +1,100 @@
+"""The parts of a replica that exist without an event loop: its directory, opened, and its core."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from dledger.codec.properties import Identity
+from dledger.config import DLedgerConfig
+from dledger.core.log import RaftLog
+from dledger.core.model import LogIndex, NoopBuilder
+from dledger.core.raft import Raft
+from dledger.core.state import RaftConfig
+from dledger.storage.log_store import LogStore
+from dledger.storage.recovery import open_log_store
+from dledger.storage.segments import Segments
+from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
+from runtime.disk import Closeable, Disk
+from runtime.rng import Rng
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """An opened directory, and the core that starts from it."""
+
+    identity: Identity
+    lock: Closeable
+    store: LogStore
+    raft: Raft
+    hard_state_file: HardStateFile
+    checkpoint_file: CheckpointFile
+    commit_index: LogIndex
+    """What the checkpoint says; every entry up to there may be applied."""
+
+    def close(self) -> None:
+        """Close the files and give the directory back."""
+        self.store.close()
+        self.lock.close()
+
+
+def open_replica(config: DLedgerConfig, disk: Disk, rng: Rng, make_noop: NoopBuilder) -> Replica:
+    """Claim the directory, recover the log, start a core. Errors: `FatalError`."""
+    identity, lock = claim_directory(
+        disk, config.directory, group=config.group, self_id=config.self_id, rng=rng
+    )
+    try:
+        return _open_claimed(config, disk, rng, make_noop, identity, lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _open_claimed(
+    config: DLedgerConfig,
+    disk: Disk,
+    rng: Rng,
+    make_noop: NoopBuilder,
+    identity: Identity,
+    lock: Closeable,
+) -> Replica:
+    directory = config.directory
+    data = Segments(disk, f"{directory}/data", config.data_segment_bytes)
+    index = Segments(disk, f"{directory}/index", config.index_segment_bytes)
+    checkpoint_file = CheckpointFile(disk, directory)
+    checkpoint = checkpoint_file.load()
+    hard_state_file = HardStateFile(disk, directory)
+    hard_state = hard_state_file.load(log_is_empty=data.is_empty)
+    store = open_log_store(data, index, checkpoint, hard_state.term, config.recovery_bytes)
+    commit_index = checkpoint.committed_index
+    raft = Raft(
+        RaftConfig(
+            self_id=config.self_id,
+            voters=tuple(sorted(config.peers)),
+            heartbeat_ticks=config.heartbeat_ticks,
+            election_ticks_min=config.election_ticks_min,
+            election_ticks_max=config.election_ticks_max,
+            span_bytes_max=config.span_bytes_max,
+            inflight_bytes_max=config.inflight_bytes_max,
+            inflight_spans_max=config.inflight_spans_max,
+        ),
+        log=RaftLog(store, commit_index),
+        hard_state=hard_state,
+        rng=rng,
+        make_noop=make_noop,
+    )
+    _log.info(
+        "event=opened node=%s group=%s term=%d first_index=%d last_index=%d commit_index=%d",
+        config.self_id, config.group, hard_state.term, store.first_index, store.last_index,
+        commit_index,
+    )  # fmt: skip
+    return Replica(
+        identity=identity,
+        lock=lock,
+        store=store,
+        raft=raft,
+        hard_state_file=hard_state_file,
+        checkpoint_file=checkpoint_file,
+        commit_index=commit_index,
+    )
