@@ -6,6 +6,7 @@ Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk 
 """
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -23,11 +24,14 @@ from store.consume_queue import NO_SPACE
 from store.layout import store_timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runtime.disk import Disk
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueues
     from store.ports import LogNode
 
+_log = logging.getLogger(__name__)
 _NO_CHECKPOINT: Final = -2
 
 
@@ -35,8 +39,15 @@ class Checkpointer:
     """Writes checkpoints of ``queues``."""
 
     def __init__(
-        self, config: "StoreConfig", disk: "Disk", queues: "ConsumeQueues", node: "LogNode"
+        self,
+        config: "StoreConfig",
+        disk: "Disk",
+        queues: "ConsumeQueues",
+        node: "LogNode",
+        *,
+        on_fatal: "Callable[[FatalError], None]",
     ) -> None:
+        self._on_fatal = on_fatal
         self._directory = config.directory
         self._period_ms = config.checkpoint_ms
         self._file_bytes = config.queue_file_bytes
@@ -123,7 +134,13 @@ class Checkpointer:
         self._syncing = None
         if syncing.cancelled():
             return
-        if syncing.result():
+        error = syncing.exception()
+        if error is not None:
+            if not isinstance(error, FatalError):
+                _log.error("event=bug in=checkpoint", exc_info=error)
+                error = FatalError("a bug in the checkpoint", EXIT_ENVIRONMENT)
+            self._on_fatal(error)
+        elif syncing.result():
             self.marks = checkpoint.marks
         else:
             self._queues.files.mark_unsynced(paths)

@@ -13,6 +13,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from dledger.listener import exit_process
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpointer import Checkpointer
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueues
@@ -59,12 +61,19 @@ class MessageStore:
         clock: "Clock",
         listener: "StoreListener",
         *,
+        on_fatal: "Callable[[FatalError], None]" = exit_process,
         call_soon: "Callable[[Callable[[], None]], object] | None" = None,
     ) -> None:
+        """Make a store; nothing is touched before `load`.
+
+        ``on_fatal`` is called in the loop thread when the environment failed; the store does
+        nothing any more then, and by default the process ends. ``call_soon`` is the loop's.
+        """
         self._config = config
         self._disk = disk
         self._clock = clock
         self._listener = listener
+        self._on_fatal = on_fatal
         self._call_soon = call_soon
         self._queues = ConsumeQueues(config, disk)
         self._node: LogNode
@@ -88,7 +97,9 @@ class MessageStore:
             self._config, node, self._queues, self._commit_log, self._listener
         )
         self._reader = Reader(self._config, self._queues, node)
-        self._checkpointer = Checkpointer(self._config, self._disk, self._queues, node)
+        self._checkpointer = Checkpointer(
+            self._config, self._disk, self._queues, node, on_fatal=self._fail
+        )
         self.put = self._commit_log.put
         self.put_batch = self._commit_log.put_batch
         self.propose_state = self._commit_log.propose_state
@@ -174,9 +185,9 @@ class MessageStore:
             self._lose_leadership()
         self._maybe_become_writable()
 
-    def on_aborted(self, from_index: int) -> None:
+    def on_rolled_back(self, first_index: int) -> None:
         """Refuse the puts whose entries the log could not write for want of space."""
-        self._commit_log.forget_from(from_index)
+        self._commit_log.forget_from(first_index)
 
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
@@ -199,7 +210,7 @@ class MessageStore:
     def _on_timer(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._config.tick_ms / 1000, self._on_timer)
-        self.tick()
+        self._guard(self.tick)
 
     def _agree_with_log(self) -> None:
         """Settle, once the log is open, where dispatch begins."""
@@ -228,8 +239,25 @@ class MessageStore:
 
     def _continue(self) -> None:
         self._scheduled = False
-        if not self._stopped:
-            self._dispatch_turn()
+        self._guard(self._dispatch_turn)
+
+    def _guard(self, work: "Callable[[], None]") -> None:
+        """Run ``work`` from the loop, which would only log what goes wrong."""
+        if self._stopped:
+            return
+        try:
+            work()
+        except FatalError as error:
+            self._fail(error)
+        except Exception:  # noqa: BLE001 - a bug must end the process, not vanish in the loop
+            _log.exception("event=bug in=store")
+            self._fail(FatalError("a bug in the store or its listener", EXIT_ENVIRONMENT))
+
+    def _fail(self, error: FatalError) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_fatal(error)
 
     def _maybe_become_writable(self) -> None:
         """Open for sends once an entry of the own term, which only a leader writes, is applied."""

@@ -265,7 +265,9 @@ class Listener:
 class World:
     """A store over fakes; `turns` runs what it asked to be called soon."""
 
-    def __init__(self, disk: FakeDisk | None = None, node: FakeNode | None = None, **config) -> None:
+    def __init__(
+        self, disk: FakeDisk | None = None, node: FakeNode | None = None, **config
+    ) -> None:
         self.disk = disk or FakeDisk()
         self.node = node or FakeNode()
         self.clock = FakeClock()
@@ -302,9 +304,7 @@ class World:
         return count
 
     def put(self, name: str = "x", **fields) -> None:
-        self.store.put(
-            message(**fields), lambda *answer: self.answers.append((name, *answer))
-        )
+        self.store.put(message(**fields), lambda *answer: self.answers.append((name, *answer)))
 
     def take_answers(self) -> list[tuple[object, ...]]:
         answers, self.answers = self.answers, []

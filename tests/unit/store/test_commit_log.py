@@ -286,7 +286,7 @@ def test_entries_the_log_forgot_are_refused_and_give_back_their_offsets(world):
     world.store.propose_state("k", b"", lambda status: world.answers.append(("s", status)))
     world.store.tick()
     world.node.truncate(first)
-    world.store.on_aborted(first)
+    world.store.on_rolled_back(first)
     assert [(a[0], a[1]) for a in world.take_answers()] == [
         ("dropped", PutStatus.DISK_FULL), ("s", PutStatus.DISK_FULL),
     ]  # fmt: skip

@@ -1,0 +1,259 @@
+"""From committed entries to units, notifications and applied state."""
+
+import errno
+
+import pytest
+
+from remoting.protocol.message import MessageExt, encode_record
+from runtime.errors import FatalError
+from store.layout import UNIT
+from store.results import PutStatus
+from tests.unit.store.fakes import BORN, HOST, FakeNode, World, message
+
+OK = PutStatus.OK
+
+
+def units_of(world, topic="t", queue_id=0):
+    queue = world.store._queues.by_name[topic, queue_id]
+    data = queue.read(queue.min_offset, queue.max_offset - queue.min_offset)
+    return list(UNIT.iter_unpack(data))
+
+
+def fill(world, count=40, queues=3):
+    """Messages of all kinds and state records, on a leader; returns the state records."""
+    states = []
+    for number in range(count):
+        if number % 7 == 3:
+            world.store.propose_state("k", b"%d" % number, lambda status: None)
+            states.append((world.node.end_index, "k", b"%d" % number))
+        elif number % 11 == 5:
+            world.put(sys_flag=4)
+        elif number % 5 == 4:
+            world.put(
+                topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x012\x02TAGS\x01a"
+            )
+        else:
+            world.put(
+                topic=f"t{number % queues}", properties=b"TAGS\x01a\x02", body=b"%d" % number,
+                tags_code=97,
+            )  # fmt: skip
+        world.clock.now += 10
+    return states
+
+
+def log_of(world):
+    """Another replica's node, with the same log."""
+    node = FakeNode()
+    for position, term, body in world.node.entries:
+        node.add(position, term, body)
+    node.term = world.node.term
+    return node
+
+
+def test_nothing_uncommitted_is_readable():
+    world = World().begin()
+    world.node.lead()
+    world.put()
+    assert world.store.max_offset("t", 0) == 0
+    assert world.store.get("t", 0, 0, 32, 1000, None).count == 0
+    world.node.commit()
+    assert world.store.max_offset("t", 0) == 1
+    assert world.store.applied_index == 1
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_a_follower_has_the_units_and_the_state_of_the_leader(batch):
+    leader = World().begin()
+    leader.node.lead()
+    states = fill(leader)
+    leader.node.commit()
+    follower = World(node=log_of(leader), dispatch_batch=batch).begin()
+    for index in range(0, 35, 8):
+        follower.node.commit(index)
+        follower.turns()
+    follower.node.commit()
+    assert follower.turns() == max(0, -(-8 // batch) - 1)
+    assert follower.queue_bytes() == leader.queue_bytes()
+    assert follower.listener.states == leader.listener.states == states
+    assert follower.store.applied_index == 40
+
+
+def test_a_turn_reads_back_a_bounded_number_of_entries():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    follower = World(node=log_of(leader), dispatch_batch=10).begin()
+    follower.node.commit()
+    assert follower.store.applied_index == 9
+    assert len(follower.soon) == 1
+    follower.node.commit()
+    assert follower.store.applied_index == 9
+    assert follower.turns() == 4
+    assert follower.store.applied_index == 40
+
+
+def test_unit_of_a_scheduled_message_is_its_delivery_time():
+    world = World().begin()
+    world.node.lead()
+    now = world.clock.now
+    world.put(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x012", tags_code=5)
+    delayed = message(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x011")
+    world.store.put_batch([delayed], lambda *answer: None)
+    world.node.commit()
+    codes = [unit[2] for unit in units_of(world, "SCHEDULE_TOPIC_XXXX", 1)]
+    assert codes == [now + 5000, now + 1000]
+
+
+def test_listener_hears_once_per_queue_and_turn():
+    world = World().begin()
+    world.node.lead()
+    for topic, code in [("a", 1), ("b", 2), ("a", 3)]:
+        world.put(topic=topic, tags_code=code)
+    world.listener.events.clear()
+    world.node.commit()
+    assert world.listener.events == [("message", "a", 0, 2, 1), ("message", "b", 0, 1, 2)]
+    world.put(topic="a")
+    world.node.commit()
+    assert world.listener.events[2:] == [("message", "a", 0, 3, 0)]
+
+
+def test_state_is_applied_before_its_proposer_hears():
+    world = World().begin()
+    world.node.lead()
+    world.store.propose_state("k", b"v", lambda status: world.listener.events.append((status,)))
+    world.node.commit()
+    assert world.listener.events[-2:] == [("state", "k"), (OK,)]
+
+
+def test_new_leader_is_writable_only_after_all_earlier_state():
+    leader = World().begin()
+    leader.node.lead()
+    states = fill(leader)
+    world = World(node=log_of(leader), dispatch_batch=10).begin()
+    world.node.lead()
+    assert not world.store.writable
+    world.turns()
+    assert world.store.writable
+    assert world.listener.states == states
+    assert world.listener.events[-1][0] == "writable"
+
+
+def test_state_in_the_snapshot_is_not_applied_again():
+    leader = World().begin()
+    leader.node.lead()
+    states = fill(leader)
+    follower = World(node=log_of(leader))
+    follower.node.commit_index = 40
+    follower.begin(states[1][0])
+    assert follower.listener.states == states[2:]
+
+
+def test_state_behind_the_snapshot_is_applied_though_the_queues_are_further():
+    world = World().begin()
+    world.node.lead()
+    states = fill(world)
+    world.node.commit()
+    queues = world.queue_bytes()
+    again = World(disk=world.disk, node=world.node).begin(states[1][0])
+    assert again.listener.states == states[2:]
+    assert again.queue_bytes() == queues
+
+
+def test_a_full_disk_stops_dispatch_keeps_what_is_readable_and_resumes_by_itself():
+    world = World(unflushed_units_max=4).begin()
+    world.node.lead()
+    for _ in range(3):
+        world.put()
+        world.node.commit()
+    world.disk.writes_left = 0
+    world.store.tick()
+    for _ in range(9):
+        world.put()
+        world.store.propose_state("k", b"v", lambda status: world.answers.append(status))
+        world.node.commit()
+    assert world.store.max_offset("t", 0) == 4
+    assert world.store.get("t", 0, 0, 32, 10_000, None).count == 4
+    assert [a for a in world.answers if isinstance(a, tuple)][-1][:3] == ("x", OK, 11)
+    assert len(world.listener.states) == len([a for a in world.answers if a is OK]) == 1
+    world.store.tick()
+    assert not world.store.flush()
+    assert world.store.max_offset("t", 0) == 4
+    world.disk.writes_left = None
+    world.store.tick()
+    world.turns()
+    assert world.store.max_offset("t", 0) == 12
+    assert len(world.listener.states) == len([a for a in world.answers if a is OK]) == 9
+    assert [unit[0] for unit in units_of(world)] == [a[3] for a in world.answers if a is not OK]
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_checkpoint_that_finds_no_space_loses_nothing(failing):
+    world = World().begin()
+    world.node.lead()
+    fill(world)
+    world.node.commit()
+    world.disk.writes_left = failing
+    assert world.store.flush() is (failing == 6)
+    world.disk.writes_left = None
+    again = World(disk=world.disk, node=world.node).begin()
+    assert again.queue_bytes() == world.queue_bytes()
+
+
+def test_a_committed_entry_that_is_no_message_stops_the_node():
+    node = FakeNode()
+    node.add(0, 1, b"no message at all")
+    node.commit_index = 0
+    with pytest.raises(FatalError, match="entry 0 at position 0 holds no message") as caught:
+        World(node=node).begin()
+    assert caught.value.exit_code == 3
+
+
+def record(topic, queue_offset, physical):
+    return encode_record(
+        MessageExt(topic, 0, 0, 0, queue_offset, physical, 1, BORN, 2, HOST, 0, 0, b"x", b"")
+    )
+
+
+def test_a_topic_that_cannot_name_a_directory_stops_the_node():
+    node = FakeNode()
+    node.add(0, 1, record("../x", 0, 48))
+    node.commit_index = 0
+    with pytest.raises(FatalError, match="cannot name a queue"):
+        World(node=node).begin()
+
+
+def test_a_gap_in_a_queue_stops_the_node():
+    node = FakeNode()
+    for offset in (0, 2):
+        node.add(node.end, 1, record("t", offset, node.end + 48))
+    node.commit_index = 1
+    with pytest.raises(FatalError, match="t queue 0 ends at 1, .* queue offset 2"):
+        World(node=node).begin()
+
+
+@pytest.mark.parametrize("first", [5, 10, 23])
+def test_a_queue_whose_head_was_removed_begins_late(first):
+    node = FakeNode()
+    for offset in range(first, first + 2):
+        node.add(node.end, 1, record("t", offset, node.end + 48))
+    node.commit_index = 1
+    world = World(node=node).begin()
+    assert (world.store.min_offset("t", 0), world.store.max_offset("t", 0)) == (first, first + 2)
+    queues = world.queue_bytes()
+    again = World(disk=world.disk, node=node).begin()
+    assert again.store.min_offset("t", 0) == first
+    assert again.queue_bytes() == queues
+
+
+def test_another_failure_of_the_checkpoint_is_fatal():
+    world = World().begin()
+    world.node.lead()
+    world.put()
+    world.node.commit()
+    world.disk.sync_fails = True
+    with pytest.raises(FatalError, match="cannot sync /s/consumequeue/t/0/0"):
+        world.store.flush()
+    world.disk.sync_fails = False
+    world.disk.writes_left, world.disk.error = 0, errno.EIO
+    with pytest.raises(FatalError, match="cannot write a checkpoint in /s"):
+        world.store.flush()
