@@ -46,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = options.out or history.path / "verdict"
     begin = time.perf_counter()
     try:
-        report = _check(history, options, progress)
-        write_report(report, out)
+        report = _check(history, options, out, progress)
     except JvmNotFoundError as error:
         progress.print(f"spark.check_history: {error}", markup=False)
         return EXIT_HARNESS
@@ -93,7 +92,7 @@ def show(report: Report, history: History, console: Console) -> None:
         console.print(f"  {reason}", markup=False, soft_wrap=True)
 
 
-def _check(history: History, options: argparse.Namespace, progress: Console) -> Report:
+def _check(history: History, options: argparse.Namespace, out: Path, progress: Console) -> Report:
     say = _quiet if options.json else progress.print
     say(f"checking {history.path}")
     session = start_session(
@@ -102,7 +101,9 @@ def _check(history: History, options: argparse.Namespace, progress: Console) -> 
         driver_memory=options.driver_memory,
     )
     try:
-        return run_checks(session, history, only=options.only, progress=say)
+        report = run_checks(session, history, only=options.only, progress=say)
+        write_report(report, out)
+        return report
     finally:
         session.stop()
 

@@ -7,7 +7,7 @@ segments, not with nodes. Layout: ``RUN/replicas/<node>/meta.json`` and
 
 import json
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from chaos.history.arrow import arrow_schema
 from chaos.history.segment import EntryRow, decode_segment
 from spark.history import BrokenHistoryError
-from spark.schema import struct_type
 
 ROWS_PER_BATCH: Final = 32_768
 NODES_MAX: Final = 62  # a node is one bit of a long in the checks
@@ -79,10 +79,15 @@ def find_replicas(run: Path) -> list[Replica]:
     return replicas
 
 
-def read_replicas(session: SparkSession, run_id: str, replicas: list[Replica]) -> DataFrame:
-    """Return ``replica_log`` as decoded from the segments of ``replicas``."""
+def read_replicas(
+    session: SparkSession, run_id: str, replicas: list[Replica], columns: Sequence[str] = ()
+) -> DataFrame:
+    """Return ``replica_log`` as decoded from the segments of ``replicas``.
+
+    ``columns``: only these, in the table's order (each costs time per entry); default all.
+    """
     tasks = [_Task(run_id=run_id, replica=r, path=p) for r in replicas for p in r.segments]
-    schema = arrow_schema("replica_log")
+    schema = pa.schema(f for f in arrow_schema("replica_log") if not columns or f.name in columns)
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -90,9 +95,9 @@ def read_replicas(session: SparkSession, run_id: str, replicas: list[Replica]) -
                 yield from _decode_file(tasks[number], schema)
 
     if not tasks:
-        return session.createDataFrame([], struct_type("replica_log"))
+        return session.createDataFrame([], from_arrow_schema(schema))
     numbers = session.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(decode, struct_type("replica_log"))
+    return numbers.mapInArrow(decode, from_arrow_schema(schema))
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -129,10 +129,10 @@ def load_context(session: SparkSession, history: History) -> Context:
         F.when(F.col("auditor"), F.concat("grp", F.lit(AUDITOR)))
         .otherwise(F.col("grp"))
         .alias("gname"),
-        F.coalesce(F.col("payload_run_id").isin(own), F.lit(value=True)).alias("own"),
-        (
-            F.coalesce("is_retry", F.lit(value=False)) | F.coalesce("is_dlq", F.lit(value=False))
-        ).alias("copied"),
+        F.coalesce(F.col("payload_run_id").isin(own), F.lit(col=True)).alias("own"),
+        (F.coalesce("is_retry", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))).alias(
+            "copied"
+        ),
     )
     context = Context(session=session, history=history, sends=sends, deliveries=deliveries)
     _read_send_facts(context)

@@ -16,6 +16,24 @@ from spark.commit_log import NODES_MAX, find_replicas, read_replicas
 from spark.context import Context, case_of
 from spark.history import BrokenHistoryError
 
+_COLUMNS = (
+    "node",
+    "group",
+    "index",
+    "term",
+    "type",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "msg_key",
+    "body_hash",
+    "crc_ok",
+    "file",
+    "pos",
+    "committed",
+    "entry_crc",
+    "size",
+)
 DISK_FAULTS = (
     "disk.flip",
     "disk.bitflip",
@@ -85,7 +103,7 @@ def load_log_entries(context: Context) -> LogEntries | None:
     history = context.history
     replicas = find_replicas(history.path)
     if replicas:
-        raw = read_replicas(context.session, history.run_id, replicas)
+        raw = read_replicas(context.session, history.run_id, replicas, _COLUMNS)
     elif history.rows("replica_log"):
         raw = context.table("replica_log")
     else:
@@ -104,8 +122,8 @@ def load_log_entries(context: Context) -> LogEntries | None:
         "queue_offset",
         "msg_key",
         "body_hash",
-        F.coalesce("crc_ok", F.lit(value=True)).alias("crc_ok"),
-        F.coalesce("committed", F.lit(value=False)).alias("committed"),
+        F.coalesce("crc_ok", F.lit(col=True)).alias("crc_ok"),
+        F.coalesce("committed", F.lit(col=False)).alias("committed"),
         _identity().alias("id"),
         "file",
         "pos",

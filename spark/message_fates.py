@@ -8,7 +8,6 @@ Source: chaos.md 3.1-3.3.
 
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
@@ -48,8 +47,8 @@ def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
         F.sum("extra").alias("redelivered"),
         *(F.sum(F.col(flag).cast("int")).alias(flag) for flag in FLAGS),
     )
-    suspects = observed.filter(" or ".join(FLAGS)).persist(StorageLevel.MEMORY_AND_DISK)
-    suspects.count()
+    # A checkpoint, not a cache: only an action of its own hands the observed totals over.
+    suspects = observed.filter(" or ".join(FLAGS)).localCheckpoint(eager=True)
     return MessageFates(
         suspects=suspects, totals={name: int(n or 0) for name, n in observation.get.items()}
     )
@@ -77,7 +76,7 @@ def _send_rows(context: Context) -> DataFrame:
 def refused() -> Column:
     """Return whether a send definitely did nothing: by its outcome and by today's code table."""
     doubtful = [code for code, row in CODES.items() if not row.definite]
-    listed = F.coalesce(F.col("err_code").isin(doubtful), F.lit(value=False))
+    listed = F.coalesce(F.col("err_code").isin(doubtful), F.lit(col=False))
     return (F.col("outcome") == "fail") & ~listed
 
 
@@ -88,7 +87,7 @@ def _owed_mask_index(context: Context) -> Column:
 
 
 def _delivery_rows(context: Context) -> DataFrame:
-    plain = ~F.coalesce("auditor", F.lit(value=False)) & ~F.coalesce("is_dlq", F.lit(value=False))
+    plain = ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
     judged = context.deliveries.filter(
         F.col("own") & F.col("msg_key").isNotNull() & F.col("topic").isin(list(context.topics))
         | F.col("own") & F.col("msg_key").isNotNull() & F.col("copied")
@@ -140,7 +139,7 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
 
 
 def _flag(context: Context, folded: DataFrame) -> DataFrame:
-    missing, seen_count = F.lit(value=False), F.lit(0)
+    missing, seen_count = F.lit(col=False), F.lit(0)
     for chunk in range(context.mask_count):
         seen = F.col(f"seen_{chunk}")
         owed = case_of(F.col("topic_no"), _owed_masks(context, chunk), 0).cast("long")
@@ -171,7 +170,7 @@ def _flag(context: Context, folded: DataFrame) -> DataFrame:
     }
     return folded.withColumns(
         {
-            name: F.coalesce(value, F.lit(value=False)) if name in FLAGS else value
+            name: F.coalesce(value, F.lit(col=False)) if name in FLAGS else value
             for name, value in flags.items()
         }
     )

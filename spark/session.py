@@ -26,6 +26,9 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark %p %c{1}: %m%n%ex{short}
+# Named, or Spark takes pyspark for a shell and announces another level.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 # A failed task is reported once, by the check that needed it.
 logger.task.name = org.apache.spark.executor.Executor
 logger.task.level = off

@@ -110,7 +110,7 @@ def _again(context: Context, fates: MessageFates) -> DataFrame:
     suspects = fates.suspects.filter("redelivered").select("msg_key")
     order = Window.partitionBy("gname", "msg_key").orderBy("t_recv", "op_id", "pos")
     queue = Window.partitionBy("gname", "topic", "queue_id").orderBy("t_recv")
-    excepted = F.coalesce("auditor", F.lit(value=False)) | F.coalesce("is_dlq", F.lit(value=False))
+    excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))
     rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
     before = {
         "t_before": F.lag("t_recv").over(order),
@@ -142,7 +142,7 @@ def _caused(context: Context, again: DataFrame) -> DataFrame:
     changed = (F.col("generation") != F.col("generation_before")) | (
         F.col("consumer") != F.col("consumer_before")
     )
-    retried = F.coalesce("is_retry", F.lit(value=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
+    retried = F.coalesce("is_retry", F.lit(col=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
     cause = (
         F.when(retried | nacked, CAUSES[0])
         .when(_crashed(context), CAUSES[1])
@@ -202,17 +202,17 @@ def _crashed(context: Context) -> Column:
         rows = context.table("events").filter("role = 'consumer'")
         rows = rows.filter(F.col("f").isin(sorted(_CRASHES)))
         times += [(r.t_mono_ns, r.node or "") for r in rows.collect()]
-    happened = F.lit(value=False)
+    happened = F.lit(col=False)
     for time, target in times:
         named = target.removeprefix("consumer:")
         theirs = F.lit(named == "") | (F.col("consumer_before") == named)
         theirs = theirs | (F.col("consumer") == named)
         happened = happened | (theirs & F.lit(time).between(F.col("t_before"), F.col("t_recv")))
-    return F.coalesce(happened, F.lit(value=False))
+    return F.coalesce(happened, F.lit(col=False))
 
 
 def _leader_changed(context: Context) -> Column:
-    changed = F.lit(value=False)
+    changed = F.lit(col=False)
     previous: dict[int, int] = {}
     for leader in context.leaderships:
         last = previous.get(leader.group)

@@ -67,7 +67,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     )
     on_queue = ["gname", "topic", "queue_id"]
     removed = F.col("queue_offset") < F.col("min_off")
-    drained = F.coalesce("drained", F.lit(value=False))
+    drained = F.coalesce("drained", F.lit(col=False))
     return (
         absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
         .join(drain, on_queue, "left")
@@ -96,7 +96,7 @@ def _explain(
     keys = F.broadcast(lost.select("msg_key").distinct())
     audited = context.deliveries.filter("auditor").join(keys, "msg_key").select("msg_key")
     lost = lost.join(
-        audited.distinct().withColumn("was_audited", F.lit(value=True)), "msg_key", "left"
+        audited.distinct().withColumn("was_audited", F.lit(col=True)), "msg_key", "left"
     )
     if entries is None:
         lost = lost.withColumn("where", F.lit(WHERE_NOT_CHECKED)).withColumn("held", F.lit(None))
