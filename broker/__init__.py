@@ -1,1 +1,1 @@
-"""The broker process: request processors over the replicated store, and what a cluster sees of it."""
+"""The broker process: request processors over the replicated store, seen by a cluster."""

@@ -1,7 +1,7 @@
 """Who is connected: producers and consumers by group, and what the consumers subscribe to.
 
-Pure tables: ``now_ms`` is passed in, and a call that changes a consumer group says so, so that the caller
-can notify its members. A connection stands for a client; it is known by its ``id``.
+Pure tables: ``now_ms`` is passed in, and a call that changes a consumer group says so, so that the
+caller can notify its members. A connection stands for a client; it is known by its ``id``.
 Source: protocol.md 3.6, 7.1; RocketMQ ConsumerManager, ConsumerGroupInfo, ProducerManager.
 """
 
@@ -220,6 +220,9 @@ class ProducerRegistry:
         return list(self._groups.get(group, {}).values())
 
 
-def _expire(silent: list[tuple[str, int]], registry: ConsumerRegistry | ProducerRegistry) -> list[str]:
-    names = {name: None for name, connection_id in silent if registry.unregister(name, connection_id)}
-    return list(names)
+def _expire(
+    silent: list[tuple[str, int]], registry: ConsumerRegistry | ProducerRegistry
+) -> list[str]:
+    """Remove the members that are silent; returns their groups, each once."""
+    gone = [name for name, connection_id in silent if registry.unregister(name, connection_id)]
+    return list(dict.fromkeys(gone))

@@ -1,7 +1,7 @@
 """Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
 
-Keys that begin ``dLegerTick``, ``dLegerHeartbeat`` and ``dLegerElection`` are ours, as is ``bindAddress``
-for the address to listen on (5.x has it for its servers).
+Keys that begin ``dLegerTick``, ``dLegerHeartbeat`` and ``dLegerElection`` are ours, as is
+``bindAddress`` for the address to listen on (5.x has it for its servers).
 Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
 """
 
@@ -33,7 +33,7 @@ class BrokerConfig:
 
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
     broker_name: str = key("brokerName", "DEFAULT_BROKER")
-    """Name of a broker without ``enableDLegerCommitLog``; members of a group use ``dLegerGroup``."""
+    """Name of a broker on its own; the members of a group use ``dLegerGroup``."""
     broker_ip1: str = key("brokerIP1", "127.0.0.1")
     """Address that clients are told, and that message ids hold."""
     broker_ip2: str = key("brokerIP2", "")
@@ -48,7 +48,9 @@ class BrokerConfig:
     segment_bytes: int = key("mappedFileSizeCommitLog", GIB, low=64 * 1024, high=2 * GIB)
     queue_file_bytes: int = key("mappedFileSizeConsumeQueue", 6_000_000, low=20, high=GIB)
     max_message_bytes: int = key("maxMessageSize", 4 * 1024**2, low=1, high=8 * 1024**2)
-    flush_disk_type: FlushDiskType = key("flushDiskType", FlushDiskType.ASYNC_FLUSH)
+    flush_disk_type: FlushDiskType = key(  # noqa: RUF009 - a field declaration
+        "flushDiskType", FlushDiskType.ASYNC_FLUSH
+    )
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
     get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
 
@@ -77,8 +79,8 @@ class BrokerConfig:
         """
         if self.broker_role != "ASYNC_MASTER":
             raise FatalError(
-                f"brokerRole={self.broker_role}: only ASYNC_MASTER is supported yet; replication is "
-                "by enableDLegerCommitLog=true"
+                f"brokerRole={self.broker_role}: only ASYNC_MASTER is supported yet; "
+                "replication is by enableDLegerCommitLog=true"
             )
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),

@@ -1,15 +1,18 @@
 """Consumer offsets: what groups have consumed, in two layers.
 
-``applied`` is the state machine: values that came out of the replicated log, equal on all replicas and the
-only ones that are saved. ``pending`` is what the leader accepted and has not yet seen applied; it answers
-queries at once and is proposed coalesced, once a second. A leader that steps down drops ``pending``: the
-group then reads again what it had acknowledged within that second, and nothing is skipped.
+``applied`` is the state machine: values that came out of the replicated log, equal on all replicas
+and the only ones that are saved. ``pending`` is what the leader accepted and has not yet seen
+applied; it answers queries at once and is proposed coalesced, once a second. A leader that steps
+down drops ``pending``: the group then reads again what it had acknowledged within that second, and
+nothing is skipped.
 Source: protocol.md 3.7 (14, 15), 5.6; architecture.md 5; RocketMQ ConsumerOffsetManager.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from remoting.protocol.bodies import decode_body
 
 OFFSETS_MAX = 1_000_000
 #: Largest number of offsets put into one log entry; about 60 bytes each.
@@ -42,7 +45,7 @@ class ConsumerOffsetTable:
         return bool(self._pending)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Take a committed offset; smaller ones are accepted, as RocketMQ does. False: table full."""
+        """Take a committed offset, a smaller one too, as RocketMQ does. False: table full."""
         key = topic + "@" + group
         queues = self._pending.get(key)
         if queues is None:
@@ -117,9 +120,9 @@ class ConsumerOffsetTable:
         """Replace the table by a snapshot.
 
         Raises:
-            msgspec.MsgspecError: the data is not a snapshot.
+            RemoteProtocolError: the data is not a snapshot.
         """
-        self._applied = msgspec.json.decode(data, type=_Snapshot, strict=False).offset_table
+        self._applied = decode_body(data, _Snapshot).offset_table
         self._count = sum(len(queues) for queues in self._applied.values())
 
     def _applied_offset(self, key: str, queue_id: int) -> int | None:

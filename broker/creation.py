@@ -1,7 +1,7 @@
 """Creates topics and groups through the replicated log, and has new topics registered.
 
-Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once the
-topic is applied and the name servers know it, so that a client told "stored" finds the route.
+Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once
+the topic is applied and the name servers know it, so that a client told "stored" finds the route.
 Source: protocol.md 3.3 (auto-creation), 3.6 (retry topics), 3.10 (17); architecture.md 5.
 """
 
@@ -60,7 +60,7 @@ class Creator:
         spawn: runs a coroutine under supervision.
     """
 
-    def __init__(  # noqa: PLR0913 - collaborators, wired once
+    def __init__(
         self,
         *,
         topics: TopicTable,
@@ -152,11 +152,11 @@ class Creator:
             await self.put_group(group)
         retry = RETRY_PREFIX + group.group_name
         if self._topics.get(retry) is None and group.retry_queue_nums > 0:
-            done = asyncio.get_running_loop().create_future()
             parked = self._parked.get(retry)
             if parked is not None:
-                parked.append(lambda answer: done.done() or done.set_result(answer))
-                await done
+                created = asyncio.Event()
+                parked.append(lambda _: created.set())
+                await created.wait()
             elif len(self._parked) < PENDING_MAX:
                 self._parked[retry] = []
                 await self._create_parked(send_back_topic(retry, group.retry_queue_nums))

@@ -1,8 +1,8 @@
 """Held pulls: which requests wait for which queue, and until when.
 
-A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands back.
-Deadlines are kept in buckets of ``resolution_ms``, so that holding, waking and expiring cost the same
-however many requests are held.
+A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands
+back. Deadlines are kept in buckets of ``resolution_ms``, so that holding, waking and expiring cost
+the same however many requests are held.
 Source: protocol.md 7.2; RocketMQ PullRequestHoldService (which looks at all requests every 5 s).
 """
 

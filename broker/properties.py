@@ -1,12 +1,13 @@
 """Rewrites the property text of a send into what RocketMQ 4.9 stores.
 
-RocketMQ parses the text into a ``java.util.HashMap``, puts ``CLUSTER``, drops ``WAIT`` and writes the map
-in its iteration order; stores and recorded pull bodies show that order, so we reproduce it: the bucket of
-a key is ``(hash ^ hash >>> 16) & (capacity - 1)``, the capacity starts at 16 and doubles at three quarters,
-and keys of one bucket keep their order of arrival.
+RocketMQ parses the text into a ``java.util.HashMap``, puts ``CLUSTER``, drops ``WAIT`` and writes
+the map in its iteration order; stores and recorded pull bodies show that order, so we reproduce it:
+the bucket of a key is ``(hash ^ hash >>> 16) & (capacity - 1)``, the capacity starts at 16 and
+doubles at three quarters, and keys of one bucket keep their order of arrival.
 
-The order depends on the *names* only, so it is worked out once per combination of names and kept as a plan;
-a message then costs one split, one pick and one join. Pure: knows neither sockets nor the store.
+The order depends on the *names* only, so it is worked out once per combination of names and kept as
+a plan; a message then costs one split, one pick and one join. Pure: knows neither sockets nor the
+store.
 Source: protocol.md 3.3 and 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
 """
 

@@ -1,28 +1,22 @@
 """Locks of orderly consumers: which client owns which queue of a group, on a lease of 60 s.
 
-The leader decides against its table and has the grant replicated before it answers. Every replica starts
-the lease when it applies the grant, on its own monotonic clock: never earlier than the old leader did, so
-a new leader inherits every lease and grants nothing that may still be held. No wall clock, no clock
-agreement. A restored lease starts anew at the restart.
+The leader decides against its table and has the grant replicated before it answers. Every replica
+starts the lease when it applies the grant, on its own monotonic clock: never earlier than the old
+leader did, so a new leader inherits every lease and grants nothing that may still be held. No wall
+clock, no clock agreement. A restored lease starts anew at the restart.
 
-Pure: ``now_ms`` is passed in.
-Source: protocol.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager (whose table dies with the master).
+Pure: ``now_ms`` is passed in. Source: protocol.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
+(whose table dies with the master).
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from remoting.protocol.bodies import QueueKey, decode_body
+
 LEASE_MS = 60_000
 LOCKS_MAX = 200_000
-
-
-class QueueName(msgspec.Struct, frozen=True, rename="camel"):
-    """A message queue as 41 and 42 name it."""
-
-    broker_name: str = ""
-    queue_id: int = 0
-    topic: str = ""
 
 
 class LockChange(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,7 +24,7 @@ class LockChange(msgspec.Struct, frozen=True, rename="camel"):
 
     group: str
     client_id: str
-    queues: list[QueueName]
+    queues: list[QueueKey]
 
 
 class _Lease(msgspec.Struct):
@@ -57,9 +51,9 @@ class QueueLockTable:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def grantable(self, change: LockChange, now_ms: int) -> list[QueueName]:
+    def grantable(self, change: LockChange, now_ms: int) -> list[QueueKey]:
         """Return the queues of a request that its client may have now."""
-        granted: list[QueueName] = []
+        granted: list[QueueKey] = []
         room = LOCKS_MAX - len(self._leases) - len(self._proposed)
         for queue in change.queues:
             key = (change.group, queue.topic, queue.queue_id)
@@ -111,7 +105,7 @@ class QueueLockTable:
     def snapshot(self) -> bytes:
         """Return the owners as config/queueLock.json (ours; RocketMQ keeps none)."""
         rows = [
-            LockChange(group, lease.client_id, [QueueName("", queue_id, topic)])
+            LockChange(group, lease.client_id, [QueueKey("", queue_id, topic)])
             for (group, topic, queue_id), lease in self._leases.items()
         ]
         return msgspec.json.format(msgspec.json.encode(_Saved(rows)), indent=8)
@@ -120,10 +114,10 @@ class QueueLockTable:
         """Replace the table by a snapshot; every lease starts anew.
 
         Raises:
-            msgspec.MsgspecError: the data is not a snapshot.
+            RemoteProtocolError: the data is not a snapshot.
         """
         self._leases.clear()
-        for row in msgspec.json.decode(data, type=_Saved).lock_table:
+        for row in decode_body(data, _Saved).lock_table:
             self.apply_lock(msgspec.json.encode(row), now_ms)
 
     def _owner(self, key: _Key, now_ms: int) -> str | None:

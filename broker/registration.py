@@ -1,8 +1,9 @@
 """Registration with the name servers: at start, at every change, every 30 s, and out at stop.
 
-One task per name server sends one registration at a time, each built from the tables when it is sent, so
-no older one can arrive after a newer one. ``publish`` waits until every name server that can be reached
-has seen the tables as they are now: a topic is registered before the send that created it is answered.
+One task per name server sends one registration at a time, each built from the tables when it is
+sent, so no older one can arrive after a newer one. ``publish`` waits until every name server that
+can be reached has seen the tables as they are now: a topic is registered before the send that
+created it is answered.
 Source: protocol.md 3.2, 7.1; RocketMQ BrokerOuterAPI, BrokerController.registerBrokerAll.
 """
 
@@ -13,11 +14,12 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand
 from remoting.protocol.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from remoting.protocol.command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class Registrar:
             server.changed.set()
 
     async def publish(self, timeout_ms: int = PUBLISH_TIMEOUT_MS) -> None:
-        """Register the tables of this moment and wait for all reachable name servers, or the time."""
+        """Register the tables of this moment and wait for the reachable name servers."""
         self.change()
         version = self._version
         waits = [self._seen(server, version) for server in self._servers]
@@ -165,5 +167,3 @@ class Registrar:
             await self._client.request(server.addr, self._build_leave(), UNREGISTER_TIMEOUT_MS)
         except RemotingError as error:
             _log.info("unregistration failed namesrv=%s reason=%s", server.addr, error)
-
-

@@ -1,8 +1,8 @@
 """The broker's state machine: tables that change only by entries of the replicated log.
 
-``apply`` is called by the store for every committed state record, in the same order on all replicas.
-``propose`` appends a record and waits for it to be applied here. What is applied by which table is listed
-in ``StateKind``; a kind that this version does not know is skipped with a log line.
+``apply`` is called by the store for every committed state record, in the same order on all
+replicas. ``propose`` appends a record and waits for it to be applied here. What is applied by which
+table is listed in ``StateKind``; a kind that this version does not know is skipped with a log line.
 Source: architecture.md 5.
 """
 
@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from store.results import PutStatus
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from broker.subscription import SubscriptionGroupTable
     from broker.topic_config import TopicTable
     from runtime.clock import Clock
-    from store.results import StateCallback
+    from store.results import PutStatus, StateCallback
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +84,7 @@ class LogProposer:
 
 
 class ReplicatedState:
-    """Applies records to the tables and remembers how far it has come."""
+    """Applies records to the tables."""
 
     def __init__(
         self,
@@ -101,9 +99,6 @@ class ReplicatedState:
         self.groups = groups
         self.offsets = offsets
         self.locks = locks
-        #: Index of the last entry applied, -1 for none.
-        self.applied_index = -1
-        self._clock = clock
         self._appliers: dict[str, Callable[[bytes], object]] = {
             StateKind.TOPIC.value: topics.apply,
             StateKind.GROUP.value: groups.apply,
@@ -114,7 +109,6 @@ class ReplicatedState:
 
     def apply(self, index: int, kind: str, payload: bytes) -> bool:
         """Apply one committed record; False if its kind or its content is not understood."""
-        self.applied_index = max(self.applied_index, index)
         applier = self._appliers.get(kind)
         if applier is None:
             _log.warning("state record skipped index=%d kind=%s reason=unknown-kind", index, kind)
@@ -122,8 +116,6 @@ class ReplicatedState:
         try:
             applier(payload)
         except msgspec.MsgspecError as error:
-            _log.error(  # noqa: TRY400 - one line; the content is at fault, not this code
-                "state record skipped index=%d kind=%s reason=%s", index, kind, error
-            )
+            _log.error("state record skipped index=%d kind=%s reason=%s", index, kind, error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""What the Raft role means to the cluster: broker id 0 for a leader that takes writes, else number + 1.
+"""What the Raft role means to the cluster: the leader that takes writes is broker 0.
 
 Pure. Source: protocol.md 6.5; RocketMQ DLedgerRoleChangeHandler.
 """

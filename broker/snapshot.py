@@ -1,23 +1,22 @@
 """The state machine's tables on disk, in RocketMQ's JSON, with the index they include.
 
-``config/`` holds ``topics.json subscriptionGroup.json consumerOffset.json`` as RocketMQ writes them, our
-``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside. Tables are written
-before the index, each by write, fsync, rename; the previous content is kept as ``.bak``. A crash in between
-leaves tables newer than the index, which is harmless: entries set absolute values and are applied again.
-If a table cannot be read its backup is taken and the whole log is applied again.
+``config/`` holds ``topics.json subscriptionGroup.json consumerOffset.json`` as RocketMQ writes
+them, our ``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside.
+Tables are written before the index, each by write, fsync, rename; the previous content is kept as
+``.bak``. A crash in between leaves tables newer than the index, which is harmless: entries set
+absolute values and are applied again. If a table cannot be read its backup is taken and the whole
+log is applied again.
 Source: protocol.md 5.6; RocketMQ ConfigManager.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,6 @@ class Snapshot:
 
     def __init__(self, directory: str, state: ReplicatedState, disk: Disk, clock: Clock) -> None:
         self._directory = directory
-        self._state = state
         self._disk = disk
         self._saved: dict[str, bytes] = {}
         self._tables: dict[str, tuple[Callable[[], bytes], Callable[[bytes], None]]] = {
@@ -69,13 +67,15 @@ class Snapshot:
                 index = msgspec.json.decode(data, type=_AppliedIndex).applied_index
             except msgspec.MsgspecError as error:
                 _log.warning("snapshot index unreadable file=%s error=%s", _INDEX_FILE, error)
-        self._state.applied_index = index
         return index
 
-    def capture(self) -> dict[str, bytes]:
-        """Return the files that differ from what was saved last, in the order to write them."""
+    def capture(self, applied_index: int) -> dict[str, bytes]:
+        """Return the files that differ from what was saved last, in the order to write them.
+
+        ``applied_index``: every state record up to this entry is in the tables now.
+        """
         files = {name: take() for name, (take, _) in self._tables.items()}
-        files[_INDEX_FILE] = msgspec.json.encode(_AppliedIndex(self._state.applied_index))
+        files[_INDEX_FILE] = msgspec.json.encode(_AppliedIndex(applied_index))
         return {name: data for name, data in files.items() if self._saved.get(name) != data}
 
     def write(self, files: dict[str, bytes]) -> None:
@@ -89,7 +89,7 @@ class Snapshot:
         self._disk.make_directories(self._directory)
         for name, data in files.items():
             path = f"{self._directory}/{name}"
-            previous = self._disk.read(path)
+            previous = None if name == _INDEX_FILE else self._disk.read(path)
             if previous is not None:
                 self._disk.replace(path + ".bak", previous)
             self._disk.replace(path, data)
@@ -102,24 +102,15 @@ class Snapshot:
         if data is None:
             return True
         try:
-            restore(_standard_json(data))
-        except (msgspec.MsgspecError, RemoteProtocolError, ValueError) as error:
+            restore(data)
+        except RemoteProtocolError as error:
             _log.warning("snapshot unreadable file=%s error=%s action=use-backup", path, error)
         else:
             return True
         backup = self._disk.read(path + ".bak")
         if backup is not None:
             try:
-                restore(_standard_json(backup))
-            except (msgspec.MsgspecError, RemoteProtocolError, ValueError) as error:
+                restore(backup)
+            except RemoteProtocolError as error:
                 _log.warning("snapshot unreadable file=%s.bak error=%s", path, error)
         return False
-
-
-def _standard_json(data: bytes) -> bytes:
-    """Return the text as standard JSON: fastjson leaves numeric keys unquoted."""
-    try:
-        msgspec.json.decode(data)
-    except msgspec.MsgspecError:
-        return json.dumps(loads(data)).encode()
-    return data

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from remoting.protocol.bodies import DataVersion
+from remoting.protocol.bodies import DataVersion, decode_body
 
 GROUPS_MAX = 100_000
 GROUP_LENGTH_MAX = 255
@@ -112,8 +112,8 @@ class SubscriptionGroupTable:
         """Replace the table by a snapshot.
 
         Raises:
-            msgspec.MsgspecError: the data is not a snapshot.
+            RemoteProtocolError: the data is not a snapshot.
         """
-        snapshot = msgspec.json.decode(data, type=_Snapshot, strict=False)
+        snapshot = decode_body(data, _Snapshot)
         self.data_version = snapshot.data_version
         self._groups.update(snapshot.subscription_group_table)

@@ -1,9 +1,11 @@
 """Topics: their queues and permissions, what exists at start, and how a missing one is made.
 
-A state machine fed by the replicated log: every change is an entry applied on all replicas in the same
-order, so the table and its data version are the same everywhere. System topics come from the settings and
-are not replicated. Knows neither the log nor the disk; ``snapshot`` and ``restore`` speak RocketMQ's JSON.
-Source: protocol.md 3.3 (auto-creation), 3.10 (17), 5.6; RocketMQ TopicConfigManager, TopicValidator.
+A state machine fed by the replicated log: every change is an entry applied on all replicas in the
+A state machine fed by the replicated log: every change is an entry applied on all replicas in the
+same order, so the table and its data version are the same everywhere. System topics come from the
+settings and are not replicated. Knows neither the log nor the disk; ``snapshot`` and ``restore``
+speak RocketMQ's JSON. Source: protocol.md 3.3 (auto-creation), 3.10 (17), 5.6; RocketMQ
+TopicConfigManager, TopicValidator.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remoting.protocol.bodies import DataVersion, TopicConfig
+from remoting.protocol.bodies import DataVersion, TopicConfig, decode_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -88,9 +90,7 @@ def topic_name_error(topic: str) -> str | None:
     if not topic.strip():
         return "The specified topic is blank."
     if not _NAME.match(topic):
-        return (
-            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if len(topic) > TOPIC_LENGTH_MAX:
         return f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
     return None
@@ -197,9 +197,9 @@ class TopicTable:
         """Replace the table by a snapshot; system topics keep what the settings say.
 
         Raises:
-            msgspec.MsgspecError: the data is not a snapshot.
+            RemoteProtocolError: the data is not a snapshot.
         """
-        snapshot = msgspec.json.decode(data, type=_Snapshot, strict=False)
+        snapshot = decode_body(data, _Snapshot)
         self.data_version = snapshot.data_version
         for config in snapshot.topic_config_table.values():
             if config.topic_name not in self._system:

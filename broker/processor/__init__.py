@@ -1,1 +1,1 @@
-"""Request processors: hot ones are plain functions of (connection, frame), the others answer commands."""
+"""Request processors: hot ones take frames, the others take commands and answer them."""

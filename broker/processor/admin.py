@@ -1,7 +1,7 @@
 """Administration: UPDATE_AND_CREATE_TOPIC (17) and RAFT_STATUS (29001); 36 is refused for now.
 
-CONSUMER_SEND_MSG_BACK (36) promises delivery after a delay. Until the delay service exists the promise
-cannot be kept, so it is answered 3 and clients retry on their side; nothing is lost by it.
+CONSUMER_SEND_MSG_BACK (36) promises delivery after a delay. Until the delay service exists the
+promise cannot be kept, so it is answered 3 and clients retry on their side; nothing is lost by it.
 Source: protocol.md 3.4, 3.10; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
 """
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.processor.answers import put_failure
-from broker.processor.fields import boolean, integer, text
 from broker.topic_config import TOPIC_QUEUES_MAX, topic_name_error
 from remoting.protocol.bodies import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.headers import CreateTopicHeader, decode_header
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -59,26 +59,19 @@ class AdminProcessor:
         """Take UPDATE_AND_CREATE_TOPIC."""
         if not self._proposer.writable:
             return make_response(request, ResponseCode.SYSTEM_ERROR, _SLAVE_REMARK)
-        topic = text(request, "topic")
-        error = topic_name_error(topic)
-        if error is None and self._topics.is_system(topic):
-            error = f"The topic[{topic}] is conflict with system topic."
-        read, write = integer(request, "readQueueNums"), integer(request, "writeQueueNums")
-        if error is None and not (
-            0 <= read <= TOPIC_QUEUES_MAX and 0 <= write <= TOPIC_QUEUES_MAX
-        ):
-            error = f"The topic[{topic}] may have 0 to {TOPIC_QUEUES_MAX} queues."
+        header = decode_header(request, CreateTopicHeader)
+        error = self._refusal(header)
         if error is not None:
             return make_response(request, ResponseCode.SYSTEM_ERROR, error)
         status = await self._creator.put_topic(
             TopicConfig(
-                topic_name=topic,
-                read_queue_nums=read,
-                write_queue_nums=write,
-                perm=integer(request, "perm"),
-                topic_filter_type=request.ext_fields.get("topicFilterType", "SINGLE_TAG"),
-                topic_sys_flag=int(request.ext_fields.get("topicSysFlag", "0")),
-                order=boolean(request, "order"),
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
             )
         )
         if status is not PutStatus.OK:
@@ -97,3 +90,15 @@ class AdminProcessor:
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             " request type 36 not supported: no delayed delivery yet, retry on the client",
         )
+
+    def _refusal(self, header: CreateTopicHeader) -> str | None:
+        """Return why a topic may not be created so, or None."""
+        topic = header.topic
+        if self._topics.is_system(topic):
+            return f"The topic[{topic}] is conflict with system topic."
+        if not all(
+            0 <= queues <= TOPIC_QUEUES_MAX
+            for queues in (header.read_queue_nums, header.write_queue_nums)
+        ):
+            return f"The topic[{topic}] may have 0 to {TOPIC_QUEUES_MAX} queues."
+        return topic_name_error(topic)

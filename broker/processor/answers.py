@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from remoting.protocol.frame import Frame
 
 NOT_AVAILABLE: Final = (
-    "service not available now. It may be caused by one of the following reasons: "
-    "the broker's disk is full, messages are put to the slave, message store has been shut down, etc."
+    "service not available now. It may be caused by one of the following reasons: the broker's "
+    "disk is full, messages are put to the slave, message store has been shut down, etc."
 )
 BUSY: Final = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 

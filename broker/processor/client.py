@@ -1,8 +1,8 @@
 """Clients: HEART_BEAT (34, hot), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38).
 
-A heartbeat registers its producers and consumers; a consumer group whose members or topics changed is told
-by 40 at once, so that it rebalances. A group seen for the first time is created with its retry topic before
-the answer.
+A heartbeat registers its producers and consumers; a consumer group whose members or topics changed
+is told by 40 at once, so that it rebalances. A group seen for the first time is created with its
+retry topic before the answer.
 Source: protocol.md 3.6; RocketMQ ClientManageProcessor, ConsumerManager, Broker2Client.
 """
 
@@ -14,7 +14,6 @@ import msgspec
 
 from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
 from broker.processor.answers import WritableConnection, write_command
-from broker.processor.fields import text
 from remoting.protocol.bodies import decode_heartbeat
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import (
@@ -23,6 +22,7 @@ from remoting.protocol.command import (
     decode_command,
     make_response,
 )
+from remoting.protocol.headers import ConsumerGroupHeader, decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -108,7 +108,7 @@ class ClientProcessor:
 
     def handle_list(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_CONSUMER_LIST_BY_GROUP."""
-        group = text(request, "consumerGroup")
+        group = decode_header(request, ConsumerGroupHeader).consumer_group
         ids = self._consumers.client_ids(group)
         if not ids:
             return make_response(

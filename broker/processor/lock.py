@@ -1,7 +1,8 @@
 """Queue locks of orderly consumers: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42).
 
-A grant is answered only when it is replicated, so that no leader can grant the queue to another client
-within the lease. A release that cannot be replicated is refused and the lease simply runs out.
+A grant is answered only when it is replicated, so that no leader can grant the queue to another
+client within the lease. A release that cannot be replicated is refused and the lease simply runs
+out.
 Source: protocol.md 3.7, 7.1; RocketMQ AdminBrokerProcessor.lockBatchMQ.
 """
 
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.processor.answers import PUT_ANSWERS, put_failure
-from broker.queue_lock import LockChange, QueueLockTable, QueueName
+from broker.queue_lock import LockChange, QueueLockTable
 from broker.replicated_state import StateKind
+from remoting.protocol.bodies import LockBody, LockResult, decode_body, encode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.tolerant_json import loads
+from remoting.protocol.errors import InvalidHeader
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -24,16 +26,6 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 QUEUES_PER_REQUEST_MAX = 10_000
-
-
-class _LockRequest(msgspec.Struct, rename="camel"):
-    consumer_group: str
-    client_id: str
-    mq_set: list[QueueName] = []
-
-
-class _LockAnswer(msgspec.Struct):
-    granted: list[QueueName] = msgspec.field(name="lockOKMQSet")
 
 
 class LockProcessor:
@@ -54,14 +46,12 @@ class LockProcessor:
             change = LockChange(wanted.group, wanted.client_id, granted)
             self._locks.propose(change)
             try:
-                status = await self._proposer.propose(
-                    StateKind.LOCK, msgspec.json.encode(change)
-                )
+                status = await self._proposer.propose(StateKind.LOCK, msgspec.json.encode(change))
             finally:
                 self._locks.settle(change)
             if status is not PutStatus.OK:
                 return put_failure(request, status)
-        body = msgspec.json.encode(_LockAnswer(granted))
+        body = encode_body(LockResult(lock_ok_mq_set=granted))
         return make_response(request, ResponseCode.SUCCESS, body=body)
 
     async def handle_unlock(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
@@ -77,8 +67,8 @@ class LockProcessor:
 
 
 def _change(request: RemotingCommand) -> LockChange:
-    """Return what a lock request asks for; raises ValueError for a body that is none."""
-    body = msgspec.convert(loads(request.body), _LockRequest)
+    """Return what a lock request asks for."""
+    body = decode_body(request.body, LockBody)
     if len(body.mq_set) > QUEUES_PER_REQUEST_MAX:
-        raise ValueError(f"{len(body.mq_set)} queues in one lock request")
+        raise InvalidHeader(f"{len(body.mq_set)} queues in one lock request")
     return LockChange(body.consumer_group, body.client_id, body.mq_set)

@@ -1,8 +1,8 @@
 """Consumer offsets: UPDATE_CONSUMER_OFFSET (15, hot) and QUERY_CONSUMER_OFFSET (14).
 
-Offsets belong to the leader: any other replica refuses an update with 14. A query that a replica without
-authority cannot answer with an offset is left to time out: clients take every error code for "no offset"
-and then may skip to the end of the queue, but a timeout makes them ask again.
+Offsets belong to the leader: any other replica refuses an update with 14. A query that a replica
+without authority cannot answer with an offset is left to time out: clients take every error code
+for "no offset" and then may skip to the end of the queue, but a timeout makes them ask again.
 Source: protocol.md 3.7; RocketMQ ConsumerManageProcessor 4.9.
 """
 
@@ -11,9 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.processor.answers import PUT_ANSWERS, WritableConnection, write_command
-from broker.processor.fields import integer, text
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_command, make_response
+from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
+from remoting.protocol.headers import (
+    QueryOffsetHeader,
+    decode_header,
+    decode_update_offset_header,
+)
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -43,30 +47,31 @@ class OffsetProcessor:
 
     def handle_update(self, connection: WritableConnection, frame: Frame) -> None:
         """Take an UPDATE_CONSUMER_OFFSET frame; usually oneway."""
-        request = decode_command(frame)
+        opaque, flag, _, header = decode_update_offset_header(frame)
         answer: tuple[int, str | None] = (ResponseCode.SUCCESS, None)
         if not self._store.writable:
             answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
         elif not self._offsets.commit(
-            text(request, "consumerGroup"),
-            text(request, "topic"),
-            integer(request, "queueId"),
-            integer(request, "commitOffset"),
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
         ):
             answer = _FULL
-        if not request.flag & FLAG_ONEWAY:
-            write_command(connection, frame.serialize_type, request.opaque, answer, {})
+        if not flag & FLAG_ONEWAY:
+            write_command(connection, frame.serialize_type, opaque, answer, {})
 
     def handle_query(self, _connection: object, request: RemotingCommand) -> RemotingCommand | None:
         """Take a QUERY_CONSUMER_OFFSET request."""
-        topic, queue_id = text(request, "topic"), integer(request, "queueId")
-        offset = self._offsets.query(text(request, "consumerGroup"), topic, queue_id)
+        header = decode_header(request, QueryOffsetHeader)
+        topic, queue_id = header.topic, header.queue_id
+        offset = self._offsets.query(header.consumer_group, topic, queue_id)
         if offset is None:
             if not self._store.writable:
                 return None
             if self._store.min_offset(topic, queue_id) > 0:
                 return make_response(
-                    request, ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first", {}
+                    request,
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, maybe this group consumer boot first",
+                    {},
                 )
             offset = 0
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})

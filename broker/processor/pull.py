@@ -1,11 +1,12 @@
 """PULL_MESSAGE (11) with long polling: from the frame to the stored bytes.
 
-A hot handler: a plain function that answers with views of the mapped log, no copy per message. A pull that
-finds nothing new is held and run again when its queue gets a message or its time is up; a run that was
-woken answers whatever it finds. Messages that a held pull's filter refuses do not wake it.
+A hot handler: a plain function that answers with views of the mapped log, no copy per message. A
+pull that finds nothing new is held and run again when its queue gets a message or its time is up; a
+run that was woken answers whatever it finds. Messages that a held pull's filter refuses do not wake
+it.
 
-Only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a client with an old
-route spins; 14 makes it wait and look for the leader.
+Only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a client
+with an old route spins; 14 makes it wait and look for the leader.
 Source: protocol.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullRequestHoldService.
 """
 
@@ -68,7 +69,7 @@ class PullStore(Protocol):
     def writable(self) -> bool:
         """Whether this replica leads and has applied everything before its term."""
 
-    def get(  # noqa: PLR0913 - the store's read, as the contract has it
+    def get(
         self,
         topic: str,
         queue_id: int,
@@ -190,9 +191,7 @@ class PullProcessor:
 
     def _code(self, pull: HeldPull, result: GetResult) -> int:
         if result.status in _EMPTY:
-            return (
-                ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
-            )
+            return ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
         return _ANSWERS[result.status]
 
     def _answer(self, pull: HeldPull, result: GetResult) -> None:

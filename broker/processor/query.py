@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.processor.fields import integer, text
+import msgspec
+
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
 from store.results import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class _ViewHeader(msgspec.Struct):
+    offset: int
 
 
 class QueryStore(Protocol):
@@ -25,9 +31,7 @@ class QueryStore(Protocol):
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset held."""
 
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary
-    ) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
         """Return the queue offset of a store time in milliseconds."""
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
@@ -57,18 +61,19 @@ class QueryProcessor:
 
     def handle_by_time(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take SEARCH_OFFSET_BY_TIMESTAMP (29)."""
-        upper = request.ext_fields.get("boundaryType", "LOWER").upper() == "UPPER"
+        header = decode_header(request, SearchOffsetHeader)
+        upper = (header.boundary_type or "").upper() == "UPPER"
         offset = self._store.offset_by_time(
-            text(request, "topic"),
-            integer(request, "queueId"),
-            integer(request, "timestamp"),
+            header.topic,
+            header.queue_id,
+            header.timestamp,
             Boundary.UPPER if upper else Boundary.LOWER,
         )
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
 
     def handle_by_id(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take VIEW_MESSAGE_BY_ID (33)."""
-        offset = integer(request, "offset")
+        offset = decode_header(request, _ViewHeader).offset
         record = self._store.message_at(offset)
         if record is None:
             return make_response(
@@ -79,8 +84,7 @@ class QueryProcessor:
         return make_response(request, ResponseCode.SUCCESS, body=bytes(record))
 
 
-def _number(
-    request: RemotingCommand, name: str, ask: Callable[[str, int], int]
-) -> RemotingCommand:
-    value = ask(text(request, "topic"), integer(request, "queueId"))
+def _number(request: RemotingCommand, name: str, ask: Callable[[str, int], int]) -> RemotingCommand:
+    header = decode_header(request, QueueHeader)
+    value = ask(header.topic, header.queue_id)
     return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})

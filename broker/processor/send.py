@@ -1,12 +1,12 @@
 """SEND_MESSAGE (310, 10) and SEND_BATCH_MESSAGE (320): from the frame to the acknowledgement.
 
-The hot path of the broker. ``handle`` is a plain function: no task, no future, no logging. It looks the
-topic up, rewrites the properties and hands the message to the store with a callback; the store calls it
-back once a majority holds the message, and the callback writes the answer from a template. All answers of
-one turn of the loop leave each connection with one system call.
+The hot path of the broker. ``handle`` is a plain function: no task, no future, no logging. It looks
+the topic up, rewrites the properties and hands the message to the store with a callback; the store
+calls it back once a majority holds the message, and the callback writes the answer from a template.
+All answers of one turn of the loop leave each connection with one system call.
 
-A send to a missing topic takes the slow path: it is parked, the topic is created through the replicated log
-and registered with the name servers, then the frame is handled again.
+A send to a missing topic takes the slow path: it is parked, the topic is created through the
+replicated log and registered with the name servers, then the frame is handled again.
 Source: protocol.md 3.3, 4.6; RocketMQ SendMessageProcessor 4.9.
 """
 
@@ -26,7 +26,7 @@ from broker.processor.answers import (
 from broker.topic_config import FORBIDDEN_TOPICS, RETRY_PREFIX, topic_name_error
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.headers import decode_send_header, encode_send_response
+from remoting.protocol.headers import SendResponseEncoder, decode_send_header
 from remoting.protocol.message import decode_batch
 from store.results import PutMessage, PutStatus
 
@@ -74,7 +74,7 @@ class TopicMaker(Protocol):
     def topic_for_send(
         self, topic: str, default_topic: str, queues: int, resume: Resume
     ) -> tuple[int, str] | None:
-        """Create a missing topic and call ``resume``, or return the answer that refuses the send."""
+        """Create a missing topic and call ``resume``, or return the refusal of the send."""
 
 
 class SendProcessor:
@@ -89,7 +89,7 @@ class SendProcessor:
         store_host: packed address of this broker, the first part of message ids.
     """
 
-    def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
+    def __init__(
         self,
         *,
         topics: Mapping[str, TopicEntry],
@@ -104,23 +104,25 @@ class SendProcessor:
         self._maker = maker
         self._rewriter = rewriter
         self._rng = rng
+        self._encode = SendResponseEncoder().encode
         self._message_id = store_host.hex().upper() + "%016X"
 
     def handle(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame."""
         opaque, flag, _, header = decode_send_header(frame)
-        if header.m:
+        if header.batch:
             self._handle_batch(connection, frame, opaque, flag, header)
             return
-        topic = self._topics.get(header.b)
-        queue_id = header.e
+        topic = self._topics.get(header.topic)
+        queue_id = header.queue_id
         if topic is None or topic.forbidden or not 0 <= queue_id < topic.queues:
             picked = self._settle_queue(connection, frame, opaque, flag, header)
             if picked is None:
                 return
             topic, queue_id = picked
-        properties = self._rewriter.rewrite(header.i.encode() if header.i else b"")
-        sys_flag = header.f | topic.system_flag
+        text = header.properties
+        properties = self._rewriter.rewrite(text.encode() if text else b"")
+        sys_flag = header.sys_flag | topic.system_flag
         if properties.delay_level or properties.transactional or sys_flag & _TRANSACTION_BITS:
             self._refuse(connection, frame, opaque, flag, _unsupported(properties.delay_level))
             return
@@ -128,11 +130,11 @@ class SendProcessor:
             PutMessage(
                 topic.name_bytes,
                 queue_id,
-                header.h,
+                header.flag,
                 sys_flag,
-                header.g,
+                header.born_timestamp,
                 packed_peer(connection),
-                header.j or 0,
+                header.reconsume_times or 0,
                 0,
                 properties.text,
                 frame.body,
@@ -148,7 +150,7 @@ class SendProcessor:
         opaque, flag, _, header = decode_send_header(frame)
         self._handle_batch(connection, frame, opaque, flag, header)
 
-    def _answer(  # noqa: PLR0913 - three from the store, the rest bound when the frame came
+    def _answer(  # noqa: PLR0913, PLR0917 - three from the store, the rest bound when the frame came
         self,
         connection: SendConnection,
         opaque: int,
@@ -161,13 +163,12 @@ class SendProcessor:
         """Acknowledge one message; the store's completion callback."""
         if status is PutStatus.OK:
             connection.write(
-                encode_send_response(
+                self._encode(
                     opaque,
                     serialize_type,
                     self._message_id % physical_offset,
                     queue_id,
                     queue_offset,
-                    None,
                 )
             )
         else:
@@ -181,7 +182,7 @@ class SendProcessor:
             return
         topic, queue_id = picked
         messages = None
-        if not topic.name.startswith(RETRY_PREFIX) and not header.f & _TRANSACTION_BITS:
+        if not topic.name.startswith(RETRY_PREFIX) and not header.sys_flag & _TRANSACTION_BITS:
             messages = self._explode(connection, topic, queue_id, header, frame.body)
         if not messages:
             self._refuse(connection, frame, opaque, flag, PUT_ANSWERS[PutStatus.MESSAGE_ILLEGAL])
@@ -193,7 +194,7 @@ class SendProcessor:
             else partial(self._answer_batch, connection, opaque, frame.serialize_type, queue_id),
         )
 
-    def _answer_batch(  # noqa: PLR0913 - as _answer
+    def _answer_batch(  # noqa: PLR0913, PLR0917 - as _answer
         self,
         connection: SendConnection,
         opaque: int,
@@ -207,9 +208,7 @@ class SendProcessor:
             write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], _REGION_FIELDS)
             return
         ids = ",".join([self._message_id % offset for offset in physical_offsets])
-        connection.write(
-            encode_send_response(opaque, serialize_type, ids, queue_id, queue_offset, None)
-        )
+        connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
 
     def _explode(
         self,
@@ -223,7 +222,7 @@ class SendProcessor:
 
         RocketMQ 4.9 puts the properties of the batch behind those of every element.
         """
-        batch_text = header.i.encode() if header.i else b""
+        batch_text = header.properties.encode() if header.properties else b""
         try:
             elements = decode_batch(body)
         except RemoteProtocolError:
@@ -232,7 +231,7 @@ class SendProcessor:
             return None
         suffix = self._rewriter.batch_suffix(batch_text)
         born_host = packed_peer(connection)
-        sys_flag = header.f | topic.system_flag
+        sys_flag = header.sys_flag | topic.system_flag
         messages: list[PutMessage] = []
         for element in elements:
             text = element.properties
@@ -243,9 +242,9 @@ class SendProcessor:
                     queue_id,
                     element.flag,
                     sys_flag,
-                    header.g,
+                    header.born_timestamp,
                     born_host,
-                    header.j or 0,
+                    header.reconsume_times or 0,
                     0,
                     text,
                     element.body,
@@ -258,26 +257,26 @@ class SendProcessor:
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
     ) -> tuple[TopicEntry, int] | None:
         """Run the checks of protocol.md 3.3; None if the send was answered or parked."""
-        answer = self._topic_refusal(header.b)
-        topic = self._topics.get(header.b)
+        answer = self._topic_refusal(header.topic)
+        topic = self._topics.get(header.topic)
         if answer is None and topic is None:
             answer = self._maker.topic_for_send(
-                header.b,
-                header.c,
-                header.d,
+                header.topic,
+                header.default_topic,
+                header.default_topic_queue_nums,
                 partial(self._resume, connection, frame, opaque, flag),
             )
             if answer is None:
                 return None
         if answer is None and topic is not None:
-            if header.e < topic.queues and (header.e >= 0 or topic.write_queues):
-                queue_id = header.e
+            if header.queue_id < topic.queues and (header.queue_id >= 0 or topic.write_queues):
+                queue_id = header.queue_id
                 if queue_id < 0:
                     queue_id = self._rng.randint(0, topic.write_queues - 1)
                 return topic, queue_id
             answer = (
                 ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.e}] is illegal, topic {topic.name} has "
+                f"request queueId[{header.queue_id}] is illegal, topic {topic.name} has "
                 f"{topic.write_queues} write and {topic.read_queues} read queues",
             )
         assert answer is not None, header

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from broker.long_polling import HeldPull, HoldTable
 
 
-def pull(offset: int = 0, deadline_ms: int = 1_000, topic: str = "T", queue_id: int = 0) -> HeldPull:
+def pull(
+    offset: int = 0, deadline_ms: int = 1_000, topic: str = "T", queue_id: int = 0
+) -> HeldPull:
     return HeldPull(object(), 1, 0, topic, queue_id, offset, 32, None, deadline_ms)
 
 

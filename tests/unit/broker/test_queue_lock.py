@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable, QueueName
+from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable
+from remoting.protocol.bodies import QueueKey
 
-Q0, Q1 = QueueName("b", 0, "T"), QueueName("b", 1, "T")
+Q0, Q1 = QueueKey("b", 0, "T"), QueueKey("b", 1, "T")
 
 
-def lock(client: str, *queues: QueueName) -> LockChange:
+def lock(client: str, *queues: QueueKey) -> LockChange:
     return LockChange("g", client, list(queues))
 
 
-def grant(table: QueueLockTable, client: str, now_ms: int, *queues: QueueName) -> list[QueueName]:
+def grant(table: QueueLockTable, client: str, now_ms: int, *queues: QueueKey) -> list[QueueKey]:
     granted = table.grantable(lock(client, *queues), now_ms)
     if granted:
         table.apply_lock(msgspec.json.encode(lock(client, *granted)), now_ms)

@@ -1,0 +1,268 @@
+"""Wires one broker together and runs its clockwork; decides nothing itself.
+
+Start: ports and directory are checked before anything is written; then log, snapshot, store,
+server, registration. Stop, in order: leave the routes, replicate the last offsets, stop the
+server, save the snapshot, stop store and log.
+Source: architecture.md 2, 5; RocketMQ BrokerController.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.creation import Creator
+from broker.handlers import Processors, command_handlers, hot_handlers
+from broker.offset_replication import OffsetReplicator
+from broker.ports import check_directory, check_peer_port_free, check_port_free
+from broker.processor.admin import AdminProcessor
+from broker.processor.client import ClientProcessor
+from broker.processor.lock import LockProcessor
+from broker.processor.offset import OffsetProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.query import QueryProcessor
+from broker.processor.send import SendProcessor
+from broker.properties import PropertyRewriter
+from broker.registration import Registrar
+from broker.registration_body import register_request, unregister_request
+from broker.replicated_state import LogProposer, StateKind
+from broker.role import broker_id
+from broker.snapshot import Snapshot
+from broker.tables import Tables
+from broker.wake_up import WakeUp
+from dledger.node import DLedgerNode
+from remoting.protocol.unique_id import UniqueIdGenerator
+from remoting.transport.client import RemotingClient
+from remoting.transport.server import RemotingServer
+from store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.config import BrokerConfig
+    from remoting.protocol.command import RemotingCommand
+    from runtime.clock import Clock
+    from runtime.disk import Disk
+    from runtime.rng import Rng
+    from runtime.tasks import Supervisor
+
+_log = logging.getLogger(__name__)
+
+HOLD_SWEEP_MS: Final = 100
+OFFSET_FLUSH_MS: Final = 1_000
+SNAPSHOT_MS: Final = 5_000
+CLIENT_SWEEP_MS: Final = 10_000
+OFFSET_DRAIN_MS: Final = 1_000
+
+
+class BrokerController:
+    """One broker; also the store's listener.
+
+    Args:
+        config: its settings.
+        disk, clock, rng: the machine, or the simulator's.
+        tasks: supervises everything that runs beside the loop's callbacks.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, *, disk: Disk, clock: Clock, rng: Rng, tasks: Supervisor
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._tasks = tasks
+        #: What `stop` has to undo, youngest first.
+        self._leave = AsyncExitStack()
+        self._boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
+        self.tables = Tables(config, clock)
+        self._client = RemotingClient(on_disconnect=self._on_namesrv_lost)
+        self._registrar = Registrar(
+            config.namesrvs,
+            self._client,
+            build=self._registration,
+            build_leave=lambda: unregister_request(config, self._broker_id),
+            period_ms=config.register_period_ms,
+        )
+        self._snapshot = Snapshot(f"{config.store_path}/config", self.tables.state, disk, clock)
+        self.store = MessageStore(config.store_config(), disk, clock, self)
+        self.node = DLedgerNode(
+            config.dledger_config(), self.store, disk=disk, clock=clock, rng=rng
+        )
+        self.store.attach(self.node)
+        self._offsets = OffsetReplicator(self.tables.offsets, self.store)
+        self._processors = self._make_processors()
+        self._wake_up = WakeUp(
+            self.tables.held,
+            self._processors.pull.wake,
+            lambda run: asyncio.get_running_loop().call_soon(run),
+        )
+        self.server = RemotingServer(
+            name="broker",
+            handlers=command_handlers(self._processors),
+            hot=hot_handlers(self._processors),
+            on_close=self._processors.client.on_close,
+        )
+
+    async def start(self) -> None:
+        """Come up.
+
+        Raises:
+            FatalError: port in use, or a directory that is foreign, in use or damaged.
+        """
+        config, leave = self._config, self._leave
+        check_port_free("listenPort", config.bind_address, config.listen_port)
+        check_peer_port_free(self.node.config.listen_address)
+        check_directory(self._disk, config.store_path, config.self_id)
+        leave.push_async_callback(self._client.close)
+        self.node.open()
+        leave.push_async_callback(self.node.stop)
+        self.store.load(self._snapshot.load())
+        leave.push_async_callback(self.store.stop)
+        await self.node.start()
+        self.store.start()
+        leave.push_async_callback(self._save_snapshot)
+        leave.push_async_callback(self._tasks.stop)
+        self._start_clockwork()
+        await self.server.start(config.bind_address, config.listen_port)
+        leave.push_async_callback(self.server.stop)
+        leave.push_async_callback(self._let_go)
+        self._registrar.start()
+        leave.push_async_callback(self._registrar.stop)
+        _log.info(
+            "broker started name=%s id=%s addr=%s boot_id=%s",
+            config.registered_name,
+            config.self_id,
+            config.broker_addr,
+            self._boot_id,
+        )
+
+    async def stop(self) -> None:
+        """Go down cleanly, as far as it came up: out of the routes first, nothing accepted lost."""
+        await self._leave.aclose()
+        _log.info("broker stopped id=%s", self._config.self_id)
+
+    # StoreListener
+
+    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """Wake the pulls that wait for a queue."""
+        del tags_code  # a woken pull reads with its own filter
+        self._wake_up.on_message(topic, queue_id, max_offset)
+
+    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+        """Apply a replicated change."""
+        self.tables.state.apply(index, kind, payload)
+        if kind == StateKind.TOPIC.value and self.store.writable:
+            self._registrar.change()
+
+    def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event
+        """Take or lose the leadership: other broker id, and nobody waits here in vain."""
+        _log.info("role term=%d writable=%s broker_id=%d", term, writable, self._broker_id)
+        if not writable:
+            self.tables.offsets.drop_pending()
+            self._processors.pull.release_all()
+        self._registrar.change()
+
+    # Private
+
+    def _start_clockwork(self) -> None:
+        pull, client = self._processors.pull, self._processors.client
+        every, now_ms = self._tasks.every, self._clock.monotonic_ms
+        every("held pulls", HOLD_SWEEP_MS, lambda: pull.expire(now_ms()))
+        every("offsets", OFFSET_FLUSH_MS, self._offsets.flush)
+        every("clients", CLIENT_SWEEP_MS, client.expire)
+        every("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
+        self._tasks.spawn("snapshot", self._save_snapshots())
+
+    async def _let_go(self) -> None:
+        """Hand over what clients entrusted to this broker."""
+        if not await self._offsets.drain(OFFSET_DRAIN_MS):
+            _log.warning("offsets not replicated at stop timeout_ms=%d", OFFSET_DRAIN_MS)
+        self._processors.pull.release_all()
+
+    @property
+    def _broker_id(self) -> int:
+        return broker_id(self._config.self_id, writable=self.store.writable)
+
+    def _registration(self) -> RemotingCommand:
+        return register_request(self._config, self.tables.topics, self._broker_id)
+
+    def _on_namesrv_lost(self, addr: str, _connection: object) -> None:
+        self._registrar.connection_lost(addr)
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            **self.node.status(),
+            "applied": self.store.applied_index,
+            "boot_id": self._boot_id,
+        }
+
+    async def _save_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(SNAPSHOT_MS / 1000)
+            await self._save_snapshot()
+
+    async def _save_snapshot(self) -> None:
+        files = self._snapshot.capture(self.store.applied_index)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._snapshot.write, files)
+        except OSError as error:
+            # The disk may be full: reads go on, and the log keeps what the snapshot lacks.
+            _log.warning("snapshot not written error=%s", error)
+
+    def _unique_ids(self) -> Callable[[], bytes]:
+        address = self._config.store_host[:-4]
+        generator = UniqueIdGenerator(address, os.getpid(), self._rng.randint(0, 2**31 - 1))
+        return lambda: generator.next(self._clock.wall_ms()).encode()
+
+    def _make_processors(self) -> Processors:
+        tables, store, clock = self.tables, self.store, self._clock
+        proposer = LogProposer(store)
+        creator = Creator(
+            topics=tables.topics,
+            groups=tables.groups,
+            proposer=proposer,
+            publisher=self._registrar,
+            clock=clock,
+            spawn=self._tasks.spawn,
+        )
+        return Processors(
+            send=SendProcessor(
+                topics=tables.topics.entries,
+                store=store,
+                maker=creator,
+                rewriter=PropertyRewriter(self._config.broker_cluster_name, self._unique_ids()),
+                rng=self._rng,
+                store_host=self._config.store_host,
+            ),
+            pull=PullProcessor(
+                topics=tables.topics.entries,
+                groups=tables.groups,
+                consumers=tables.consumers,
+                offsets=tables.offsets,
+                store=store,
+                held=tables.held,
+                clock=clock,
+                on_new_group=creator.group_for_request,
+                max_bytes=self._config.get_bytes_max,
+                max_count=self._config.get_messages_max,
+            ),
+            client=ClientProcessor(
+                producers=tables.producers,
+                consumers=tables.consumers,
+                groups=tables.groups,
+                creator=creator,
+                is_writable=lambda: store.writable,
+                clock=clock,
+                spawn=self._tasks.spawn,
+            ),
+            offset=OffsetProcessor(tables.offsets, store),
+            query=QueryProcessor(store),
+            lock=LockProcessor(tables.locks, proposer, clock),
+            admin=AdminProcessor(
+                topics=tables.topics, creator=creator, proposer=proposer, status=self._status
+            ),
+        )

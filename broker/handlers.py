@@ -1,0 +1,64 @@
+"""Which processor serves which request code.
+
+Source: protocol.md 2.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.processor.admin import RAFT_STATUS, AdminProcessor
+from remoting.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.processor.client import ClientProcessor
+    from broker.processor.lock import LockProcessor
+    from broker.processor.offset import OffsetProcessor
+    from broker.processor.pull import PullProcessor
+    from broker.processor.query import QueryProcessor
+    from broker.processor.send import SendProcessor
+
+
+class Processors(NamedTuple):
+    """All processors of a broker."""
+
+    send: SendProcessor
+    pull: PullProcessor
+    client: ClientProcessor
+    offset: OffsetProcessor
+    query: QueryProcessor
+    lock: LockProcessor
+    admin: AdminProcessor
+
+
+def hot_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], None]]:
+    """Return the handlers that take frames."""
+    return {
+        RequestCode.SEND_MESSAGE: processors.send.handle,
+        RequestCode.SEND_MESSAGE_V2: processors.send.handle,
+        RequestCode.SEND_BATCH_MESSAGE: processors.send.handle_batch,
+        RequestCode.PULL_MESSAGE: processors.pull.handle,
+        RequestCode.UPDATE_CONSUMER_OFFSET: processors.offset.handle_update,
+        RequestCode.HEART_BEAT: processors.client.handle_heartbeat,
+    }
+
+
+def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], Any]]:
+    """Return the handlers that take commands."""
+    return {
+        RequestCode.QUERY_CONSUMER_OFFSET: processors.offset.handle_query,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: processors.admin.handle_update_topic,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: processors.query.handle_by_time,
+        RequestCode.GET_MAX_OFFSET: processors.query.handle_max_offset,
+        RequestCode.GET_MIN_OFFSET: processors.query.handle_min_offset,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: processors.query.handle_earliest,
+        RequestCode.VIEW_MESSAGE_BY_ID: processors.query.handle_by_id,
+        RequestCode.UNREGISTER_CLIENT: processors.client.handle_unregister,
+        RequestCode.CONSUMER_SEND_MSG_BACK: processors.admin.handle_send_back,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: processors.client.handle_list,
+        RequestCode.LOCK_BATCH_MQ: processors.lock.handle_lock,
+        RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
+        RAFT_STATUS: processors.admin.handle_raft_status,
+    }

@@ -1,0 +1,52 @@
+"""Carries accepted consumer offsets into the replicated log: once a second, and at a hand-over.
+
+Source: architecture.md 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.replicated_state import StateKind
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from broker.consumer_offset import ConsumerOffsetTable
+    from broker.replicated_state import StateLog
+
+_POLL_S = 0.005
+
+
+class OffsetReplicator:
+    """Proposes what the offset table has pending."""
+
+    def __init__(self, offsets: ConsumerOffsetTable, log: StateLog) -> None:
+        self._offsets = offsets
+        self._log = log
+
+    def flush(self) -> None:
+        """Propose all offsets accepted since the last call; does nothing on a follower."""
+        if not self._log.writable:
+            return
+        for payload in self._offsets.take_proposals():
+            self._log.propose_state(
+                StateKind.OFFSET.value, payload, partial(self._settled, payload)
+            )
+
+    async def drain(self, timeout_ms: int) -> bool:
+        """Propose everything and wait until it is applied; False if the time ran out."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._log.writable and self._offsets.has_pending:
+                    self.flush()
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def _settled(self, payload: bytes, status: PutStatus) -> None:
+        # With the leadership the pending offsets are gone; anything else is tried again.
+        if status not in (PutStatus.OK, PutStatus.NOT_LEADER, PutStatus.UNKNOWN):
+            self._offsets.give_back(payload)

@@ -1,0 +1,55 @@
+"""What a broker tells the name servers about itself: requests 103 and 104.
+
+Pure. Source: protocol.md 3.2; RocketMQ RegisterBrokerRequestHeader, RegisterBrokerBody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remoting.protocol.bodies import (
+    RegisterBrokerBody,
+    TopicConfigWrapper,
+    body_crc32,
+    encode_body,
+)
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import BrokerHeader, RegisterBrokerHeader, header_fields
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.topic_config import TopicTable
+
+
+def register_request(config: BrokerConfig, topics: TopicTable, broker_id: int) -> RemotingCommand:
+    """Return the registration of this moment."""
+    body = encode_body(
+        RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigWrapper(
+                data_version=topics.data_version, topic_config_table=dict(topics.configs())
+            ),
+            filter_server_list=[],
+        )
+    )
+    header = RegisterBrokerHeader(
+        broker_name=config.registered_name,
+        broker_addr=config.broker_addr,
+        cluster_name=config.broker_cluster_name,
+        broker_id=broker_id,
+        ha_server_addr=config.ha_addr,
+        compressed=False,
+        body_crc32=body_crc32(body),
+    )
+    return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header_fields(header), body=body)
+
+
+def unregister_request(config: BrokerConfig, broker_id: int) -> RemotingCommand:
+    """Return the farewell."""
+    header = BrokerHeader(
+        broker_name=config.registered_name,
+        broker_addr=config.broker_addr,
+        cluster_name=config.broker_cluster_name,
+        broker_id=broker_id,
+    )
+    return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=header_fields(header))

@@ -1,0 +1,52 @@
+"""The broker as a process: settings, machine, controller, the way down."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerConfig
+from broker.controller import BrokerController
+from runtime.clock import SystemClock
+from runtime.config import Properties, bind, load_properties
+from runtime.disk import RealDisk
+from runtime.log_format import configure_logging
+from runtime.process import freeze_gc, run_main
+from runtime.rng import SystemRng
+from runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def load_config(path: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings of a properties file and of ``key=value`` overrides.
+
+    Raises:
+        FatalError: names file, line, key and value at fault.
+    """
+    properties = load_properties(path) if path else Properties()
+    return bind(BrokerConfig, properties, overrides)
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Run a broker until the task is cancelled, then stop it cleanly.
+
+    Raises:
+        FatalError: it cannot start or go on.
+    """
+    controller = BrokerController(
+        config, disk=RealDisk(), clock=SystemClock(), rng=SystemRng(), tasks=Supervisor()
+    )
+    try:
+        await controller.start()
+        freeze_gc()
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await controller.stop()
+
+
+def run(config: BrokerConfig) -> int:
+    """Run a broker process until a signal; returns its exit code."""
+    configure_logging(config.self_id if config.enable_dledger else config.broker_name)
+    return run_main(lambda: serve(config))

@@ -1,0 +1,40 @@
+"""What one broker knows: the replicated tables and the registries of who is connected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.client_registry import ConsumerRegistry, ProducerRegistry
+from broker.consumer_offset import ConsumerOffsetTable
+from broker.long_polling import HoldTable
+from broker.queue_lock import QueueLockTable
+from broker.replicated_state import ReplicatedState
+from broker.subscription import SubscriptionGroupTable
+from broker.topic_config import TopicTable, system_topics
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from runtime.clock import Clock
+
+
+class Tables:
+    """Built once; filled by the snapshot, the log and the clients."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        now_ms = clock.wall_ms()
+        self.topics = TopicTable(system_topics(config), now_ms)
+        self.groups = SubscriptionGroupTable(
+            now_ms, auto_create=config.auto_create_subscription_group
+        )
+        self.offsets = ConsumerOffsetTable()
+        self.locks = QueueLockTable()
+        self.producers = ProducerRegistry()
+        self.consumers = ConsumerRegistry()
+        self.held = HoldTable()
+        self.state = ReplicatedState(
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            locks=self.locks,
+            clock=clock,
+        )

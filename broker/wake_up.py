@@ -1,0 +1,48 @@
+"""Wakes held pulls after dispatch, once per queue and turn of the loop.
+
+The store tells of new messages in the middle of answering sends; waking is put off to the end of
+the turn, so that the acknowledgements leave first and messages of one turn are read together.
+Source: protocol.md 7.2; RocketMQ NotifyMessageArrivingListener.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.long_polling import HoldTable
+
+
+class WakeUp:
+    """Collects the queues that got messages.
+
+    Args:
+        wake: runs the held pulls of a queue, given (topic, queue id, max offset).
+        call_soon: puts a call off to the end of the loop's turn.
+    """
+
+    def __init__(
+        self,
+        held: HoldTable,
+        wake: Callable[[str, int, int], None],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._held = held
+        self._wake = wake
+        self._call_soon = call_soon
+        self._arrived: dict[tuple[str, int], int] = {}
+
+    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """Note that a queue now ends at ``max_offset``; cheap when nobody waits for it."""
+        if not self._held.waits(topic, queue_id):
+            return
+        if not self._arrived:
+            self._call_soon(self._run)
+        self._arrived[(topic, queue_id)] = max_offset
+
+    def _run(self) -> None:
+        arrived, self._arrived = self._arrived, {}
+        for (topic, queue_id), max_offset in arrived.items():
+            self._wake(topic, queue_id, max_offset)
