@@ -1,0 +1,66 @@
+"""``ledgermq chaos``: run a scenario, or check a recorded run in process.
+
+Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover; ``check RUN``.
+Exit codes as `chaos.demo`.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from chaos.checker.compose import EXIT_USAGE
+from chaos.convert import read_table
+from chaos.demo import parser, run_and_judge
+from chaos.scenario import Scenario, baseline, demo, failover
+from chaos.show import show_judgement
+from chaos.verdict import combine, judge_in_process
+
+SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
+    "demo": lambda o: demo(seconds=o.seconds, rate=o.rate),
+    "baseline": lambda o: baseline(seconds=o.seconds, rate=o.rate),
+    "failover": lambda o: failover(kills=o.kills, rate=o.rate),
+}
+USAGE = """usage: ledgermq chaos run {demo,baseline,failover} [--kills N] [options of demo]
+       ledgermq chaos check RUN
+
+run     run a scenario and judge it: demo (kills, cut links, pauses), baseline (no faults at
+        all: must be valid), failover (kill the leader again and again, measure the gap)
+check   judge a recorded run again, in process, without Spark
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    console = Console(highlight=False)
+    match arguments:
+        case ["run", name, *rest] if name in SCENARIOS:
+            made = parser(f"ledgermq chaos run {name}")
+            made.add_argument("--kills", type=int, default=20, help="failover: how many kills")
+            options = made.parse_args(rest)
+            return run_and_judge(SCENARIOS[name](options), options)
+        case ["check", run]:
+            return _check(Path(run), console)
+        case ["--help" | "-h"]:
+            console.print(Text(USAGE))
+            return 0
+        case _:
+            console.print(Text(USAGE))
+            return EXIT_USAGE
+
+
+def _check(run: Path, console: Console) -> int:
+    if not (run / "run.json").is_file():
+        console.print(Text(f"{run} is no recorded run: it has no run.json"))
+        return EXIT_USAGE
+    judgement = combine(judge_in_process(run), None, spark_wanted=False)
+    show_judgement(console, judgement, read_table(run, "faults"), run)
+    return judgement.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What a scenario may ask of a cluster, wherever it runs.
+
+Implementations: `chaos.backends.local` (processes and a proxy per link); containers follow the
+same Protocol (kill and pause by the engine, links cut in the node's network namespace). Knows
+nothing of faults, witnesses or workloads. Source: chaos.md 6.1 (backends).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class ClusterFailed(Exception):  # noqa: N818 - it says what happened
+    """The cluster did not do what it was asked to in time. Says which node and where its log is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """The shape of a cluster."""
+
+    run: Path
+    nodes: tuple[str, ...] = ("n0", "n1", "n2")
+    name_servers: int = 2
+    group: str = "RaftGroup0"
+    flush: str = "ASYNC_FLUSH"
+    mutant: str | None = None
+    """Name of a planted broker bug, run through ``python -m mutants``."""
+    seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further broker settings, RocketMQ's keys."""
+
+
+LinkState = Mapping[str, Any]
+
+
+class Links(Protocol):
+    """The network between brokers. Links are named ``from>to``; errors: `ClusterFailed`."""
+
+    @property
+    def method(self) -> str:
+        """How links are broken, as the ``faults`` table names it."""
+        ...
+
+    async def cut(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Let nothing pass; return the counters of all links."""
+        ...
+
+    async def cut_one_way(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Let nothing pass from the first node of each link to the second."""
+        ...
+
+    async def heal(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Lift what was done to the links; idempotent."""
+        ...
+
+    async def counters(self) -> Mapping[str, LinkState]:
+        """Return the counters of all links by name."""
+        ...
+
+
+class Cluster(Protocol):
+    """A running group of brokers and its name servers. Errors: `ClusterFailed`."""
+
+    @property
+    def backend(self) -> str:
+        """The kind of place: local, docker."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the brokers."""
+        ...
+
+    @property
+    def links(self) -> Links:
+        """The network between the brokers."""
+        ...
+
+    async def start(self) -> None:
+        """Start everything; return when every node answers."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop the brokers gracefully, then whatever is left by force; idempotent."""
+        ...
+
+    async def kill(self, node: str) -> None:
+        """SIGKILL a broker and wait until its process is gone."""
+        ...
+
+    async def pause(self, node: str) -> None:
+        """Freeze a broker's process."""
+        ...
+
+    async def resume(self, node: str) -> None:
+        """Let a frozen process go on; idempotent."""
+        ...
+
+    async def restart(self, node: str) -> None:
+        """Start a broker that is down; does not wait until it answers; idempotent."""
+        ...
+
+    def state(self, node: str) -> str:
+        """Return ``running``, ``stopped`` (frozen) or ``gone``."""
+        ...
+
+    def status_addr(self, node: str) -> tuple[str, int]:
+        """Return host and port at which the harness asks a broker for its status."""
+        ...
+
+    def name_server_addrs(self) -> tuple[str, ...]:
+        """Return the name servers as clients of the harness reach them."""
+        ...
+
+    async def collect(self, node: str, target: Path) -> None:
+        """Copy the data segments of a stopped broker's log into ``target``."""
+        ...
+
+    def unexpected_exits(self) -> list[str]:
+        """Return a line for each process that ended though nobody ended it."""
+        ...
+
+
+def link_names(nodes: Sequence[str]) -> list[str]:
+    """Return the names of all directed links of ``nodes``."""
+    return [f"{a}>{b}" for a in nodes for b in nodes if a != b]
+
+
+def both_ways(a: str, b: str) -> list[str]:
+    """Return the two directed links between two nodes."""
+    return [f"{a}>{b}", f"{b}>{a}"]

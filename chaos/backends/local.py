@@ -1,0 +1,318 @@
+"""A cluster of processes on this machine: name servers, brokers, and a proxy on every broker link.
+
+Broker i is told the proxy's ports as the addresses of its peers, so everything that i sends to j
+passes the link ``i>j``. No root. Children die with the harness. Ports are free ones of loopback.
+
+Source: chaos.md 2 (backend c), contract of ``python -m namesrv`` and ``python -m broker``.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.backends.base import ClusterFailed, ClusterSpec, LinkState, link_names
+from chaos.backends.process import Child
+from chaos.backends.sparse import copy_used_prefix
+from chaos.net.control import ProxyControl, ProxyFailed
+from chaos.net.wire import RAFT_STATUS, StatusConnection
+
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 20.0
+POLL_S = 0.05
+STOP_TIMEOUT_S = 8.0
+
+
+class ProxyLinks:
+    """The links of a local cluster, broken in the proxy."""
+
+    method = "proxy"
+
+    def __init__(self, control: ProxyControl) -> None:
+        self._control = control
+
+    async def cut(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Let nothing pass on the links' connections, either way."""
+        return await self.command("cut", links)
+
+    async def cut_one_way(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Let nothing pass from the dialling node to the other."""
+        return await self.command("oneway", links, direction="forward")
+
+    async def heal(self, links: Sequence[str]) -> Mapping[str, LinkState]:
+        """Lift everything from the links."""
+        return await self.command("heal", links)
+
+    async def counters(self) -> Mapping[str, LinkState]:
+        """Return the counters of all links."""
+        return await self.command("stats", ())
+
+    async def command(
+        self, cmd: str, links: Sequence[str], **arguments: object
+    ) -> Mapping[str, LinkState]:
+        """Send any command of the proxy."""
+        try:
+            return await self._control.command(cmd, links, **arguments)
+        except ProxyFailed as error:
+            raise ClusterFailed(f"proxy: {error}") from error
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of one broker."""
+
+    name: str
+    port: int
+    raft_port: int
+    config: Path
+    directory: Path
+    child: Child | None = None
+    exits: list[str] = field(default_factory=list)
+
+
+class LocalCluster:
+    """`chaos.backends.base.Cluster` of local processes."""
+
+    backend = "local"
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.nodes = spec.nodes
+        self._spec = spec
+        # Paths of unix sockets are limited to about a hundred bytes; a run's may be longer.
+        self._socket = Path(tempfile.mkdtemp(prefix="lmq-")) / "proxy.sock"
+        self._control = ProxyControl(str(self._socket))
+        self.links = ProxyLinks(self._control)
+        self._name_servers: list[tuple[int, Child]] = []
+        self._proxy: Child | None = None
+        ports = free_ports(2 * len(spec.nodes) + spec.name_servers)
+        self._ns_ports = ports[: spec.name_servers]
+        broker_ports = ports[spec.name_servers :]
+        self._nodes = {
+            name: _Node(
+                name=name,
+                port=broker_ports[2 * at],
+                raft_port=broker_ports[2 * at + 1],
+                config=spec.run / "config" / f"{name}.conf",
+                directory=spec.run / "data" / name,
+            )
+            for at, name in enumerate(spec.nodes)
+        }
+
+    async def start(self) -> None:
+        """Start proxy, name servers and brokers; return when all answer."""
+        link_ports = await self._start_proxy()
+        for at, port in enumerate(self._ns_ports):
+            await self._start_name_server(at, port)
+        for node in self._nodes.values():
+            self._write_config(node, link_ports)
+            await self.restart(node.name)
+        await asyncio.gather(*(self._await_status(node) for node in self._nodes.values()))
+
+    async def stop(self) -> None:
+        """Stop brokers, then name servers, then the proxy."""
+        children = [node.child for node in self._nodes.values() if node.child is not None]
+        await asyncio.gather(*(child.stop(STOP_TIMEOUT_S) for child in children))
+        rest = [child for _, child in self._name_servers]
+        rest += [self._proxy] if self._proxy is not None else []
+        self._control.close()
+        await asyncio.gather(*(child.stop(STOP_TIMEOUT_S) for child in rest))
+        shutil.rmtree(self._socket.parent, ignore_errors=True)
+
+    async def kill(self, node: str) -> None:
+        """SIGKILL a broker; wait until it is gone."""
+        await self._child(node).kill()
+
+    async def pause(self, node: str) -> None:
+        """SIGSTOP a broker."""
+        self._child(node).signal(signal.SIGSTOP)
+
+    async def resume(self, node: str) -> None:
+        """SIGCONT a broker."""
+        self._child(node).signal(signal.SIGCONT)
+
+    async def restart(self, node: str) -> None:
+        """Start a broker that is down."""
+        state = self._nodes[node]
+        if state.child is not None and state.child.state() != "gone":
+            return
+        self._note_exit(state)
+        broker = ["broker", "-c", str(state.config)]
+        if self._spec.mutant is not None:
+            broker = ["mutants", self._spec.mutant, "--", *broker]
+        log = self._spec.run / "logs" / f"{node}.log"
+        state.child = await Child.start(node, ["-m", *broker], log)
+
+    def state(self, node: str) -> str:
+        """Return running, stopped or gone."""
+        child = self._nodes[node].child
+        return "gone" if child is None else child.state()
+
+    def status_addr(self, node: str) -> tuple[str, int]:
+        """Return where the broker listens."""
+        return HOST, self._nodes[node].port
+
+    def name_server_addrs(self) -> tuple[str, ...]:
+        """Return the name servers."""
+        return tuple(f"{HOST}:{port}" for port in self._ns_ports)
+
+    async def collect(self, node: str, target: Path) -> None:
+        """Copy the used prefix of each data segment of the node's log."""
+        found = [path for path in self._nodes[node].directory.rglob("data") if path.is_dir()]
+        segments = [p for directory in found for p in sorted(directory.iterdir()) if is_segment(p)]
+        if not segments:
+            raise ClusterFailed(f"{node}: no data segments under {self._nodes[node].directory}")
+        await asyncio.to_thread(_copy_all, segments, target)
+
+    def unexpected_exits(self) -> list[str]:
+        """Return a line for each process that ended by itself."""
+        for node in self._nodes.values():
+            self._note_exit(node)
+        lines = [line for node in self._nodes.values() for line in node.exits]
+        others = [child for _, child in self._name_servers]
+        others += [self._proxy] if self._proxy is not None else []
+        return lines + [line for line in map(exit_line, others) if line is not None]
+
+    def free_disk(self) -> None:
+        """Remove the brokers' data directories (the replicas' copies stay)."""
+        shutil.rmtree(self._spec.run / "data", ignore_errors=True)
+
+    def _child(self, node: str) -> Child:
+        child = self._nodes[node].child
+        if child is None or child.state() == "gone":
+            raise ClusterFailed(f"{node} is not running")
+        return child
+
+    def _note_exit(self, node: _Node) -> None:
+        line = None if node.child is None else exit_line(node.child)
+        if line is not None and line not in node.exits:
+            node.exits.append(line)
+
+    async def _start_proxy(self) -> dict[str, int]:
+        names = link_names(self.nodes)
+        raft = {name: node.raft_port for name, node in self._nodes.items()}
+        links = [{"name": n, "host": HOST, "port": raft[n.split(">")[1]]} for n in names]
+        spec = {"control": str(self._socket), "seed": self._spec.seed}
+        path = self._spec.run / "config" / "proxy.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(spec | {"links": links}))
+        log = self._spec.run / "logs" / "proxy.log"
+        self._proxy = await Child.start("proxy", ["-m", "chaos.net.proxy", str(path)], log)
+        async with _deadline("proxy", log):
+            while not self._socket.exists():
+                _check_alive(self._proxy, log)
+                await asyncio.sleep(POLL_S)
+        counters = await self.links.counters()
+        return {name: int(counters[name]["port"]) for name in names}
+
+    async def _start_name_server(self, at: int, port: int) -> None:
+        config = self._spec.run / "config" / f"ns{at}.conf"
+        config.write_text(f"listenPort={port}\n")
+        log = self._spec.run / "logs" / f"ns{at}.log"
+        command = ["-m", "namesrv", "-c", str(config), "-p", str(port)]
+        child = await Child.start(f"ns{at}", command, log)
+        self._name_servers.append((port, child))
+        async with _deadline(child.name, log):
+            while not await accepts(port):
+                _check_alive(child, log)
+                await asyncio.sleep(POLL_S)
+
+    def _write_config(self, node: _Node, link_ports: Mapping[str, int]) -> None:
+        peers = [
+            f"{n}-{HOST}:{node.raft_port if n == node.name else link_ports[f'{node.name}>{n}']}"
+            for n in self.nodes
+        ]
+        settings = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": self._spec.group,
+            "namesrvAddr": ";".join(self.name_server_addrs()),
+            "listenPort": str(node.port),
+            "brokerIP1": HOST,
+            "storePathRootDir": str(node.directory),
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": self._spec.group,
+            "dLegerSelfId": node.name,
+            "dLegerPeers": ";".join(peers),
+            "flushDiskType": self._spec.flush,
+            "mappedFileSizeCommitLog": "67108864",
+            **self._spec.settings,
+        }
+        node.config.parent.mkdir(parents=True, exist_ok=True)
+        node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    async def _await_status(self, node: _Node) -> None:
+        log = self._spec.run / "logs" / f"{node.name}.log"
+        connection = StatusConnection(HOST, node.port)
+        async with _deadline(node.name, log):
+            while True:
+                assert node.child is not None
+                _check_alive(node.child, log)
+                try:
+                    await connection.ask(RAFT_STATUS, 1.0)
+                    break
+                except (OSError, TimeoutError, EOFError, ValueError):
+                    await asyncio.sleep(POLL_S)
+        connection.close()
+
+
+def _copy_all(segments: Sequence[Path], target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in segments:
+        copy_used_prefix(path, target / path.name)
+
+
+def exit_line(child: Child) -> str | None:
+    """Return what to say of a child that ended by itself; None if it runs or was ended."""
+    if child.state() != "gone" or child.ending:
+        return None
+    return f"{child.name} pid={child.pid} exit={child.process.returncode}"
+
+
+def is_segment(path: Path) -> bool:
+    """Return whether a file is named as DLedger names its segments: 20 digits."""
+    return len(path.name) == 20 and path.name.isdigit()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct ports of loopback that are free now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind((HOST, 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+async def accepts(port: int) -> bool:
+    """Return whether something listens on a port of loopback."""
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+@contextlib.asynccontextmanager
+async def _deadline(name: str, log: Path) -> AsyncIterator[None]:
+    """Limit the time to get ready; the error says who was late and where its log is."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            yield
+    except TimeoutError as error:
+        late = f"{name} was not ready in {READY_TIMEOUT_S:.0f} s; its log: {log}"
+        raise ClusterFailed(late) from error
+
+
+def _check_alive(child: Child, log: Path) -> None:
+    if child.state() == "gone":
+        tail = log.read_text(errors="replace").strip().splitlines()[-3:]
+        said = " | ".join(tail) or "nothing"
+        raise ClusterFailed(f"{child.name} ended at start; its log {log} says: {said}")

@@ -1,0 +1,90 @@
+"""Processes of the harness: started on a leash, logged to a file, ended by pid, never by name."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+LEASH = Path(__file__).with_name("leash.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    """One child process; its output goes to ``log``, optionally its stdin and stdout are pipes."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+        self.ending = False
+        """Whether the harness asked for its end."""
+
+    @classmethod
+    async def start(
+        cls, name: str, command: Sequence[str], log: Path, *, pipes: bool = False
+    ) -> "Child":
+        """Start ``python ARGS`` of this interpreter, in the project's root."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=str(ROOT))
+        with log.open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                *leash,
+                sys.executable,
+                *command,
+                stdin=asyncio.subprocess.PIPE if pipes else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE if pipes else out,
+                stderr=out,
+                env=environment,
+                start_new_session=True,
+            )
+        return cls(name, process)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; a process that is gone is left alone."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def kill(self, timeout_s: float = 5.0) -> int:
+        """SIGKILL, wait until it is gone, return the exit code."""
+        self.ending = True
+        self.signal(signal.SIGKILL)
+        async with asyncio.timeout(timeout_s):
+            return await self.process.wait()
+
+    async def stop(self, timeout_s: float = 5.0) -> int:
+        """SIGTERM (woken first if frozen), SIGKILL after ``timeout_s``; return the exit code."""
+        self.ending = True
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.process.wait()
+        except TimeoutError:
+            return await self.kill()
+
+    def state(self) -> str:
+        """Return ``running``, ``stopped`` (SIGSTOP took effect) or ``gone``."""
+        if self.process.returncode is not None:
+            return "gone"
+        return process_state(self.pid)
+
+
+def process_state(pid: int) -> str:
+    """Return the state of a process from /proc: running, stopped, gone (also a zombie)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "gone"
+    letter = text.rpartition(")")[2].split()[0]
+    if letter in {"T", "t"}:
+        return "stopped"
+    return "gone" if letter in {"Z", "X"} else "running"

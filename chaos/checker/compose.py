@@ -1,0 +1,101 @@
+"""All checks over one history, and the verdict: the worst answer wins.
+
+A check that crashes makes the verdict unknown, never valid. Source: Jepsen check-safe; chaos.md
+6.2 (exit codes).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.checker.copies import check_duplicates, check_offsets, check_redelivery
+from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
+from chaos.checker.logs import check_committed, check_log_matching
+from chaos.checker.messages import check_aborted, check_corrupt, check_loss, check_phantom
+from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
+
+CHECKS: Mapping[str, Callable[[History], Result]] = {
+    "A1": check_loss,
+    "A5": check_phantom,
+    "A6": check_corrupt,
+    "A7": check_aborted,
+    "A8": check_duplicates,
+    "A9": check_redelivery,
+    "A15": check_offsets,
+    "A34": check_log_matching,
+    "A35": check_committed,
+    "A41": check_failover,
+    "A45": check_floor,
+    "A47": check_coverage,
+    "A48": check_harness,
+}
+EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
+EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The verdict over all checks, with its reasons and the headline counts."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    results: Mapping[str, Result]
+    counts: Mapping[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the verdict file."""
+        return {
+            "verdict": self.verdict,
+            "exit_code": EXIT_CODES[self.verdict],
+            "reasons": list(self.reasons),
+            "counts": dict(self.counts),
+            "checks": {name: found.as_json() for name, found in self.results.items()},
+            "checker": "in-process",
+        }
+
+
+def check_history(history: History) -> Verdict:
+    """Run every check and compose the verdict."""
+    results = {name: _safely(name, check, history) for name, check in CHECKS.items()}
+    verdict, reasons = decide(list(results.values()))
+    counts = count(history, results)
+    return Verdict(verdict=verdict, reasons=reasons, results=results, counts=counts)
+
+
+def decide(results: Sequence[Result]) -> tuple[str, tuple[str, ...]]:
+    """Return the worst verdict (invalid, then unknown, then valid) and the reasons for it."""
+    invalid = [f"{r.check} {r.count}: {r.summary}" for r in results if r.verdict == INVALID]
+    unknown = [f"{r.check}: {r.summary}" for r in results if r.verdict == UNKNOWN]
+    if invalid:
+        return INVALID, (*invalid, *unknown)
+    return (UNKNOWN, tuple(unknown)) if unknown else (VALID, ())
+
+
+def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:
+    """Return the headline numbers of a run."""
+    outcomes = [send["outcome"] for send in history.sends]
+    distinct = {d["msg_key"] for d in history.to_group if d["msg_key"] is not None}
+    given = sum(d["msg_key"] is not None for d in history.to_group)
+    return {
+        "sent": len(outcomes),
+        "acknowledged": outcomes.count("ok"),
+        "unknown": outcomes.count("info"),
+        "failed": outcomes.count("fail"),
+        "delivered": len(distinct),
+        "redelivered": given - len(distinct),
+        "lost": results["A1"].count,
+        "phantom": results["A5"].count,
+        "corrupt": results["A6"].count,
+        "aborted": results["A7"].count,
+        "duplicates": results["A8"].count,
+        "inconsistent_offsets": results["A15"].count,
+        "divergent": int(results["A35"].details.get("divergent", 0)),
+        "log_entries": sum(len(replica.rows) for replica in history.replicas),
+    }
+
+
+def _safely(name: str, check: Callable[[History], Result], history: History) -> Result:
+    try:
+        return check(history)
+    except Exception as error:  # noqa: BLE001 - a broken check must not pass for a good result
+        return undecided(name, f"the check failed: {type(error).__name__}: {error}")

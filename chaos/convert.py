@@ -1,0 +1,146 @@
+"""From the raw recordings of a run to the Parquet tables of ``chaos.history.tables``.
+
+Sends are made by joining each invocation with its completion; an invocation without one (the
+worker was killed) is ``info``. The rows of all workers are merged by time and numbered, and the
+phase of each comes from the harness's phase marks. Knows no cluster; reads only RUN/raw.
+
+Source: chaos.md 6.3.
+"""
+
+import bisect
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chaos.history.arrow import arrow_schema
+from chaos.history.payload import split_key
+from chaos.history.tables import TABLES
+from chaos.record import read_recording
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+
+def convert(run: Path, run_row: Row) -> Tables:
+    """Read RUN/raw, write RUN/tables, and return the tables' rows.
+
+    ``run_row`` is the one row of ``runs``. Errors: `DamagedRecording`.
+    """
+    tables = collect(run, str(run_row["run_id"]))
+    tables["runs"] = [run_row]
+    for name, rows in tables.items():
+        write_table(run, name, rows)
+    return tables
+
+
+def collect(run: Path, run_id: str) -> Tables:
+    """Return the rows of all recordings of a run, by table."""
+    tables: Tables = {name: [] for name in ("events", "deliveries", "acks", "raft_probe")}
+    tables |= {"faults": [], "drain": []}
+    for path in sorted((run / "raw").glob("*.jsonl")):
+        for _, table, row in read_recording(path):
+            row["run_id"] = run_id
+            tables[table].append(row)
+    # A fault is written at each change of its state; the last row says how it ended.
+    tables["faults"] = list({row["fault_id"]: row for row in tables["faults"]}.values())
+    events = sorted(tables["events"], key=lambda row: int(row["t_mono_ns"]))
+    phase_of = Phases(events)
+    for idx, row in enumerate(events):
+        row["idx"] = idx
+        row["phase"] = phase_of(int(row["t_mono_ns"]))
+    tables["events"] = events
+    tables["sends"] = make_sends(events, run_id)
+    return tables
+
+
+class Phases:
+    """The phase at a time, from the harness's ``phase`` events in time order."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        marks = [e for e in events if e["f"] == "phase"]
+        self._starts = [int(mark["t_mono_ns"]) for mark in marks]
+        self._names = [str(mark["value"]["name"]) for mark in marks]
+
+    def __call__(self, t_ns: int) -> str | None:
+        """Return the phase in force at ``t_ns``; None before the first."""
+        at = bisect.bisect_right(self._starts, t_ns) - 1
+        return self._names[at] if at >= 0 else None
+
+
+def make_sends(events: Iterable[Row], run_id: str) -> list[Row]:
+    """Return one row per send operation, from its invocation and its completion if any."""
+    sends: dict[int, Row] = {}
+    for event in events:
+        if event["f"] != "send":
+            continue
+        if event["type"] == "invoke":
+            sends[event["op_id"]] = _invoked(event, run_id)
+        else:
+            _complete(sends[event["op_id"]], event)
+    return list(sends.values())
+
+
+def _invoked(event: Row, run_id: str) -> Row:
+    value = event["value"]
+    pid, seq = split_key(value["msg_key"])
+    return {
+        "run_id": run_id,
+        "op_id": event["op_id"],
+        "msg_key": value["msg_key"],
+        "pid": pid,
+        "seq": seq,
+        "process": event["process"],
+        "topic": value["topic"],
+        "kind": "plain",
+        "body_hash": value["body_hash"],
+        "body_len": value["body_len"],
+        "t_inv": event["t_mono_ns"],
+        "t_cmp": None,
+        "outcome": "info",
+        "attempts": 1,
+        "phase": event["phase"],
+    }
+
+
+def _complete(send: Row, event: Row) -> None:
+    value = event["value"]
+    send["t_cmp"] = event["t_mono_ns"]
+    send["outcome"] = event["type"]
+    send["err_code"] = event.get("err_code")
+    send["attempts"] = max(1, len(value.get("attempts", ())))
+    for column in ("queue_id", "queue_offset", "node", "msg_id"):
+        send[column] = value.get(column)
+
+
+def write_table(run: Path, name: str, rows: list[Row]) -> Path:
+    """Write rows as the table's Parquet file; columns that a row lacks are null."""
+    columns = TABLES[name]
+    data = {c.name: [_cell(row.get(c.name), c.type) for row in rows] for c in columns}
+    path = run / "tables" / name / "part-0000.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pydict(data, schema=arrow_schema(name))
+    pq.write_table(table, path, compression="zstd")
+    return path
+
+
+def read_table(run: Path, name: str) -> list[Row]:
+    """Return a table's rows, [] if the run has none."""
+    parts = sorted((run / "tables" / name).glob("*.parquet"))
+    return [row for part in parts for row in pq.read_table(part).to_pylist()]
+
+
+def _cell(value: object, ddl: str) -> object:
+    if value is None:
+        return None
+    if ddl == "string" and isinstance(value, dict | list):
+        return json.dumps(value, sort_keys=True)
+    if ddl == "timestamp" and isinstance(value, int):
+        return datetime.fromtimestamp(value / 1e6, UTC)
+    if ddl.startswith("map<") and isinstance(value, dict):
+        return [(str(key), str(item)) for key, item in value.items()]
+    return value

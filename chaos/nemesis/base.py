@@ -1,0 +1,120 @@
+"""What every fault has: targets, apply, undo, and a witness that it took effect.
+
+A fault that cannot be shown to have had an effect does not count (A47). Knows no schedule.
+Source: chaos.md 6.3 (faults, witness), 6.4 (undo journal).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from chaos.backends.base import Cluster
+from chaos.probe import Probe
+from runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a fault works with."""
+
+    cluster: Cluster
+    probe: Probe
+    clock: Clock
+
+
+@dataclass(slots=True, kw_only=True)
+class Witness:
+    """What was seen before, during and after; ``probe`` says what the numbers are."""
+
+    probe: str
+    before: float | None = None
+    during: float | None = None
+    after: float | None = None
+    effective: bool = False
+
+    def row(self) -> dict[str, Any]:
+        """Return the ``witness`` struct of the ``faults`` table."""
+        return {
+            "probe": self.probe,
+            "before": self.before,
+            "during": self.during,
+            "after": self.after,
+            "effective": self.effective,
+        }
+
+
+class Fault(Protocol):
+    """One fault on given targets. Everything that acts raises `ClusterFailed`."""
+
+    witness: Witness
+
+    @property
+    def kind(self) -> str:
+        """What is done, as the ``faults`` table names it."""
+        ...
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The nodes concerned."""
+        ...
+
+    def undo_entry(self) -> Mapping[str, Any]:
+        """Return what the undo journal needs to lift the fault without this object."""
+        ...
+
+    async def look_before(self) -> None:
+        """Take the picture before."""
+        ...
+
+    async def apply(self) -> None:
+        """Do it; returns when the machine says that it is done."""
+        ...
+
+    async def look_during(self) -> None:
+        """Take the picture while the fault is on."""
+        ...
+
+    async def undo(self) -> None:
+        """Take the last picture while it is on, if one is needed, and lift the fault."""
+        ...
+
+    async def look_after(self) -> None:
+        """Take the picture after; the witness's ``effective`` is final now."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class FaultRecord:
+    """The life of a planned fault, as a row of ``faults``."""
+
+    fault_id: str
+    kind: str
+    parent_id: str = ""
+    targets: tuple[str, ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+    t_sched: int | None = None
+    t_on0: int | None = None
+    t_on1: int | None = None
+    t_off0: int | None = None
+    t_off1: int | None = None
+    status: str = "planned"
+    witness: Witness | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Return the row."""
+        return {
+            "fault_id": self.fault_id,
+            "parent_id": self.parent_id or None,
+            "kind": self.kind,
+            "spec": dict(self.spec),
+            "targets": list(self.targets),
+            "method": self.method,
+            "t_sched": self.t_sched,
+            "t_on0": self.t_on0,
+            "t_on1": self.t_on1,
+            "t_off0": self.t_off0,
+            "t_off1": self.t_off1,
+            "status": self.status,
+            "witness": None if self.witness is None else self.witness.row(),
+        }

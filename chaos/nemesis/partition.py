@@ -1,0 +1,92 @@
+"""Faults of links: cut one link, cut one direction, isolate a node from all others.
+
+Witness: the links' counters. While the fault is on nothing may pass on the links concerned and
+something must have been withheld (somebody tried); before and after, frames pass. Numbers of a
+witness: before, bytes that ever passed; during, bytes withheld; after, bytes that passed since.
+
+Source: chaos.md 2 (N1, N2, N4).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chaos.backends.base import LinkState, both_ways
+from chaos.nemesis.base import Setting, Witness
+from chaos.nemesis.wait import until
+
+AFTER_TIMEOUT_S = 6.0
+
+
+class Cut:
+    """Nothing passes on a set of directed links."""
+
+    def __init__(
+        self, setting: Setting, kind: str, targets: Sequence[str], links: Sequence[str]
+    ) -> None:
+        self.kind = kind
+        self.targets = tuple(targets)
+        self.witness = Witness(probe="bytes on the links: passed before, withheld, passed after")
+        self.links = tuple(links)
+        self._setting = setting
+        self._at_on: Mapping[str, LinkState] = {}
+        self._at_heal = 0
+
+    def undo_entry(self) -> Mapping[str, Any]:
+        """Return the journal entry."""
+        return {"do": "heal", "links": list(self.links)}
+
+    async def look_before(self) -> None:
+        """Nothing to do: cutting answers with the counters."""
+
+    async def apply(self) -> None:
+        """Cut the links."""
+        links = self._setting.cluster.links
+        self._at_on = await (
+            links.cut_one_way(self.links) if self.kind == "oneway" else links.cut(self.links)
+        )
+        self.witness.before = float(self._sum(self._at_on, "bytes"))
+
+    async def look_during(self) -> None:
+        """Nothing to do: what was withheld is read when the cut ends."""
+
+    async def undo(self) -> None:
+        """See that something was withheld and nothing passed; heal the links."""
+        at_off = await self._setting.cluster.links.counters()
+        withheld = self._sum(at_off, "withheld_bytes") - self._sum(self._at_on, "withheld_bytes")
+        passed = self._sum(at_off, "bytes") - self._sum(self._at_on, "bytes")
+        self.witness.during = float(withheld)
+        self.witness.effective = withheld > 0 and passed == 0
+        healed = await self._setting.cluster.links.heal(self.links)
+        self._at_heal = self._sum(healed, "bytes")
+
+    async def look_after(self) -> None:
+        """See that bytes pass again."""
+
+        async def passes() -> bool:
+            now = await self._setting.cluster.links.counters()
+            self.witness.after = float(self._sum(now, "bytes") - self._at_heal)
+            return self.witness.after > 0
+
+        # Where a node at the end of the link is down nothing can pass; that is no failed heal.
+        down = any(self._setting.cluster.state(n) != "running" for n in self.targets)
+        await until(passes, 0.3 if down else AFTER_TIMEOUT_S)
+
+    def _sum(self, states: Mapping[str, LinkState], column: str) -> int:
+        directions = ("forward",) if self.kind == "oneway" else ("forward", "backward")
+        return sum(int(states[name][d][column]) for name in self.links for d in directions)
+
+
+def cut_link(setting: Setting, a: str, b: str) -> Cut:
+    """Return the fault that cuts the link between two nodes, both ways."""
+    return Cut(setting, "cut", (a, b), both_ways(a, b))
+
+
+def cut_one_way(setting: Setting, source: str, target: str) -> Cut:
+    """Return the fault that lets nothing pass from ``source`` to ``target``."""
+    return Cut(setting, "oneway", (source, target), (f"{source}>{target}",))
+
+
+def isolate(setting: Setting, node: str) -> Cut:
+    """Return the fault that cuts a node off from all its peers."""
+    others = [n for n in setting.cluster.nodes if n != node]
+    return Cut(setting, "isolate", (node,), [link for n in others for link in both_ways(node, n)])

@@ -1,0 +1,120 @@
+"""Faults of processes: kill (SIGKILL, later restarted) and pause (SIGSTOP, later SIGCONT).
+
+Witness of a kill: the process is gone, its port answers nothing, and after the restart the node
+reports another boot id. Witness of a pause: the kernel says stopped, status questions time out,
+and the same boot answers afterwards. Numbers of a witness: 1 answers, 0 does not.
+
+Source: chaos.md 2 (P1, P3, P4).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from chaos.nemesis.base import Setting, Witness
+from chaos.nemesis.wait import until
+
+RESTART_TIMEOUT_S = 15.0
+STATE_TIMEOUT_S = 3.0
+
+
+class Kill:
+    """SIGKILL; undone by a restart. Keeps the page cache: it tests recovery, not fsync."""
+
+    kind = "kill"
+
+    def __init__(self, setting: Setting, node: str) -> None:
+        self.targets = (node,)
+        self.witness = Witness(probe="status answered; another boot id after the restart")
+        self._setting = setting
+        self._node = node
+        self._boot_before = ""
+
+    def undo_entry(self) -> Mapping[str, Any]:
+        """Return the journal entry."""
+        return {"do": "restart", "node": self._node}
+
+    async def look_before(self) -> None:
+        """Note which boot answers."""
+        before = await self._setting.probe.ask(self._node)
+        self.witness.before = float(before.ok)
+        last = self._setting.probe.last_seen.get(self._node)
+        self._boot_before = before.boot_id or (last.boot_id if last else "")
+
+    async def apply(self) -> None:
+        """Kill and wait until the process is gone."""
+        await self._setting.cluster.kill(self._node)
+
+    async def look_during(self) -> None:
+        """See that there is no process and no answer."""
+        during = await self._setting.probe.ask(self._node)
+        gone = self._setting.cluster.state(self._node) == "gone"
+        self.witness.during = float(during.ok)
+        self.witness.effective = gone and not during.ok
+
+    async def undo(self) -> None:
+        """Start the node again."""
+        await self._setting.cluster.restart(self._node)
+
+    async def look_after(self) -> None:
+        """Wait for the first answer of the new boot."""
+
+        async def answers() -> bool:
+            status = await self._setting.probe.ask(self._node)
+            self.witness.after = float(status.ok)
+            return status.ok and status.boot_id != self._boot_before
+
+        back = await until(answers, RESTART_TIMEOUT_S)
+        self.witness.effective = self.witness.effective and back
+
+
+class Pause:
+    """SIGSTOP; undone by SIGCONT. To its peers a paused node is one that says nothing."""
+
+    kind = "pause"
+
+    def __init__(self, setting: Setting, node: str) -> None:
+        self.targets = (node,)
+        self.witness = Witness(probe="status answered; process state")
+        self._setting = setting
+        self._node = node
+
+    def undo_entry(self) -> Mapping[str, Any]:
+        """Return the journal entry."""
+        return {"do": "resume", "node": self._node}
+
+    async def look_before(self) -> None:
+        """See that it answers."""
+        before = await self._setting.probe.ask(self._node)
+        self.witness.before = float(before.ok)
+
+    async def apply(self) -> None:
+        """Freeze it."""
+        await self._setting.cluster.pause(self._node)
+
+    async def look_during(self) -> None:
+        """See that the kernel says stopped and that a question goes unanswered."""
+
+        async def stopped() -> bool:
+            return self._setting.cluster.state(self._node) == "stopped"
+
+        frozen = await until(stopped, STATE_TIMEOUT_S)
+        during = await self._setting.probe.ask(self._node)
+        self.witness.during = float(during.ok)
+        self.witness.effective = frozen and bool(self.witness.before) and not during.ok
+
+    async def undo(self) -> None:
+        """Let it go on; it must have been frozen until now."""
+        still = self._setting.cluster.state(self._node) == "stopped"
+        self.witness.effective = self.witness.effective and still
+        await self._setting.cluster.resume(self._node)
+
+    async def look_after(self) -> None:
+        """Wait for its first answer."""
+
+        async def answers() -> bool:
+            status = await self._setting.probe.ask(self._node)
+            self.witness.after = float(status.ok)
+            return status.ok
+
+        back = await until(answers, STATE_TIMEOUT_S)
+        self.witness.effective = self.witness.effective and back

@@ -1,0 +1,190 @@
+"""The nemesis: performs the timeline's steps as operations, and keeps a record of each fault.
+
+A client of the interpreter like any other; its completions are always ``info``, because a fault's
+effect is for the witness to say. Source: Jepsen nemesis; chaos.md 6.3, 6.4.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chaos.backends.base import ClusterFailed
+from chaos.generator import Op, Stream
+from chaos.interpreter import Completion
+from chaos.nemesis.base import Fault, FaultRecord, Setting
+from chaos.nemesis.journal import UndoJournal
+from chaos.nemesis.partition import cut_link, cut_one_way, isolate
+from chaos.nemesis.process import Kill, Pause
+from chaos.nemesis.wait import until
+from chaos.record import Recorder
+from chaos.scenario import Step
+
+Notice = Callable[[str], None]
+_FAULTS: dict[str, Callable[..., Fault]] = {
+    "kill": Kill,
+    "pause": Pause,
+    "cut": cut_link,
+    "oneway": cut_one_way,
+    "isolate": isolate,
+}
+HEALTHY_TIMEOUT_S = 20.0
+
+
+class Nemesis:
+    """Performs steps on one cluster."""
+
+    def __init__(
+        self,
+        *,
+        setting: Setting,
+        recorder: Recorder,
+        journal: UndoJournal,
+        stream: Stream,
+        last_ack_ns: Callable[[], int],
+        notice: Notice,
+    ) -> None:
+        self.records: dict[str, FaultRecord] = {}
+        self.active: dict[str, Fault] = {}
+        self._setting = setting
+        self._recorder = recorder
+        self._journal = journal
+        self._stream = stream
+        self._last_ack_ns = last_ack_ns
+        self._notice = notice
+        self._roles: dict[str, str] = {}
+        self._looks = 0
+
+    def plan(self, steps: Sequence[Step]) -> None:
+        """Write down every fault that is going to be applied, before anything happens."""
+        for step in steps:
+            record = FaultRecord(
+                fault_id=step.name,
+                kind=step.kind,
+                parent_id=step.name.rpartition("-")[0],
+                spec={"targets": list(step.targets)},
+            )
+            self.records[step.name] = record
+            self._save(record)
+
+    def prepare(self, op: Op) -> Mapping[str, Any]:
+        """Return the operation's arguments."""
+        return op.value
+
+    async def invoke(self, op: Op, prepared: Mapping[str, Any]) -> Completion:
+        """Perform a step."""
+        match op.f:
+            case "look":
+                said = await self._look()
+            case "start":
+                said = await self.start(op)
+            case "stop":
+                said = await self.stop(str(op.value["name"]))
+            case "await":
+                said = await self._await(str(op.value["what"]), op.value)
+            case other:
+                raise ValueError(f"no step does {other!r}")
+        return Completion(type="info", value={**prepared, "said": said})
+
+    async def start(self, op: Op) -> str:
+        """Apply a fault; one that cannot be applied is skipped or failed, and does not count."""
+        record = self.records[str(op.value["name"])]
+        now = self._setting.clock.monotonic_ns
+        record.t_sched = now()
+        targets = op.value["targets"]
+        assert isinstance(targets, list)
+        nodes = [self._roles.get(target, "") for target in targets]
+        if not all(nodes):
+            return self._end(record, "skipped", f"no node is {' or '.join(map(str, targets))}")
+        fault = _FAULTS[record.kind](self._setting, *nodes)
+        record.targets, record.witness = fault.targets, fault.witness
+        record.method = self._method(record.kind)
+        self._journal.will_apply(record.fault_id, fault.undo_entry())
+        try:
+            await fault.look_before()
+            record.t_on0 = now()
+            await fault.apply()
+            record.t_on1 = now()
+            record.status = "active"
+            self.active[record.fault_id] = fault
+            self._save(record)
+            self._notice(f"{record.kind} {' - '.join(fault.targets)}")
+            await fault.look_during()
+        except ClusterFailed as error:
+            return self._end(record, "failed", str(error))
+        self._save(record)
+        return "active"
+
+    async def stop(self, name: str) -> str:
+        """Lift a fault that is active."""
+        record, fault = self.records[name], self.active.pop(name, None)
+        if fault is None:
+            return f"not active: {record.status}"
+        now = self._setting.clock.monotonic_ns
+        try:
+            record.t_off0 = now()
+            await fault.undo()
+            record.t_off1 = now()
+            self._journal.undone(name)
+            self._notice(f"end of {record.kind} {' - '.join(fault.targets)}")
+            await fault.look_after()
+        except ClusterFailed as error:
+            return self._end(record, "heal_failed", str(error))
+        return self._end(record, "healed", "effective" if fault.witness.effective else "no effect")
+
+    async def heal(self) -> None:
+        """Lift whatever is still active, last first."""
+        for name in reversed(list(self.active)):
+            await self.stop(name)
+
+    def close_plan(self) -> None:
+        """Mark the faults that were never reached."""
+        for record in self.records.values():
+            if record.status == "planned":
+                self._end(record, "skipped", "the timeline ended before it")
+
+    async def _look(self) -> str:
+        """Bind the roles to nodes, once the cluster is healthy."""
+        probe = self._setting.probe
+
+        async def healthy() -> bool:
+            return probe.healthy()
+
+        fine = await until(healthy, HEALTHY_TIMEOUT_S)
+        leader = probe.leader()
+        followers = sorted(node for node in self._setting.cluster.nodes if node != leader)
+        self._looks += 1
+        if self._stream.u64(self._looks) & 1:
+            followers.reverse()
+        self._roles = dict(zip(("follower", "other"), followers, strict=False))
+        if leader is not None:
+            self._roles["leader"] = leader
+        return f"healthy={fine} {self._roles}"
+
+    async def _await(self, what: str, value: Mapping[str, object]) -> str:
+        since_ns = self._setting.clock.monotonic_ns()
+        probe = self._setting.probe
+
+        async def holds() -> bool:
+            if what == "leader":
+                return probe.leader() not in {None, self._roles.get("leader")}
+            if what == "acks":
+                return self._last_ack_ns() >= since_ns
+            return probe.healthy()
+
+        within_s = float(str(value.get("within_s", 10)))
+        return "yes" if await until(holds, within_s) else f"not within {within_s:.0f} s"
+
+    def _method(self, kind: str) -> str:
+        if kind in {"kill", "pause"}:
+            return "SIGKILL" if kind == "kill" else "SIGSTOP"
+        return self._setting.cluster.links.method
+
+    def _end(self, record: FaultRecord, status: str, why: str) -> str:
+        record.status = status
+        record.spec = {**record.spec, "said": why}
+        self._save(record)
+        if status in {"skipped", "failed", "heal_failed"}:
+            self._notice(f"{record.fault_id} {status}: {why}")
+        return f"{status}: {why}"
+
+    def _save(self, record: FaultRecord) -> None:
+        self._recorder.write("faults", record.row())

@@ -1,0 +1,18 @@
+"""Waiting for a condition of the outside world, with a limit."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+POLL_S = 0.05
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
+    """Ask until the condition holds; False if it does not within ``timeout_s``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                if await condition():
+                    return True
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        return False

@@ -1,0 +1,137 @@
+"""The proxy process: one `Link` per directed pair of brokers, commanded over a unix socket.
+
+A command is one JSON line ``{"cmd": NAME, "links": [..], ...}``; the answer is one JSON line with
+the time and a snapshot of every link's counters, which serves as witness.
+
+========== ============================== ====================================================
+command    arguments                      effect
+========== ============================== ====================================================
+stats      -                              nothing
+cut        links, refuse (bool)           both directions withheld; refuse: connects are refused
+oneway     links, direction               one direction withheld
+delay      links, ms, jitter_ms           frames are late
+dup        links, p                       frames are sent twice
+drop_type  links, codes                   frames with these codes vanish
+corrupt    links, p                       the last byte of a frame is changed
+rst        links                          connections are reset
+heal       links                          everything lifted; idempotent
+========== ============================== ====================================================
+
+Run: ``python -m chaos.net.proxy SPEC.json`` with ``{"control": PATH, "seed": N, "links": [{"name",
+"host", "port"}]}``. It ends when its control connection's file is removed or it is killed.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.net.link import DIRECTIONS, Link
+from runtime.clock import SystemClock
+
+Command = dict[str, Any]
+CONTROL_LINE_BYTES_MAX = 1 << 20
+
+
+class Proxy:
+    """The links and the commands on them."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self.links = {link.name: link for link in links}
+        self._clock = SystemClock()
+        self._commands: dict[str, Callable[[Link, Command], Awaitable[None]]] = {
+            "stats": self._stats,
+            "cut": self._cut,
+            "oneway": self._oneway,
+            "delay": self._delay,
+            "dup": self._dup,
+            "drop_type": self._drop_type,
+            "corrupt": self._corrupt,
+            "rst": self._rst,
+            "heal": self._heal,
+        }
+
+    async def execute(self, command: Command) -> Command:
+        """Perform a command and return its answer; a bad one changes nothing."""
+        try:
+            perform = self._commands[command["cmd"]]
+            links = [self.links[name] for name in command.get("links", ())]
+            for link in links:
+                await perform(link, command)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        counters = {name: link.snapshot() for name, link in self.links.items()}
+        return {"ok": True, "t_ns": self._clock.monotonic_ns(), "links": counters}
+
+    async def _stats(self, link: Link, command: Command) -> None:
+        pass
+
+    async def _cut(self, link: Link, command: Command) -> None:
+        if command.get("refuse"):
+            await link.refuse()
+        link.change("both", withhold=True)
+
+    async def _oneway(self, link: Link, command: Command) -> None:
+        direction = command["direction"]
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction {direction!r} is none of {DIRECTIONS}")
+        link.change(direction, withhold=True)
+
+    async def _delay(self, link: Link, command: Command) -> None:
+        jitter = float(command.get("jitter_ms", 0))
+        link.change("both", delay_ms=float(command["ms"]), jitter_ms=jitter)
+
+    async def _dup(self, link: Link, command: Command) -> None:
+        link.change("both", dup_p=float(command["p"]))
+
+    async def _drop_type(self, link: Link, command: Command) -> None:
+        link.change("both", drop_codes=frozenset(int(code) for code in command["codes"]))
+
+    async def _corrupt(self, link: Link, command: Command) -> None:
+        link.change("both", corrupt_p=float(command["p"]))
+
+    async def _rst(self, link: Link, command: Command) -> None:
+        link.reset()
+
+    async def _heal(self, link: Link, command: Command) -> None:
+        await link.heal()
+
+
+async def serve(spec: dict[str, Any]) -> None:
+    """Open the links and answer commands until cancelled."""
+    links = [
+        Link(item["name"], (item["host"], item["port"]), spec.get("seed", 0))
+        for item in spec["links"]
+    ]
+    for link in links:
+        await link.listen()
+    proxy = Proxy(links)
+
+    async def control(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                answer = await proxy.execute(json.loads(line))
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError):
+            pass  # a broken controller; another one may come
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(control, spec["control"], limit=CONTROL_LINE_BYTES_MAX)
+    async with server:
+        await server.serve_forever()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the proxy that the file names."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    spec = json.loads(Path(arguments[0]).read_text())
+    asyncio.run(serve(spec))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

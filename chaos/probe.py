@@ -1,0 +1,141 @@
+"""The Raft poller: asks every broker for its status several times a second, and remembers.
+
+Each answer or silence is a row of ``raft_probe``; the latest ones tell the nemesis who leads. It
+trusts nothing a node says beyond showing it. Source: chaos.md 6.1 (probe), 6.3 (raft_probe).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.backends.base import Cluster
+from chaos.net.wire import RAFT_STATUS, StatusConnection
+from chaos.record import Recorder
+from runtime.clock import Clock
+
+INTERVAL_S = 0.15
+TIMEOUT_S = 0.4
+_RAFT_STATE = ("role", "term", "voted_for", "leader", "commit", "applied")
+_COLUMNS = (*_RAFT_STATE, "first_index", "last_index", "last_term")
+LAG_ENTRIES_MAX = 200
+"""A node that is this far behind still counts as caught up: commits go on while one asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """The last word of a node; ``ok`` false: it did not answer the last question."""
+
+    node: str
+    t_ns: int
+    ok: bool
+    boot_id: str = ""
+    role: str = ""
+    term: int = -1
+    leader: str = ""
+    commit: int = -1
+    first_index: int = 0
+    last_index: int = -1
+
+
+class Probe:
+    """Polls a cluster until stopped."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, clock: Clock) -> None:
+        self._cluster = cluster
+        self._recorder = recorder
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+        self.latest: dict[str, NodeStatus] = {}
+        self.last_seen: dict[str, NodeStatus] = {}
+        """The last answer of each node, kept when it falls silent."""
+
+    def start(self) -> None:
+        """Begin to poll, one task per node so that a silent one delays no other."""
+        self._tasks = [asyncio.create_task(self._poll(node)) for node in self._cluster.nodes]
+
+    async def stop(self) -> None:
+        """Stop polling."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def leader(self) -> str | None:
+        """Return the node that leads the highest term, if it answers."""
+        leaders = [s for s in self.latest.values() if s.ok and s.role == "leader"]
+        return max(leaders, key=lambda s: s.term).node if leaders else None
+
+    def healthy(self) -> bool:
+        """Return whether all nodes answer, follow one leader, and hold what it has committed."""
+        states = [self.latest.get(node) for node in self._cluster.nodes]
+        leader = self.leader()
+        if leader is None or any(s is None or not s.ok for s in states):
+            return False
+        head = self.latest[leader]
+        return all(
+            s is not None and s.term == head.term and s.commit >= head.commit - LAG_ENTRIES_MAX
+            for s in states
+        )
+
+    async def ask(self, node: str) -> NodeStatus:
+        """Ask one node now, on a connection of its own; not recorded."""
+        host, port = self._cluster.status_addr(node)
+        connection = StatusConnection(host, port)
+        status, _ = await self._ask(node, connection)
+        connection.close()
+        return status
+
+    async def _poll(self, node: str) -> None:
+        host, port = self._cluster.status_addr(node)
+        connection = StatusConnection(host, port)
+        try:
+            while True:
+                status, row = await self._ask(node, connection)
+                self.latest[node] = status
+                if status.ok:
+                    self.last_seen[node] = status
+                self._recorder.write("raft_probe", row)
+                await asyncio.sleep(INTERVAL_S)
+        finally:
+            connection.close()
+
+    async def _ask(
+        self, node: str, connection: StatusConnection
+    ) -> tuple[NodeStatus, dict[str, Any]]:
+        t0 = self._clock.monotonic_ns()
+        try:
+            answer = await connection.ask(RAFT_STATUS, TIMEOUT_S)
+        except (OSError, TimeoutError, EOFError, ValueError):
+            answer = None
+        t1 = self._clock.monotonic_ns()
+        row: dict[str, Any] = {"node": node, "t0": t0, "t1": t1, "ok": answer is not None}
+        if answer is None:
+            return NodeStatus(node=node, t_ns=t1, ok=False), row
+        row["boot_id"] = str(answer.get("boot_id", ""))
+        row |= {column: answer.get(column) for column in _COLUMNS}
+        row["role"] = str(answer.get("role", "")).lower()
+        return _status(node, t1, row), row
+
+
+def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
+    def number(column: str, default: int) -> int:
+        value = row.get(column)
+        return value if isinstance(value, int) else default
+
+    return NodeStatus(
+        node=node,
+        t_ns=t_ns,
+        ok=True,
+        boot_id=row["boot_id"],
+        role=row["role"],
+        term=number("term", -1),
+        leader=str(row.get("leader") or ""),
+        commit=number("commit", -1),
+        first_index=number("first_index", 0),
+        last_index=number("last_index", -1),
+    )
+
+
+def settled(states: Sequence[NodeStatus]) -> bool:
+    """Return whether all nodes have committed the same, and all of it."""
+    return bool(states) and len({(s.commit, s.last_index) for s in states}) == 1

@@ -1,0 +1,66 @@
+"""Append-only recording of a run, one file per process, safe against the writer's death.
+
+A line is ``[n, table, row]`` with ``n`` dense from 0, so that a hole is seen. Each line is handed
+to the kernel in one write before the call returns: whoever is killed leaves a prefix, and an
+operation is on record before it is sent. (Power loss of the machine that tests is not covered.)
+
+It knows nothing of what the rows mean; `chaos.convert` makes the tables from them.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+Line = tuple[int, str, dict[str, Any]]
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(tuple[int, str, dict[str, Any]])
+
+
+class DamagedRecording(Exception):  # noqa: N818 - it says what was found
+    """A line other than the last is broken, or lines are missing. Names file and line."""
+
+
+class Recorder:
+    """Appends rows to one file. Errors: OSError of the write passes, a history must be whole."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._count = 0
+
+    def write(self, table: str, row: Mapping[str, Any]) -> None:
+        """Append one row."""
+        line = _encoder.encode((self._count, table, row)) + b"\n"
+        written = os.write(self._fd, line)
+        if written != len(line):
+            raise OSError(f"short write to the recording: {written} of {len(line)} bytes")
+        self._count += 1
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_recording(path: Path) -> Iterator[Line]:
+    """Yield the lines of a recording; a torn last line is left out.
+
+    Errors: `DamagedRecording` for any other broken or missing line.
+    """
+    lines = path.read_bytes().split(b"\n")
+    for at, raw in enumerate(lines[:-1]):
+        try:
+            line = _decoder.decode(raw)
+        except msgspec.MsgspecError as error:
+            raise DamagedRecording(f"{path}:{at + 1}: {error}") from error
+        if line[0] != at:
+            raise DamagedRecording(f"{path}:{at + 1}: record {line[0]}, expected {at}")
+        yield line

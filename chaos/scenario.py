@@ -1,0 +1,173 @@
+"""A scenario: the workload's size, the timeline of faults, and what is promised. Plain data.
+
+Knows no cluster. The timeline names roles (``leader``, ``follower``, ``other``), which a ``look``
+step binds to nodes when it is reached. Source: chaos.md 6.4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from chaos.generator import Op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the timeline, ``after_s`` after the one before it has ended.
+
+    ``do``: ``look`` binds the roles once the cluster is healthy; ``start`` applies the fault
+    ``name`` of ``kind`` on ``targets``; ``stop`` lifts it; ``await`` waits for ``what``:
+    ``leader`` (one other than the bound), ``acks`` (a send begun from now on is acknowledged)
+    or ``healthy`` (all nodes answer and are caught up).
+    """
+
+    do: str
+    name: str = ""
+    kind: str = ""
+    targets: tuple[str, ...] = ()
+    what: str = ""
+    after_s: float = 0.0
+    within_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Who sends and who consumes, how much."""
+
+    producers: int = 3
+    processes_each: int = 16
+    """Logical processes in each producer; each has one send in flight."""
+    consumers: int = 2
+    rate: float = 300.0
+    """Sends per second of all producers together."""
+    queues: int = 4
+    sizes: tuple[tuple[int, int], ...] = ((9, 200), (1, 1024))
+    """Body sizes in bytes with their weights, as pairs (weight, size)."""
+    send_timeout_ms: int = 3_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that a run is made of, fixed before it starts."""
+
+    name: str
+    workload: Workload = field(default_factory=Workload)
+    timeline: tuple[Step, ...] = ()
+    warmup_s: float = 3.0
+    baseline_s: float = 4.0
+    quiesce_s: float = 1.5
+    drain_s: float = 20.0
+    """Most time the group gets to read everything after the last send."""
+    timeline_s_max: float = 300.0
+    flush: str = "ASYNC_FLUSH"
+    coverage: Mapping[str, int] = field(default_factory=dict)
+    """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
+
+
+def planned_faults(scenario: Scenario) -> list[Step]:
+    """Return the steps that apply a fault, in order."""
+    return [step for step in scenario.timeline if step.do == "start"]
+
+
+def as_script(scenario: Scenario) -> tuple[tuple[int, Op], ...]:
+    """Return the timeline as operations with their delays in nanoseconds."""
+    steps = []
+    for step in scenario.timeline:
+        value: dict[str, object] = {
+            "name": step.name,
+            "kind": step.kind,
+            "targets": list(step.targets),
+            "what": step.what,
+            "within_s": step.within_s,
+        }
+        op = Op(f=step.do, value={k: v for k, v in value.items() if v})
+        steps.append((int(step.after_s * 1e9), op))
+    return tuple(steps)
+
+
+def kill_leader(name: str, *, down_s: float = 4.0) -> tuple[Step, ...]:
+    """SIGKILL the leader; the others elect another; the old one returns as a follower."""
+    return (
+        Step(do="look"),
+        Step(do="start", name=f"{name}-kill", kind="kill", targets=("leader",), after_s=0.3),
+        Step(do="await", what="acks", within_s=10),
+        Step(do="stop", name=f"{name}-kill", after_s=down_s - 1.5),
+        Step(do="await", what="healthy"),
+    )
+
+
+def minority_leader(name: str) -> tuple[Step, ...]:
+    """Leave the leader without a majority, then kill it, then let the others elect.
+
+    1. The link leader-follower is cut: the leader goes on with ``other``.
+    2. The link leader-other is cut too and ``other`` is paused: what the leader appends now is
+       nowhere else, and nobody can elect. A broker that acknowledged it would lose it.
+    3. The leader is killed. What it had sent into the cut links dies with it.
+    4. ``other`` goes on, the links heal: the two elect a leader, which must be ``other`` if the
+       follower lacks committed entries.
+    5. Only when the new leader has acknowledged sends does the old one return; its tail conflicts.
+    """
+    cut, wall, pause, kill = (f"{name}-{part}" for part in ("cut", "cut-other", "pause", "kill"))
+    return (
+        Step(do="look"),
+        Step(do="start", name=cut, kind="cut", targets=("leader", "follower"), after_s=0.3),
+        Step(do="start", name=wall, kind="cut", targets=("leader", "other"), after_s=2.0),
+        Step(do="start", name=pause, kind="pause", targets=("other",)),
+        Step(do="start", name=kill, kind="kill", targets=("leader",), after_s=0.4),
+        Step(do="stop", name=pause, after_s=0.6),
+        Step(do="stop", name=wall),
+        Step(do="stop", name=cut),
+        Step(do="await", what="leader"),
+        Step(do="await", what="acks"),
+        Step(do="stop", name=kill, after_s=1.0),
+        Step(do="await", what="healthy"),
+    )
+
+
+def pause_follower(name: str, *, hold_s: float = 2.0) -> tuple[Step, ...]:
+    """Freeze one follower and let it go on: it must catch up, nobody else may notice."""
+    return (
+        Step(do="look"),
+        Step(do="start", name=f"{name}-pause", kind="pause", targets=("follower",), after_s=0.3),
+        Step(do="stop", name=f"{name}-pause", after_s=hold_s),
+        Step(do="await", what="healthy"),
+    )
+
+
+ROUND_S = 24.0
+"""About how long the three acts of the demo take together."""
+
+
+def demo(*, seconds: float = 30.0, rate: float = 300.0) -> Scenario:
+    """The main job: rounds of leader kill, minority leader, paused follower, for ``seconds``."""
+    rounds = max(1, round(seconds / ROUND_S))
+    timeline: tuple[Step, ...] = ()
+    for at in range(1, rounds + 1):
+        mark = "" if rounds == 1 else f"{at}."
+        timeline += kill_leader(f"{mark}1") + minority_leader(f"{mark}2")
+        timeline += pause_follower(f"{mark}3")
+    return Scenario(
+        name="demo",
+        workload=Workload(rate=rate),
+        timeline=timeline,
+        coverage={"kill": 2, "cut": 1, "pause": 2},
+    )
+
+
+def baseline(*, seconds: float = 6.0, rate: float = 200.0) -> Scenario:
+    """No faults at all: whatever is reported here is a fault of the harness or of the build."""
+    workload = Workload(producers=2, consumers=2, rate=rate)
+    return Scenario(name="baseline", workload=workload, warmup_s=1.0, baseline_s=seconds)
+
+
+def failover(*, kills: int = 20, rate: float = 300.0) -> Scenario:
+    """The leader is killed again and again; measures how long sends are refused."""
+    timeline: tuple[Step, ...] = ()
+    for at in range(1, kills + 1):
+        timeline += kill_leader(str(at), down_s=2.5)
+    return replace(
+        demo(rate=rate),
+        name="failover",
+        timeline=timeline,
+        coverage={"kill": kills},
+        timeline_s_max=15.0 * kills,
+    )

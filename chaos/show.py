@@ -1,0 +1,124 @@
+"""The verdict on a terminal: counts, faults with their witnesses, failover times, evidence."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chaos.verdict import Judgement
+
+STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
+EVIDENCE_SHOWN = 5
+_WORDS = {
+    "sent": "messages that producers tried to send",
+    "acknowledged": "the broker said: stored",
+    "unknown": "no answer, or one that proves nothing (timeout, lost connection)",
+    "failed": "definitely not stored",
+    "delivered": "different messages that the consumer group got",
+    "redelivered": "deliveries beyond the first (allowed: at least once)",
+    "lost": "acknowledged, never delivered",
+    "phantom": "delivered, never sent",
+    "corrupt": "delivered with other bytes than were sent",
+    "aborted": "definitely refused, yet delivered",
+    "duplicates": "in the log more often than attempts were made",
+    "inconsistent_offsets": "places where observers saw different messages",
+    "divergent": "committed log entries on which replicas differ",
+    "log_entries": "entries compared in the replicas' logs",
+}
+
+
+def show_judgement(
+    console: Console, judgement: Judgement, faults: Sequence[Mapping[str, Any]], run: Path
+) -> None:
+    """Print everything that a person wants to know about a run."""
+    console.print(counts_table(judgement))
+    if faults:
+        console.print(faults_table(judgement, faults))
+    failover = judgement.local["checks"]["A41"]["summary"]
+    console.print(f"Back in service after each kill: {failover}", soft_wrap=True)
+    console.print(checks_table(judgement))
+    show_evidence(console, judgement)
+    line = Text("Verdict: ") + Text(judgement.verdict.upper(), style=STYLES[judgement.verdict])
+    console.print(line)
+    for reason in judgement.reasons:
+        console.print(Text(f"  {reason}"), soft_wrap=True)
+    console.print(Text(f"Run: {run}"), soft_wrap=True)
+
+
+def counts_table(judgement: Judgement) -> Table:
+    """Return the headline numbers with what they mean."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, words in _WORDS.items():
+        number = int(judgement.local["counts"].get(name, 0))
+        table.add_row(f"{number:>8}", name.replace("_", " "), Text(words, style="dim"))
+    return table
+
+
+def faults_table(judgement: Judgement, faults: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the planned faults and whether each is known to have had an effect."""
+    about = judgement.local["checks"]["A47"]["details"].get("faults", ())
+    flying = {item["fault_id"]: item["in_flight"] for item in about}
+    table = Table(title="Faults", title_justify="left", pad_edge=False)
+    for name in ("fault", "on", "seconds", "sends in flight", "witness"):
+        right = name in {"seconds", "sends in flight"}
+        table.add_column(name, justify="right" if right else "left")
+    for fault in faults:
+        seconds = "-"
+        if fault["t_on1"] and fault["t_off0"]:
+            seconds = f"{(fault['t_off0'] - fault['t_on1']) / 1e9:.1f}"
+        table.add_row(
+            f"{fault['kind']} ({fault['fault_id']})",
+            " - ".join(fault["targets"] or ()),
+            seconds,
+            str(flying.get(fault["fault_id"], 0)),
+            _witness(fault),
+        )
+    return table
+
+
+def _witness(fault: Mapping[str, Any]) -> Text:
+    witness = fault.get("witness")
+    if fault["status"] in {"planned", "skipped", "failed"} or not witness:
+        return Text(str(fault["status"]), style="yellow")
+    if not witness["effective"]:
+        return Text("no effect seen: does not count", style="yellow")
+    seen = {
+        "kill": "process gone, then another boot",
+        "pause": "stopped, silent, then back",
+    }.get(fault["kind"], f"{witness['during'] or 0:.0f} bytes withheld, none passed")
+    return Text(seen, style="green")
+
+
+def checks_table(judgement: Judgement) -> Table:
+    """Return what each check said, of both checkers."""
+    table = Table(title="Checks", title_justify="left", pad_edge=False)
+    for name in ("check", "", "in process", "Spark", "found"):
+        table.add_column(name)
+    theirs = {} if judgement.spark is None else judgement.spark["checks"]
+    for name, ours in judgement.local["checks"].items():
+        table.add_row(
+            name,
+            ours["title"],
+            _styled(ours["verdict"]),
+            _styled(theirs[name]["verdict"]) if name in theirs else Text("-", style="dim"),
+            ours["summary"],
+        )
+    return table
+
+
+def _styled(verdict: str) -> Text:
+    return Text(verdict, style=STYLES.get(verdict, "dim").removeprefix("bold "))
+
+
+def show_evidence(console: Console, judgement: Judgement) -> None:
+    """Print the first pieces of evidence of each check that failed."""
+    for name, found in judgement.local["checks"].items():
+        if found["verdict"] != "invalid":
+            continue
+        console.print(Text(f"{name} {found['title']}: {found['count']}", style="bold red"))
+        for item in found["evidence"][:EVIDENCE_SHOWN]:
+            faults = f" (during {', '.join(item['faults'])})" if item.get("faults") else ""
+            console.print(Text(f"  {item['explain']}{faults}"), soft_wrap=True)

@@ -1,0 +1,132 @@
+"""The worker processes of a run, seen from the harness: started, listened to, told to stop.
+
+A worker that ends before it was told to is a problem of the run (A48). Commands go down its stdin,
+status lines come up its stdout; its history goes to a file of its own.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from chaos.backends.process import Child
+from chaos.workload.worker import Status, WorkerSpec, decode_status
+
+READY_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 12.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker process and what it said last."""
+
+    role: str
+    spec: WorkerSpec
+    child: Child
+    status: Status = field(default_factory=Status)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    listener: asyncio.Task[None] | None = None
+
+    async def listen(self) -> None:
+        """Keep the latest status until the worker's stdout ends."""
+        assert self.child.process.stdout is not None
+        while line := await self.child.process.stdout.readline():
+            with contextlib.suppress(ValueError, msgspec.MsgspecError):  # a torn last line
+                self.status = decode_status(line)
+                self.ready.set()
+
+
+class Workers:
+    """All workers of a run."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._workers: list[Worker] = []
+        self.problems: list[str] = []
+
+    async def start(self, role: str, specs: list[WorkerSpec]) -> None:
+        """Start workers of a role (``producer``, ``consumer``) and wait until each has spoken."""
+        started = [await self._start(role, spec) for spec in specs]
+        self._workers += started
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await asyncio.gather(*(worker.ready.wait() for worker in started))
+        except TimeoutError:
+            silent = [w.spec.name for w in started if not w.ready.is_set()]
+            self.problems.append(f"{', '.join(silent)} said nothing in {READY_TIMEOUT_S:.0f} s")
+
+    async def stop(self, role: str) -> None:
+        """Tell the workers of a role to stop, wait, and note those that did not end well."""
+        mine = [w for w in self._workers if w.role == role]
+        for worker in mine:
+            self._note_death(worker)
+            stdin = worker.child.process.stdin
+            if stdin is not None and worker.child.state() != "gone":
+                with contextlib.suppress(OSError):
+                    stdin.write(b"stop\n")
+                    await stdin.drain()
+        await asyncio.gather(*(self._await_end(worker) for worker in mine))
+        self._workers = [w for w in self._workers if w not in mine] + mine
+
+    async def kill_all(self) -> None:
+        """SIGKILL whatever is left."""
+        await asyncio.gather(*(w.child.kill() for w in self._workers if w.child.state() != "gone"))
+
+    def totals(self) -> Counter[str]:
+        """Return the sum of all counts."""
+        totals: Counter[str] = Counter()
+        for worker in self._workers:
+            totals.update(worker.status.counts)
+        return totals
+
+    def errors(self) -> Counter[str]:
+        """Return client errors by class."""
+        totals: Counter[str] = Counter()
+        for worker in self._workers:
+            totals.update(worker.status.errors)
+        return totals
+
+    def last_ack_ns(self) -> int:
+        """Return the latest invocation time of a send known to be acknowledged."""
+        return max((w.status.last_ack_ns for w in self._workers), default=0)
+
+    def committed(self) -> dict[int, int]:
+        """Return the highest offset that the group has committed, by queue id."""
+        highest: dict[int, int] = {}
+        for worker in self._workers:
+            for queue_id, offset in worker.status.committed.items():
+                highest[queue_id] = max(highest.get(queue_id, 0), offset)
+        return highest
+
+    async def _start(self, role: str, spec: WorkerSpec) -> Worker:
+        path = self._run / "config" / f"{spec.name}.json"
+        path.write_bytes(msgspec.json.encode(spec))
+        log = self._run / "logs" / f"{spec.name}.log"
+        module = f"chaos.workload.{role}"
+        child = await Child.start(spec.name, ["-m", module, str(path)], log, pipes=True)
+        worker = Worker(role, spec, child)
+        worker.listener = asyncio.create_task(worker.listen())
+        return worker
+
+    async def _await_end(self, worker: Worker) -> None:
+        was_asked = worker.child.state() != "gone"
+        worker.child.ending = True
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                code = await worker.child.process.wait()
+                assert worker.listener is not None
+                await worker.listener
+        except TimeoutError:
+            await worker.child.kill()
+            self.problems.append(f"{worker.spec.name} did not stop in {STOP_TIMEOUT_S:.0f} s")
+            return
+        if was_asked and (code != 0 or not worker.status.done):
+            self.problems.append(f"{worker.spec.name} ended with exit code {code}")
+
+    def _note_death(self, worker: Worker) -> None:
+        if worker.child.state() == "gone":
+            code = worker.child.process.returncode
+            self.problems.append(f"{worker.spec.name} died during the run, exit code {code}")

@@ -1,0 +1,165 @@
+"""A consumer process: one member of the group; records what it is given and what it commits.
+
+A delivery is on record before the listener returns, so before its offset can be committed.
+
+Run: ``python -m chaos.workload.consumer SPEC.json``.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from chaos.history.payload import body_hash, decode_body
+from chaos.record import Recorder
+from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
+from client import (
+    ClientConfig,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeOptions,
+    ConsumeStatus,
+    MessageExt,
+    MessageQueue,
+    PushConsumer,
+)
+from runtime.clock import Clock, SystemClock
+
+PERSIST_OFFSET_MS = 1_000
+REBALANCE_MS = 5_000
+
+
+def delivery_row(message: MessageExt, body: bytes | None) -> dict[str, Any]:
+    """Return the columns of ``deliveries`` that the message itself gives."""
+    payload = None if body is None else decode_body(body)
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_key": None if payload is None else payload.msg_key,
+        "payload_run_id": None if payload is None else payload.run_tag,
+        "body_hash": None if body is None else body_hash(body),
+        "reconsume": message.reconsume_times,
+        "is_retry": message.reconsume_times > 0,
+        "is_dlq": False,
+    }
+
+
+class Witnessed:
+    """Listener and observer of one consumer: writes everything down."""
+
+    def __init__(self, spec: WorkerSpec, recorder: Recorder, clock: Clock) -> None:
+        self.delivered = 0
+        self.committed: dict[int, int] = {}
+        self._spec = spec
+        self._recorder = recorder
+        self._clock = clock
+        self._generation = 0
+        self._next_op = 0
+
+    def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """Record the messages and accept them."""
+        op_id = self._op_id()
+        now_ns = self._clock.monotonic_ns()
+        for pos, message in enumerate(messages):
+            row = delivery_row(message, message.content())
+            row |= {
+                "op_id": op_id,
+                "pos": pos,
+                "grp": self._spec.group,
+                "consumer": self._spec.name,
+                "process": self._spec.first_process,
+                "generation": self._generation,
+                "t_fetch_inv": context.t_pull_start_ns or None,
+                "t_recv": context.t_pull_end_ns or now_ns,
+                "t_proc_end": now_ns,
+                "auditor": False,
+            }
+            self._recorder.write("deliveries", row)
+        self.delivered += len(messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def on_assignment(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Record which queues the consumer holds from now on."""
+        if topic != self._spec.topic:
+            return
+        self._generation += 1
+        queue_ids = [queue.queue_id for queue in queues]
+        self.mark("rebalance", {"queues": queue_ids, "generation": self._generation})
+
+    def on_commit(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        ok: bool,  # noqa: FBT001 - the client's protocol passes it by position
+        t_start_ns: int,
+        t_end_ns: int,
+    ) -> None:
+        """Record a commit of the group's offset."""
+        if queue.topic != self._spec.topic:
+            return
+        if ok:
+            known = self.committed.get(queue.queue_id, 0)
+            self.committed[queue.queue_id] = max(known, offset)
+        row = {
+            "op_id": self._op_id(),
+            "grp": self._spec.group,
+            "consumer": self._spec.name,
+            "generation": self._generation,
+            "topic": queue.topic,
+            "queue_id": queue.queue_id,
+            "kind": "commit",
+            "value_offset": offset,
+            "t_inv": t_start_ns,
+            "t_cmp": t_end_ns,
+            "outcome": "ok" if ok else "info",
+        }
+        self._recorder.write("acks", row)
+
+    def mark(self, f: str, value: dict[str, Any]) -> None:
+        """Record an event of the consumer's life."""
+        row = {
+            "worker": self._spec.worker,
+            "process": self._spec.first_process,
+            "role": "consumer",
+            "type": "info",
+            "f": f,
+            "op_id": self._op_id(),
+            "t_mono_ns": self._clock.monotonic_ns(),
+            "value": {"consumer": self._spec.name, **value},
+        }
+        self._recorder.write("events", row)
+
+    def report(self, *, done: bool = False) -> dict[str, Any]:
+        """Return the status line."""
+        counts = {"delivered": self.delivered}
+        return {"counts": counts, "committed": self.committed, "done": done}
+
+    def _op_id(self) -> int:
+        self._next_op += 1
+        return self._spec.worker << 40 | self._next_op
+
+
+async def main(spec: WorkerSpec) -> None:
+    """Consume until told to stop."""
+    config = ClientConfig(
+        namesrv_addrs=spec.namesrv_addrs,
+        group=spec.group,
+        instance_name=spec.name,
+        persist_offset_ms=PERSIST_OFFSET_MS,
+        rebalance_ms=REBALANCE_MS,
+    )
+    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_count=16)
+    with Recorder(Path(spec.raw)) as recorder:
+        seen = Witnessed(spec, recorder, SystemClock())
+        consumer = PushConsumer(config, seen.listen, options, observer=seen)
+        consumer.subscribe(spec.topic)
+        seen.mark("start", {})
+        async with consumer:
+            await until_stopped(spec.seconds_max, seen.report, asyncio.Event())
+        seen.mark("stop", {})
+        say(seen.report(done=True))
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_worker(main))

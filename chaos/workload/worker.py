@@ -1,0 +1,98 @@
+"""What all worker processes share: settings from a file, commands on stdin, status on stdout.
+
+A worker begins at once, reports one JSON line every quarter second, ends after ``stop`` on stdin,
+when stdin closes, or when its time is up, and writes everything to its own recording.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+REPORT_S = 0.25
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one worker, as the harness writes them."""
+
+    run_id: str
+    name: str
+    worker: int
+    raw: str
+    """Path of the recording."""
+    namesrv_addrs: tuple[str, ...]
+    node_by_addr: dict[str, str]
+    topic: str
+    group: str
+    seed: int
+    seconds_max: float
+    processes: int = 1
+    first_process: int = 0
+    rate: float = 0.0
+    sizes: tuple[tuple[int, int], ...] = ((1, 200),)
+    send_timeout_ms: int = 3_000
+
+
+@dataclass(slots=True)
+class Status:
+    """What a worker said last."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    committed: dict[int, int] = field(default_factory=dict)
+    """Committed offset by queue id (consumers)."""
+    last_ack_ns: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    done: bool = False
+
+
+def encode_status(status: Mapping[str, Any]) -> bytes:
+    """Return a status as one line."""
+    return json.dumps(status).encode() + b"\n"
+
+
+def decode_status(line: bytes) -> Status:
+    """Return the status of a line. Errors: ValueError, msgspec.MsgspecError for a broken one."""
+    return msgspec.json.decode(line, type=Status, strict=False)
+
+
+def read_spec(argv: list[str]) -> WorkerSpec:
+    """Return the settings in the file that the command line names."""
+    return msgspec.json.decode(Path(argv[0]).read_bytes(), type=WorkerSpec)
+
+
+async def until_stopped(
+    seconds_max: float, report: Callable[[], Mapping[str, Any]], done: asyncio.Event
+) -> None:
+    """Report until ``stop`` comes, stdin ends, the time is up, or ``done`` is set."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    command = asyncio.create_task(reader.readline())
+    ended = asyncio.create_task(done.wait())
+    end = loop.time() + seconds_max
+    while not command.done() and not ended.done() and loop.time() < end:
+        say(report())
+        await asyncio.wait({command, ended}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED)
+    for task in (command, ended):
+        task.cancel()
+
+
+def say(status: Mapping[str, Any]) -> None:
+    """Write a status line to the harness."""
+    sys.stdout.buffer.write(encode_status(status))
+    sys.stdout.buffer.flush()
+
+
+def run_worker(main: Callable[[WorkerSpec], Awaitable[None]]) -> int:
+    """Run a worker's main coroutine to its end."""
+
+    async def go() -> None:
+        await main(read_spec(sys.argv[1:]))
+
+    asyncio.run(go())
+    return 0
