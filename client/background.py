@@ -7,8 +7,12 @@ goes on at its next turn.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from client.errors import NotRunning
 from remoting.protocol.errors import RemotingError
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -56,3 +60,18 @@ class Background:
             await work()
         except Exception:  # noqa: BLE001 - logged; a library does not end the process
             _log.exception("task=%s event=unexpected_end", name)
+
+
+async def join(task: asyncio.Task[T]) -> T:
+    """Await a task shared with others; a caller that is cancelled does not take it with it.
+
+    Errors: those of the task; ``NotRunning`` when the task was cancelled because the client was
+    stopped, since the caller was not cancelled and must not believe so.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if task.cancelled() and caller is not None and not caller.cancelling():
+            raise NotRunning("the client was stopped") from None
+        raise

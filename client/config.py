@@ -43,6 +43,8 @@ class ClientConfig:
     max_message_bytes: int = 4_194_304
     max_pending_sends: int = 20_000
     """Sends awaiting an answer; more are refused with ``TooManyPending``."""
+    max_pending_bytes: int = 50_331_648
+    """Bodies of those sends together; likewise."""
     default_topic: str = "TBW102"
     """The topic whose route serves a topic that does not exist yet."""
     default_topic_queues: int = 4

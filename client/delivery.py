@@ -113,10 +113,13 @@ class Delivery:
         self._avoid: frozenset[str] = frozenset()
         self._retries = 0
         self._waits = 0
+        self._last_error: RemotingError | None = None
 
     async def run(self) -> SendResult:
         """Try until it succeeds; raises ``SendFailed``."""
         while True:
+            if self._last_error is not None and self._left_ms() <= 0:
+                raise self._failure(self._last_error) from self._last_error
             t_start_ns = self._sender.clock.monotonic_ns()
             broker_name = addr = ""
             try:
@@ -139,6 +142,7 @@ class Delivery:
     ) -> None:
         """Record a failed attempt and wait until the next one; raises ``SendFailed``."""
         now_ns = self._sender.clock.monotonic_ns()
+        self._last_error = error
         self._record(error, addr, t_start_ns, now_ns)
         reaction = reaction_to(error)
         if reaction is Reaction.AGAIN:

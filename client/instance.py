@@ -4,6 +4,7 @@ Source: MQClientInstance.
 """
 
 import asyncio
+import functools
 import ipaddress
 import logging
 import os
@@ -71,6 +72,7 @@ class ClientInstance:
         self._route_listeners: list[RouteListener] = []
         self._make_heartbeat: Callable[[], HeartbeatData] | None = None
         self._greet = asyncio.Event()
+        self._greetings: dict[str, asyncio.Task[None]] = {}
 
     def add_route_listener(self, listener: RouteListener) -> None:
         """Call ``listener`` with the names of brokers whose addresses changed."""
@@ -108,11 +110,13 @@ class ClientInstance:
             if broker_id == MASTER_ID or self._greet_replicas
         )
 
-    async def heartbeat_now(self) -> None:
-        """Announce this client to its brokers at once; failures are logged."""
+    async def heartbeat(self, addr: str) -> None:
+        """Announce this client to one broker now; a failure is logged."""
         assert self._make_heartbeat is not None
-        data = self._make_heartbeat()
-        await asyncio.gather(*[self._heartbeat(addr, data) for addr in self.heartbeat_addrs()])
+        try:
+            await self.api.heartbeat(addr, self._make_heartbeat())
+        except RemotingError as error:
+            _log.info("broker=%s event=heartbeat_failed error=%s", addr, error)
 
     def greet_soon(self) -> None:
         """Send the next heartbeat at once."""
@@ -152,20 +156,19 @@ class ClientInstance:
             listener(broker_names)
 
     async def _heartbeat_loop(self) -> None:
+        """Greet all brokers; one that does not answer does not hold up the others."""
         while True:
-            await self.heartbeat_now()
             self._greet.clear()
+            for addr in self.heartbeat_addrs():
+                task = self._greetings.get(addr)
+                if task is None or task.done():
+                    work = functools.partial(self.heartbeat, addr)
+                    self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
             try:
                 async with asyncio.timeout(self.config.heartbeat_ms / 1000):
                     await self._greet.wait()
             except TimeoutError:
-                continue
-
-    async def _heartbeat(self, addr: str, data: HeartbeatData) -> None:
-        try:
-            await self.api.heartbeat(addr, data)
-        except RemotingError as error:
-            _log.info("broker=%s event=heartbeat_failed error=%s", addr, error)
+                self._greetings.clear()
 
     async def _unregister(self, addr: str, *, consumer: bool) -> None:
         try:

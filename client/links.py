@@ -67,6 +67,11 @@ class Links:
                 connection = await self._client.connect(addr)
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {addr} within {timeout_ms} ms") from error
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is None or caller.cancelling():
+                raise
+            raise ConnectFailed("the client was stopped") from None  # Nobody cancelled the caller.
         existing = self._by_name.get(broker_name)
         if existing is not None and existing.connection is connection:
             return existing

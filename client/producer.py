@@ -58,6 +58,7 @@ class Producer:
         self._topics: dict[str, _TopicTargets] = {}
         self._first_queue = rng.randint(0, 1 << 16)
         self._pending = 0
+        self._pending_bytes = 0
 
     @property
     def client_id(self) -> str:
@@ -231,11 +232,17 @@ class Producer:
     ) -> SendResult:
         if not self._instance.running:
             raise NotRunning("the producer is not running: await start() first")
-        if self._pending >= self.config.max_pending_sends:
-            raise TooManyPending(f"{self._pending} sends are pending")
+        config = self.config
+        if (
+            self._pending >= config.max_pending_sends
+            or self._pending_bytes > config.max_pending_bytes
+        ):
+            raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
         if timeout_ms is None:
-            timeout_ms = self.config.send_timeout_ms
+            timeout_ms = config.send_timeout_ms
+        size_bytes = len(outgoing.body)
         self._pending += 1
+        self._pending_bytes += size_bytes
         try:
             t_start_ns = self.clock.monotonic_ns()
             t_limit_ns = t_start_ns + timeout_ms * NS_PER_MS
@@ -254,6 +261,7 @@ class Producer:
             return await Delivery(self, outgoing, queue, t_limit_ns).run()
         finally:
             self._pending -= 1
+            self._pending_bytes -= size_bytes
 
     def _maybe_targets(self, topic: str) -> "_TopicTargets | None":
         targets = self._topics.get(topic)

@@ -48,8 +48,8 @@ class PullHost(Protocol):
         """Return the current subscription of ``topic``."""
         ...
 
-    async def heartbeat_now(self) -> None:
-        """Tell the brokers the subscriptions."""
+    async def heartbeat(self, addr: str) -> None:
+        """Tell one broker the subscriptions; a failure is logged."""
         ...
 
 
@@ -156,8 +156,8 @@ class Puller:
             await host.leaders.refresh(queue.topic, addr)
             if host.routes.master(queue.broker_name) not in {None, addr}:
                 return
-        elif isinstance(error, ResponseError) and error.code in _NOT_REGISTERED:
-            await host.heartbeat_now()
+        elif addr and isinstance(error, ResponseError) and error.code in _NOT_REGISTERED:
+            await host.heartbeat(addr)
         else:
             wait_ms = OTHER_ERROR_WAIT_MS
         await asyncio.sleep(wait_ms / 1000)

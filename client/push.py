@@ -150,9 +150,9 @@ class PushConsumer:
         """Return the current subscription of ``topic``."""
         return self._subscriptions[topic]
 
-    async def heartbeat_now(self) -> None:
-        """Tell the brokers the subscriptions."""
-        await self._instance.heartbeat_now()
+    async def heartbeat(self, addr: str) -> None:
+        """Tell one broker the subscriptions; a failure is logged."""
+        await self._instance.heartbeat(addr)
 
     async def stored_offset(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
@@ -254,7 +254,7 @@ class PushConsumer:
                     return ids
             except RemotingError as error:
                 _log.info("queue=%s event=no_members error=%s", queue, error)
-            await self._instance.heartbeat_now()
+            await self.heartbeat(self.leaders.master(queue))
         ids = await self.leaders.call(queue, self.api.consumer_ids)
         if self.client_id not in ids:
             raise NoRoute(f"the broker of {queue} does not count {self.client_id} as a member yet")

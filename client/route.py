@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from client.background import join
 from client.errors import NoRoute
 from client.message import MessageQueue
 from client.name_servers import NameServers
@@ -164,7 +165,7 @@ class RouteCache:
             task = asyncio.ensure_future(self._fetch(topic, suspects, everywhere=everywhere))
             self._fetches[topic] = task
             task.add_done_callback(lambda done: self._forget_fetch(topic, done))
-        return await asyncio.shield(task)
+        return await join(task)
 
     async def poll(self) -> None:
         """Refresh all known routes, one after the other; failures are logged."""

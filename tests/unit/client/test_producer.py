@@ -320,6 +320,37 @@ def test_pending_sends_are_bounded():
     run(body)
 
 
+def test_pending_bytes_are_bounded():
+    async def body(cluster):
+        cluster.replicas[0].misbehave.append(fakes.ignore)
+        config = cluster.config(max_pending_bytes=1_000, send_timeout_ms=200)
+        async with Producer(config) as producer:
+            sends = [producer.send(Message(TOPIC, b"x" * 1_500)) for _ in range(2)]
+            failures = await asyncio.gather(*sends, return_exceptions=True)
+            assert [type(e) for e in failures] == [SendFailed, TooManyPending]
+            await producer.send(Message(TOPIC, b"x"))
+
+    run(body)
+
+
+def test_stop_fails_sends_that_are_still_pending_without_cancelling_them():
+    async def body(cluster):
+        broker = cluster.replicas[0]
+        broker.misbehave.append(fakes.ignore)
+        config = cluster.config(stop_timeout_ms=20, send_timeout_ms=400)
+        producer = Producer(config)
+        await producer.start()
+        send = asyncio.ensure_future(producer.send(Message(TOPIC, b"x")))
+        await broker.wait_for(lambda: broker.count(310) == 1)
+        await producer.stop()
+        with pytest.raises(SendFailed) as caught:
+            await send
+        assert caught.value.outcome is Outcome.UNKNOWN
+        assert caught.value.attempts[0].error_class == "ConnectionLost"
+
+    run(body)
+
+
 def test_stop_waits_for_pending_sends_and_unregisters():
     async def body(cluster):
         release = asyncio.Event()
