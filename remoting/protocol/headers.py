@@ -143,7 +143,10 @@ class SendBackHeader(msgspec.Struct, gc=False, rename="camel"):
 
 
 class RegisterBrokerHeader(msgspec.Struct, gc=False, rename="camel"):
-    """Header of 103; ``body_crc32`` 0 means unchecked."""
+    """Header of 103; ``body_crc32`` 0 means unchecked.
+
+    ``raft_term`` is ours: the term in which a member of a Raft group leads, -1 outside of one.
+    """
 
     broker_name: str
     broker_addr: str
@@ -152,6 +155,7 @@ class RegisterBrokerHeader(msgspec.Struct, gc=False, rename="camel"):
     ha_server_addr: str = ""
     compressed: bool = False
     body_crc32: int = msgspec.field(name="bodyCrc32", default=0)
+    raft_term: int = -1
 
 
 class BrokerHeader(msgspec.Struct, gc=False, rename="camel"):
@@ -168,6 +172,25 @@ class RouteHeader(msgspec.Struct, gc=False, rename="camel"):
 
     topic: str
     accept_standard_json_only: bool | None = None
+
+
+class DeleteTopicHeader(msgspec.Struct, gc=False, rename="camel"):
+    """Header of 215 and 216; only RocketMQ 5 names the cluster."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class ClusterHeader(msgspec.Struct, gc=False):
+    """Header of 224."""
+
+    cluster: str
+
+
+class BrokerNameHeader(msgspec.Struct, gc=False, rename="camel"):
+    """Header of 205 and 327."""
+
+    broker_name: str
 
 
 class KvHeader(msgspec.Struct, gc=False, rename="camel"):

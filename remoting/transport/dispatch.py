@@ -129,12 +129,13 @@ class RequestDispatcher:
     def _answer_error(
         self, connection: Connection, command: RemotingCommand, error: Exception
     ) -> None:
-        """Tell the peer what went wrong; a `FatalError` goes to the process instead."""
+        """Tell the peer what went wrong; fatal ones go to the process instead."""
         code: int = ResponseCode.SYSTEM_ERROR
         remark: str | None
-        if isinstance(error, FatalError):
+        if isinstance(error, (FatalError, AssertionError)):
+            # A broken environment or invariant is no answer to a peer, it ends the process.
             loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": error.message, "exception": error})
+            loop.call_exception_handler({"message": str(error), "exception": error})
             return
         if isinstance(error, ResponseError):
             code, remark = error.code, error.remark

@@ -1,0 +1,1 @@
+"""The name server: which brokers exist and which topics they serve."""

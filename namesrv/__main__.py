@@ -1,0 +1,38 @@
+"""``python -m namesrv [-c FILE] [-p PORT]``: a name server in the foreground."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from namesrv.config import NamesrvConfig
+from namesrv.server import run
+from runtime.config import Properties, bind, load_properties
+from runtime.errors import FatalError
+from runtime.log_format import configure_logging
+
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line, run, return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="namesrv", description="Run a name server: brokers register with it, clients ask it."
+    )
+    parser.add_argument("-c", "--config", metavar="FILE", help="properties file, RocketMQ's keys")
+    parser.add_argument("-p", "--port", metavar="PORT", help="listen on this port (default 9876)")
+    parser.add_argument("--log-level", default="INFO", metavar="LEVEL", help="default INFO")
+    options = parser.parse_args(argv)
+    configure_logging("namesrv", options.log_level.upper())
+    try:
+        properties = load_properties(options.config) if options.config else Properties()
+        overrides = {} if options.port is None else {"listenPort": options.port}
+        config = bind(NamesrvConfig, properties, overrides)
+    except FatalError as error:
+        _log.critical("fatal exit_code=%d %s", error.exit_code, error.message)
+        return error.exit_code
+    return run(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The requests a name server answers, each a plain function of connection and command.
+
+Source: DefaultRequestProcessor, ClientRequestProcessor 4.9.7 (protocol.md 3.1, 3.2).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from namesrv.config import NamesrvConfig
+from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
+from namesrv.route_table import NO_TERM, Registration, RouteTable
+from remoting.protocol.bodies import (
+    DataVersion,
+    body_crc32,
+    decode_body,
+    decode_register_body,
+    encode_body,
+)
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.headers import (
+    BrokerHeader,
+    BrokerNameHeader,
+    ClusterHeader,
+    DeleteTopicHeader,
+    KvHeader,
+    RegisterBrokerHeader,
+    RouteHeader,
+    decode_header,
+)
+from remoting.transport.connection import Connection
+from remoting.transport.dispatch import Handler
+from runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class Processor:
+    """Answers requests from the route table and the key-value configuration."""
+
+    def __init__(
+        self, config: NamesrvConfig, table: RouteTable, kv_config: KvConfig, clock: Clock
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._kv = kv_config
+        self._clock = clock
+        self._routes: dict[str, bytes] = {}
+        self._routes_version = -1
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handlers by request code."""
+        plain: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
+            RequestCode.PUT_KV_CONFIG: self.put_kv,
+            RequestCode.GET_KV_CONFIG: self.get_kv,
+            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_list,
+            RequestCode.UNREGISTER_BROKER: self.unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+        }
+        handlers = {int(code): _plain(answer) for code, answer in plain.items()}
+        handlers[RequestCode.REGISTER_BROKER] = self.register
+        return handlers
+
+    def register(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """103."""
+        header = decode_header(command, RegisterBrokerHeader)
+        if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
+            _log.warning("event=register_refused addr=%s reason=crc", header.broker_addr)
+            return make_response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = decode_register_body(command.body, compressed=header.compressed)
+        registration = Registration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            addr=header.broker_addr,
+            ha_addr=header.ha_server_addr,
+            raft_term=header.raft_term,
+            topics=body.topic_config_serialize_wrapper,
+            connection=connection.id,
+        )
+        result = self._table.register(registration, self._clock.monotonic_ms())
+        if result.refused_by_term != NO_TERM:
+            remark = f"term {header.raft_term} is older than the master's {result.refused_by_term}"
+            _log.warning("event=register_refused addr=%s reason=%r", header.broker_addr, remark)
+            return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
+        if result.is_new:
+            _log.info(
+                "event=broker_registered broker=%s id=%d addr=%s term=%d",
+                header.broker_name, header.broker_id, header.broker_addr, header.raft_term,
+            )  # fmt: skip
+        fields = {"haServerAddr": result.ha_addr, "masterAddr": result.master_addr}
+        ext_fields = {name: value for name, value in fields.items() if value is not None}
+        order = self._kv.table(ORDER_NAMESPACE) if self._config.return_order_topic_config else None
+        body_bytes = b"" if order is None else encode_body(order)
+        return make_response(command, ResponseCode.SUCCESS, None, ext_fields, body_bytes)
+
+    def unregister(self, command: RemotingCommand) -> RemotingCommand:
+        """104."""
+        header = decode_header(command, BrokerHeader)
+        if self._table.unregister(header.broker_name, header.broker_addr):
+            _log.info("event=broker_left broker=%s addr=%s", header.broker_name, header.broker_addr)
+        return make_response(command, ResponseCode.SUCCESS)
+
+    def route(self, command: RemotingCommand) -> RemotingCommand:
+        """105. Numeric keys are always quoted: every client reads that, some read nothing else."""
+        topic = decode_header(command, RouteHeader).topic
+        if self._routes_version != self._table.version:
+            self._routes.clear()
+            self._routes_version = self._table.version
+        body = self._routes.get(topic)
+        if body is None:
+            route = self._table.route(topic)
+            if route is None:
+                remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
+                return make_response(command, ResponseCode.TOPIC_NOT_EXIST, remark)
+            if self._config.order_message_enable:
+                route.order_topic_conf = self._kv.get(ORDER_NAMESPACE, topic)
+            body = self._routes[topic] = encode_body(route)
+        return make_response(command, ResponseCode.SUCCESS, body=body)
+
+    def cluster_info(self, command: RemotingCommand) -> RemotingCommand:
+        """106."""
+        return _with_body(command, self._table.cluster_info())
+
+    def topics(self, command: RemotingCommand) -> RemotingCommand:
+        """206."""
+        return _with_body(command, self._table.topics())
+
+    def topics_by_cluster(self, command: RemotingCommand) -> RemotingCommand:
+        """224."""
+        cluster = decode_header(command, ClusterHeader).cluster
+        return _with_body(command, self._table.topics_of_cluster(cluster))
+
+    def system_topics(self, command: RemotingCommand) -> RemotingCommand:
+        """304."""
+        return _with_body(command, self._table.system_topics())
+
+    def delete_topic(self, command: RemotingCommand) -> RemotingCommand:
+        """216. Succeeds for a topic that is not there, too."""
+        header = decode_header(command, DeleteTopicHeader)
+        self._table.delete_topic(header.topic, header.cluster_name)
+        return make_response(command, ResponseCode.SUCCESS)
+
+    def wipe_write_perm(self, command: RemotingCommand) -> RemotingCommand:
+        """205. Lasts until the broker registers with a changed table."""
+        name = decode_header(command, BrokerNameHeader).broker_name
+        count = self._table.set_write_perm(name, allowed=False)
+        return make_response(command, ResponseCode.SUCCESS, None, {"wipeTopicCount": str(count)})
+
+    def add_write_perm(self, command: RemotingCommand) -> RemotingCommand:
+        """327."""
+        name = decode_header(command, BrokerNameHeader).broker_name
+        count = self._table.set_write_perm(name, allowed=True)
+        return make_response(command, ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
+
+    def query_data_version(self, command: RemotingCommand) -> RemotingCommand:
+        """322."""
+        header = decode_header(command, BrokerHeader)
+        version = decode_body(command.body, DataVersion)
+        changed, known = self._table.touch(header.broker_addr, version, self._clock.monotonic_ms())
+        fields = {"changed": "true" if changed else "false"}
+        body = b"" if known is None else encode_body(known)
+        return make_response(command, ResponseCode.SUCCESS, None, fields, body)
+
+    def put_kv(self, command: RemotingCommand) -> RemotingCommand:
+        """100."""
+        header = decode_header(command, KvHeader)
+        if not self._kv.put(header.namespace, header.key, header.value):
+            return make_response(command, ResponseCode.SYSTEM_ERROR, "too many values")
+        self._table.version += 1
+        return make_response(command, ResponseCode.SUCCESS)
+
+    def get_kv(self, command: RemotingCommand) -> RemotingCommand:
+        """101."""
+        header = decode_header(command, KvHeader)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return make_response(command, ResponseCode.QUERY_NOT_FOUND, remark, {})
+        return make_response(command, ResponseCode.SUCCESS, None, {"value": value})
+
+    def delete_kv(self, command: RemotingCommand) -> RemotingCommand:
+        """102."""
+        header = decode_header(command, KvHeader)
+        self._kv.delete(header.namespace, header.key)
+        self._table.version += 1
+        return make_response(command, ResponseCode.SUCCESS)
+
+    def kv_list(self, command: RemotingCommand) -> RemotingCommand:
+        """219."""
+        namespace = decode_header(command, KvHeader).namespace
+        table = self._kv.table(namespace)
+        if table is None:
+            remark = f"No config item, Namespace: {namespace}"
+            return make_response(command, ResponseCode.QUERY_NOT_FOUND, remark)
+        return _with_body(command, table)
+
+
+def _plain(answer: Callable[[RemotingCommand], RemotingCommand]) -> Handler:
+    """Return the handler of a request for which the connection does not matter."""
+    return lambda _, command: answer(command)
+
+
+def _with_body(command: RemotingCommand, body: msgspec.Struct) -> RemotingCommand:
+    return make_response(command, ResponseCode.SUCCESS, body=encode_body(body))

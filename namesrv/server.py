@@ -1,0 +1,77 @@
+"""One name server: the listening socket, the tables behind it, the scan for silent brokers."""
+
+import asyncio
+import logging
+
+from namesrv.config import NamesrvConfig
+from namesrv.kv_config import KvConfig
+from namesrv.processor import Processor
+from namesrv.route_table import EXPIRY_MS, RouteTable
+from remoting.transport.config import TransportConfig
+from remoting.transport.connection import Connection
+from remoting.transport.server import RemotingServer
+from runtime.clock import Clock, SystemClock
+from runtime.disk import Disk, RealDisk
+from runtime.process import freeze_gc, run_main
+from runtime.tasks import Supervisor
+
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """A name server that can be started and stopped in any event loop."""
+
+    def __init__(
+        self, config: NamesrvConfig, clock: Clock, disk: Disk, expiry_ms: int = EXPIRY_MS
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._tasks = Supervisor()
+        self.table = RouteTable(expiry_ms)
+        self._kv = KvConfig(disk, config.kv_config_path)
+        processor = Processor(config, self.table, self._kv, clock)
+        self._server = RemotingServer(
+            name="namesrv",
+            handlers=processor.handlers(),
+            config=TransportConfig(connections_max=config.connections_max),
+            on_close=self._on_close,
+        )
+
+    async def start(self) -> int:
+        """Listen; return the port. Errors: `FatalError` if that is impossible."""
+        self._kv.load()
+        port = await self._server.start(self._config.bind_address, self._config.listen_port)
+        self._tasks.every("scan", self._config.scan_interval_ms, self._scan)
+        _log.info("event=namesrv_started addr=%s:%d", self._config.bind_address, port)
+        return port
+
+    async def stop(self) -> None:
+        """Close everything."""
+        await self._tasks.stop()
+        await self._server.stop()
+
+    def _on_close(self, connection: Connection) -> None:
+        for addr in self.table.on_connection_closed(connection.id):
+            _log.info("event=broker_removed addr=%s reason=connection_closed", addr)
+
+    def _scan(self) -> None:
+        for addr, connection_id in self.table.expire(self._clock.monotonic_ms()):
+            _log.warning("event=broker_removed addr=%s reason=silent", addr)
+            connection = self._server.connections.get(connection_id)
+            if connection is not None:
+                connection.close("broker expired")
+
+
+def run(config: NamesrvConfig) -> int:
+    """Run a name server until a signal comes; return the exit code."""
+
+    async def main() -> None:
+        server = NameServer(config, SystemClock(), RealDisk())
+        try:
+            await server.start()
+            freeze_gc()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await server.stop()
+
+    return run_main(main)
