@@ -49,6 +49,9 @@ def demo(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the workload and of the choice of victims.")
     ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Length of the phase with faults.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Sends a second, all producers.")] = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/TIME).")
     ] = None,
@@ -65,8 +68,9 @@ def demo(
     """
     from chaos.demo import main
 
-    arguments = ["--backend", backend.value]
-    for name, value in (("--break", mutant), ("--seed", seed), ("--out", out)):
+    given = {"--break": mutant, "--seed": seed, "--seconds": seconds, "--rate": rate, "--out": out}
+    arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
+    for name, value in given.items():
         if value is not None:
             arguments += [name, str(value)]
     raise typer.Exit(main(arguments))
