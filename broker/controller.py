@@ -140,6 +140,11 @@ class BrokerController:
             self._boot_id,
         )
 
+    @property
+    def server_port(self) -> int:
+        """The port that clients connect to."""
+        return self._config.listen_port
+
     async def stop(self) -> None:
         """Go down cleanly, as far as it came up: out of the routes first, nothing accepted lost."""
         await self._leave.aclose()
