@@ -307,7 +307,8 @@ class World:
         self.store.put(message(**fields), lambda *answer: self.answers.append((name, *answer)))
 
     def take_answers(self) -> list[tuple[object, ...]]:
-        answers, self.answers = self.answers, []
+        answers = list(self.answers)
+        self.answers.clear()
         return answers
 
     def queue_bytes(self) -> dict[str, bytes]:
@@ -321,6 +322,7 @@ class World:
 
 
 def message(
+    *,
     topic: str = "t",
     queue_id: int = 0,
     body: bytes = b"hello",

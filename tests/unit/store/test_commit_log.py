@@ -130,7 +130,7 @@ def test_refusals_of_the_log_are_told_at_once_and_cost_no_offset(world, status):
     world.node.refuse = REFUSALS[status]
     world.put("a")
     world.store.put_batch([message()], lambda *answer: world.answers.append(answer))
-    world.store.propose_state("k", b"", lambda answer: world.answers.append(answer))
+    world.store.propose_state("k", b"", world.answers.append)
     assert world.take_answers() == [("a", status, -1, -1), (status, -1, []), status]
     world.node.refuse = None
     world.put("b")
@@ -144,7 +144,7 @@ def test_not_writable_before_the_own_noop_is_applied():
     world.node.lead(commit=False)
     assert not world.store.writable
     world.put("waiting")
-    world.store.propose_state("k", b"", lambda status: world.answers.append(status))
+    world.store.propose_state("k", b"", world.answers.append)
     world.store.put_batch([message()], lambda *answer: world.answers.append(answer))
     not_leader = PutStatus.NOT_LEADER
     assert world.take_answers() == [
@@ -254,7 +254,7 @@ def test_batch_outside_the_limits_is_refused_whole(batch, status):
 
 
 def test_state_record_is_one_no_queue_has(world):
-    world.store.propose_state("topic", b'{"a":1}', lambda status: world.answers.append(status))
+    world.store.propose_state("topic", b'{"a":1}', world.answers.append)
     assert world.listener.states == []
     record = decode_record(world.node.entries[-1][2], check_crc=True)
     assert (record.topic, record.sys_flag & 0xC, record.queue_offset) == (STATE_TOPIC, 4, 0)

@@ -169,7 +169,7 @@ def test_a_full_disk_stops_dispatch_keeps_what_is_readable_and_resumes_by_itself
     world.store.tick()
     for _ in range(9):
         world.put()
-        world.store.propose_state("k", b"v", lambda status: world.answers.append(status))
+        world.store.propose_state("k", b"v", world.answers.append)
         world.node.commit()
     assert world.store.max_offset("t", 0) == 4
     assert world.store.get("t", 0, 0, 32, 10_000, None).count == 4
@@ -227,7 +227,7 @@ def test_a_gap_in_a_queue_stops_the_node():
     for offset in (0, 2):
         node.add(node.end, 1, record("t", offset, node.end + 48))
     node.commit_index = 1
-    with pytest.raises(FatalError, match="t queue 0 ends at 1, .* queue offset 2"):
+    with pytest.raises(FatalError, match=r"t queue 0 ends at 1, .* queue offset 2"):
         World(node=node).begin()
 
 

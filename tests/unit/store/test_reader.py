@@ -1,0 +1,215 @@
+"""Reads: statuses, limits, filters, searches by time; protocol.md 3.5 and 5.3."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.protocol.message import decode_record
+from store.results import Boundary, GetStatus
+from tests.unit.store.fakes import FakeNode, World
+
+LOWER, UPPER = Boundary.LOWER, Boundary.UPPER
+
+
+def filled(count, **config):
+    world = World(**config).begin()
+    world.node.lead()
+    for number in range(count):
+        world.put(body=b"%04d" % number, tags_code=number % 3)
+    world.node.commit()
+    return world
+
+
+def bodies(result):
+    return [decode_record(view).body for view in result.buffers]
+
+
+def test_a_read_gives_the_records_as_the_log_has_them():
+    world = filled(5)
+    result = world.store.get("t", 0, 1, 3, 10_000, None)
+    assert (result.status, result.next_offset, result.count) == (GetStatus.FOUND, 4, 3)
+    assert (result.min_offset, result.max_offset) == (0, 5)
+    assert [bytes(view) for view in result.buffers] == [e[2] for e in world.node.entries[2:5]]
+    assert result.size_bytes == sum(len(view) for view in result.buffers)
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (5, GetStatus.OFFSET_OVERFLOW_ONE, 5),
+        (6, GetStatus.OFFSET_OVERFLOW_BADLY, 5),
+        (10**15, GetStatus.OFFSET_OVERFLOW_BADLY, 5),
+        (-1, GetStatus.OFFSET_TOO_SMALL, 0),
+    ],
+)
+def test_offsets_outside_the_queue(offset, status, following):
+    result = filled(5).store.get("t", 0, offset, 32, 10_000, None)
+    assert (result.status, result.next_offset) == (status, following)
+    assert (result.min_offset, result.max_offset, result.buffers) == (0, 5, [])
+
+
+def test_queues_without_messages():
+    world = filled(1)
+    world.put(topic="waiting")
+    for offset in (0, 3):
+        absent = world.store.get("absent", 0, offset, 32, 10_000, None)
+        assert (absent.status, absent.next_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        empty = world.store.get("waiting", 0, offset, 32, 10_000, None)
+        assert (empty.status, empty.next_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
+    for name in ("absent", "waiting"):
+        assert world.store.max_offset(name, 0) == world.store.min_offset(name, 0) == 0
+        assert world.store.earliest_store_time(name, 0) == -1
+        assert world.store.offset_by_time(name, 0, 1) == 0
+
+
+def test_limits_of_a_read():
+    world = filled(100)
+    assert world.store.get("t", 0, 0, 1000, 10**9, None).count == 32
+    assert world.store.get("t", 0, 0, 7, 10**9, None).count == 7
+    assert world.store.get("t", 0, 0, 0, 10**9, None).count == 1
+    size = len(world.node.entries[1][2])
+    assert world.store.get("t", 0, 0, 32, 3 * size, None).count == 3
+    assert world.store.get("t", 0, 0, 32, 3 * size - 1, None).count == 2
+    assert world.store.get("t", 0, 0, 32, 1, None).count == 1
+
+
+def test_filter_by_tags_code_moves_on_over_what_it_refuses():
+    world = filled(30)
+    result = world.store.get("t", 0, 0, 4, 10_000, frozenset({1, 2}))
+    assert bodies(result) == [b"0001", b"0002", b"0004", b"0005"]
+    assert result.next_offset == 6
+    result = world.store.get("t", 0, 3, 32, 10_000, frozenset({7}))
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
+    assert result.buffers == []
+
+
+def test_one_read_looks_at_a_bounded_number_of_units():
+    world = filled(30, get_units_max=10)
+    result = world.store.get("t", 0, 0, 32, 10_000, frozenset({7}))
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
+    assert bodies(world.store.get("t", 0, 0, 32, 10_000, frozenset({2}))) == [
+        b"0002", b"0005", b"0008",
+    ]  # fmt: skip
+
+
+@given(
+    st.integers(0, 45),
+    st.integers(0, 50),
+    st.integers(1, 40),
+    st.integers(1, 3000),
+    st.one_of(st.none(), st.frozensets(st.integers(0, 3))),
+    st.integers(0, 45),
+)
+def test_reads_agree_with_a_list(count, offset, max_count, max_bytes, codes, flush_at):
+    world = World(get_units_max=20).begin()
+    world.node.lead()
+    model = []
+    for number in range(count):
+        world.put(body=bytes(1 + number * 7 % 50), tags_code=number % 3)
+        model.append((world.node.entries[-1][2], number % 3))
+        world.node.commit()
+        if number == flush_at:
+            world.store.tick()
+    result = world.store.get("t", 0, offset, max_count, max_bytes, codes)
+    expected, scanned, total = [], 0, 0
+    for record, code in model[offset : offset + 20]:
+        if expected and (len(expected) == min(max_count, 32) or total + len(record) > max_bytes):
+            break
+        scanned += 1
+        if codes is None or code in codes:
+            expected.append(record)
+            total += len(record)
+    assert [bytes(view) for view in result.buffers] == expected
+    if offset < count:
+        assert result.next_offset == offset + scanned
+        assert result.status is (GetStatus.FOUND if expected else GetStatus.NO_MATCHED_MESSAGE)
+
+
+def test_neighbours_in_the_log_come_as_one_view():
+    class PlainNode(FakeNode):
+        """Records side by side, as in a log without entry headers."""
+
+        def view(self, physical_offset, size):
+            return memoryview(b"x" * 1000)[:size]
+
+    world = World(node=PlainNode()).begin()
+    queue = world.store._queues.maybe_make(b"t", 0)
+    from store.layout import UNIT
+
+    for physical, size in [(100, 10), (110, 20), (200, 5), (205, 5)]:
+        queue.tail += UNIT.pack(physical, size, 0)
+        queue.max_offset += 1
+    result = world.store.get("t", 0, 0, 32, 1000, None)
+    assert [len(view) for view in result.buffers] == [30, 10]
+    assert (result.count, result.size_bytes) == (4, 40)
+
+
+def test_messages_below_the_log_s_begin_are_being_removed():
+    world = filled(5)
+    world.node.first_position = world.node.entries[3][0]
+    result = world.store.get("t", 0, 0, 2, 10_000, None)
+    assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 2)
+    assert bodies(world.store.get("t", 0, 0, 4, 10_000, None)) == [b"0002", b"0003"]
+
+
+def test_message_at_gives_committed_records_only():
+    world = filled(3)
+    physicals = [answer[3] for answer in world.answers]
+    for physical, (_, _, body) in zip(physicals, world.node.entries[1:], strict=True):
+        assert bytes(world.store.message_at(physical)) == body
+    world.put()
+    uncommitted = world.node.entries[-1][0] + 48
+    end = world.node.committed_position
+    for elsewhere in (0, physicals[0] - 1, physicals[0] + 4, end, uncommitted, -5, 10**15):
+        assert world.store.message_at(elsewhere) is None
+
+
+def timed(times, **config):
+    world = World(**config).begin()
+    world.node.lead()
+    world.clock.now = 0
+    for time in times:
+        world.clock.now = time
+        world.store._commit_log._last_timestamp = min(time, world.store._commit_log._last_timestamp)
+        world.put()
+    world.node.commit()
+    return world.store
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "nearest"),
+    [(5, 0), (10, 0), (14, 0), (15, 0), (16, 1), (20, 1), (34, 2), (36, 3), (40, 3), (10**13, 3)],
+)
+def test_search_by_time_as_4_9_does(timestamp, nearest):
+    assert timed([10, 20, 30, 40]).offset_by_time("t", 0, timestamp) == nearest
+
+
+def test_search_by_time_as_4_9_does_looks_into_one_file():
+    times = [10 * n for n in range(1, 31)]
+    store = timed(times)  # ten units a file
+    assert store.offset_by_time("t", 0, 101) == 10
+    assert store.offset_by_time("t", 0, 99) == 9
+    assert store.offset_by_time("t", 0, 5) == 0
+    assert store.offset_by_time("t", 0, 300) == 29
+    assert store.offset_by_time("t", 0, 301) == 29
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=35).map(sorted), st.integers(0, 42))
+def test_search_by_time_with_a_boundary(times, timestamp):
+    store = timed(times)
+    at_or_after = [n for n, time in enumerate(times) if time >= timestamp]
+    at_or_before = [n for n, time in enumerate(times) if time <= timestamp]
+    lower = store.offset_by_time("t", 0, timestamp, LOWER)
+    upper = store.offset_by_time("t", 0, timestamp, UPPER)
+    assert lower == (at_or_after[0] if at_or_after else len(times))
+    assert upper == (at_or_before[-1] if at_or_before else 0)
+    assert store.earliest_store_time("t", 0) == times[0]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=10).map(sorted), st.integers(0, 42))
+def test_search_by_time_without_a_boundary_is_nearest(times, timestamp):
+    found = timed(times).offset_by_time("t", 0, timestamp)
+    distance = abs(times[found] - timestamp)
+    assert distance == min(abs(time - timestamp) for time in times)
+    earlier = [time for time in times if abs(time - timestamp) == distance]
+    assert times[found] == earlier[0]

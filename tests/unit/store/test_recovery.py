@@ -1,0 +1,296 @@
+"""Starts: whatever happened to the queue files, the queues are what dispatching the log gives."""
+
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.checkpoint import (
+    CHECKPOINT_FILE,
+    Checkpoint,
+    LogMark,
+    QueueMark,
+    encode_checkpoint,
+    encode_rocketmq,
+    maybe_decode_checkpoint,
+)
+from tests.unit.store.fakes import FakeDisk, FakeNode, World
+from tests.unit.store.test_dispatch import fill, log_of
+
+CHECKPOINT = "/s/" + CHECKPOINT_FILE
+
+
+def rebuilt(node):
+    """What a store that never had a file makes of the log."""
+    return World(node=node).begin().queue_bytes()
+
+
+def restart(world, **config):
+    """Start again with a state snapshot that is ahead, so that only the queues say where."""
+    return World(disk=world.disk, node=world.node, **config).begin(10**6)
+
+
+def led(count=40, *, checkpoint_at=20):
+    world = World().begin()
+    world.node.lead()
+    fill(world, checkpoint_at)
+    world.node.commit()
+    assert world.store.flush()
+    fill(world, count - checkpoint_at)
+    world.node.commit()
+    world.store.tick()
+    return world
+
+
+def test_a_clean_restart_dispatches_only_what_is_new():
+    world = led()
+    assert world.store.flush()
+    before = world.queue_bytes()
+    again = World(disk=world.disk, node=world.node)
+    again.store.load(40)
+    again.store.on_committed(0)
+    assert again.store.applied_index == 40
+    assert again.queue_bytes() == before == rebuilt(world.node)
+
+
+def test_after_a_crash_dispatch_goes_on_behind_the_checkpoint():
+    world = led(checkpoint_at=20)
+    again = World(disk=world.disk, node=world.node)
+    again.store.load(40)
+    again.store.on_committed(-1)
+    assert again.store.applied_index == 20
+    again.node.commit()
+    again.turns()
+    assert again.queue_bytes() == rebuilt(world.node)
+
+
+def test_units_behind_the_checkpoint_are_not_served_before_they_are_dispatched():
+    world = led(checkpoint_at=20)
+    again = World(disk=world.disk, node=world.node)
+    again.store.load(20)
+    again.store.on_committed(20)
+    model = World(node=log_of(world)).begin()
+    model.node.commit(20)
+    names = ("t0", "t1", "t2", "SCHEDULE_TOPIC_XXXX")
+    for name in names:
+        for queue_id in (0, 1):
+            expected = model.store.max_offset(name, queue_id)
+            assert again.store.max_offset(name, queue_id) == expected
+
+
+damage = st.one_of(
+    st.tuples(st.just("flip"), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 255)),
+    st.tuples(st.just("zero"), st.integers(0, 10**6), st.integers(0, 10**6), st.just(0)),
+    st.tuples(st.just("resize"), st.integers(0, 10**6), st.integers(0, 300), st.just(0)),
+    st.tuples(st.just("remove"), st.integers(0, 10**6), st.just(0), st.just(0)),
+    st.tuples(st.just("garbage"), st.integers(0, 10**6), st.integers(0, 10**6), st.just(0)),
+)
+
+
+def hurt(disk, kind, which, where, value):
+    paths = sorted(disk.files)
+    path = paths[which % len(paths)]
+    data = disk.files[path]
+    if kind == "flip" and data:
+        data[where % len(data)] ^= value
+    elif kind == "zero":
+        at = where % (len(data) + 1)
+        data[at:] = bytes(len(data) - at)
+    elif kind == "resize":
+        disk.files[path] = bytearray(data[:where] + bytes(max(0, where - len(data))))
+    elif kind == "remove":
+        del disk.files[path]
+    elif kind == "garbage":
+        name = ["t0/0/00000000000000000040", "t0/0/x", "t0/7/00000000000000000000", "t9", "t0/x/1"]
+        target = f"/s/consumequeue/{name[where % len(name)]}"
+        disk.make_directories(target.rpartition("/")[0])
+        disk.files[target] = bytearray(b"garbage" * 10)
+
+
+@settings(max_examples=150)
+@given(
+    st.integers(0, 40),
+    st.lists(damage, min_size=1, max_size=4),
+    st.integers(-1, 40),
+    st.integers(-1, 41),
+)
+def test_queues_are_what_the_log_says_however_the_files_were_hurt(at, damages, commit, state):
+    world = led(checkpoint_at=at)
+    for kind, which, where, value in damages:
+        hurt(world.disk, kind, which, where, value)
+    logging.disable(logging.WARNING)
+    try:
+        again = World(disk=world.disk, node=world.node, dispatch_batch=16)
+        again.store.load(state)
+        again.store.on_committed(commit)
+        again.turns()
+        again.node.commit()
+        again.turns()
+        kept = {path: data for path, data in again.queue_bytes().items() if b"garbage" not in data}
+        assert kept == rebuilt(world.node)
+        # and the next start finds it in order
+        third = restart(again)
+        assert third.store.applied_index == 40
+        kept = {path: data for path, data in third.queue_bytes().items() if b"garbage" not in data}
+        assert kept == rebuilt(world.node)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=9), st.integers(0, 80), st.data())
+def test_queues_ahead_of_the_log_are_cut_back(steps, keep, data):
+    """A power cut took the end of the log, and other entries came in its place."""
+    world = World().begin()
+    world.node.lead()
+    for count in steps:
+        fill(world, count)
+        world.node.commit()
+        assert world.store.flush()
+    node = world.node
+    node.truncate(keep % (node.end_index + 1))
+    node.commit_index = min(node.commit_index, node.end_index)
+    logging.disable(logging.WARNING)
+    try:
+        if data.draw(st.booleans()):
+            other = World(node=node).begin()
+            node.lead()
+            fill(other, data.draw(st.integers(0, 60)), queues=2)
+            node.commit()
+        again = restart(world)
+        again.turns()
+        assert again.queue_bytes() == rebuilt(node)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@given(st.integers(0, 60))
+def test_a_start_that_is_itself_cut_short_is_repeated(writes):
+    world = led(checkpoint_at=30)
+    hurt(world.disk, "flip", 3, 5, 1)
+    world.disk.writes_left = writes
+    logging.disable(logging.WARNING)
+    try:
+        broken = World(disk=world.disk, node=world.node, unflushed_units_max=3).begin()
+        broken.store.flush()
+        world.disk.writes_left = None
+        assert restart(world).queue_bytes() == rebuilt(world.node)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_other_file_size_means_new_files():
+    world = led()
+    assert world.store.flush()
+    again = restart(world, queue_file_bytes=400)
+    model = World(node=world.node, queue_file_bytes=400).begin()
+    assert again.queue_bytes() == model.queue_bytes()
+
+
+def test_an_interrupted_rebuild_does_not_move_the_checkpoint_back():
+    world = led()
+    assert world.store.flush()
+    before = world.disk.files[CHECKPOINT]
+    again = World(disk=world.disk, node=world.node, dispatch_batch=5)
+    again.store.load(7)
+    again.store.on_committed(40)
+    assert again.store.applied_index == 12
+    again.store._checkpointer.tick(10**15, 12)
+    assert world.disk.files[CHECKPOINT] == before
+
+
+def test_an_empty_directory_and_an_empty_log_are_a_beginning():
+    world = World().begin()
+    assert world.store.applied_index == -1
+    assert world.store.flush()
+    again = World(disk=world.disk).begin()
+    assert again.store.applied_index == -1
+
+
+def test_a_log_whose_head_was_removed_is_dispatched_from_what_is_left():
+    world = led()
+    assert world.store.flush()
+    node = world.node
+    node.first_index = 41
+    again = World(disk=world.disk, node=node)
+    again.store.load(40)
+    again.store.on_committed(40)
+    assert again.store.applied_index == 40
+    assert again.queue_bytes() == world.queue_bytes()
+
+
+marks = st.builds(LogMark, st.integers(-1, 10**9), st.integers(0, 99), st.integers(-1, 10**15))
+queue_marks = st.builds(
+    QueueMark,
+    st.text(min_size=1, max_size=9),
+    st.integers(0, 9),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.lists(st.integers(0, 2**32 - 1)).map(tuple),
+)
+
+
+@given(
+    st.builds(
+        Checkpoint,
+        file_bytes=st.integers(1, 99),
+        store_timestamp=st.integers(0, 10**13),
+        marks=st.lists(marks).map(tuple),
+        queues=st.lists(queue_marks).map(tuple),
+    ),
+    st.integers(0, 10**6),
+    st.integers(1, 255),
+)
+def test_a_checkpoint_is_read_whole_or_not_at_all(checkpoint, where, value):
+    data = bytearray(encode_checkpoint(checkpoint))
+    assert maybe_decode_checkpoint(bytes(data)) == checkpoint
+    assert maybe_decode_checkpoint(bytes(data[: where % (len(data) - 1)])) is None
+    data[where % len(data)] ^= value
+    assert maybe_decode_checkpoint(bytes(data)) in {None, checkpoint}
+
+
+def test_a_checkpoint_of_another_shape_is_none():
+    import zlib
+
+    assert maybe_decode_checkpoint(b"%08x\n{}\n" % zlib.crc32(b"{}")) is None
+
+
+def test_rocketmq_s_checkpoint_holds_the_last_store_timestamp():
+    world = led()
+    assert world.store.flush()
+    data = bytes(world.disk.files["/s/checkpoint"])
+    assert len(data) == 4096
+    assert data == encode_rocketmq(int.from_bytes(data[:8], "big"))
+    assert 1_700_000_000_000 <= int.from_bytes(data[:8], "big") <= world.clock.now
+
+
+def test_names_that_are_no_queue_s_are_left_alone(caplog):
+    disk = FakeDisk()
+    for path in ("/s/consumequeue/README", "/s/consumequeue/t/notes/00000000000000000000"):
+        disk.make_directories(path.rpartition("/")[0])
+        disk.files[path] = bytearray(b"mine")
+    stranger = "/s/consumequeue/t/5/00000000000000000000"
+    disk.make_directories("/s/consumequeue/t/5")
+    disk.files[stranger] = bytearray(b"old")
+    disk.files[CHECKPOINT] = bytearray(b"nonsense")
+    World(disk=disk, node=FakeNode()).begin()
+    assert stranger not in disk.files
+    assert len(disk.files) == 3
+    assert f"checkpoint unreadable file={CHECKPOINT}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "mark", [QueueMark("../x", 0, 0, 5, 0, (1,)), QueueMark("t", 0, 0, 50, 0, ())]
+)
+def test_a_checkpoint_that_names_the_impossible_means_a_rebuild(mark):
+    world = led()
+    good = Checkpoint(
+        file_bytes=200, store_timestamp=0, marks=(LogMark(40, 1, world.node.entries[40][0]),),
+        queues=(mark,),
+    )  # fmt: skip
+    world.disk.files[CHECKPOINT] = bytearray(encode_checkpoint(good))
+    again = restart(world)
+    again.turns()
+    assert again.queue_bytes() == rebuilt(world.node)
