@@ -56,6 +56,8 @@ OFFSET_FLUSH_MS: Final = 1_000
 SNAPSHOT_MS: Final = 5_000
 CLIENT_SWEEP_MS: Final = 10_000
 OFFSET_DRAIN_MS: Final = 1_000
+#: The term of a registration that is not of a Raft group.
+NO_TERM: Final = -1
 
 
 class BrokerController:
@@ -193,7 +195,8 @@ class BrokerController:
         return broker_id(self._config.self_id, writable=self.store.writable)
 
     def _registration(self) -> RemotingCommand:
-        return register_request(self._config, self.tables.topics, self._broker_id)
+        term = self.node.term if self._config.enable_dledger else NO_TERM
+        return register_request(self._config, self.tables.topics, self._broker_id, term)
 
     def _on_namesrv_lost(self, addr: str, _connection: object) -> None:
         self._registrar.connection_lost(addr)

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from broker.topic_config import TopicTable
 
 
-def register_request(config: BrokerConfig, topics: TopicTable, broker_id: int) -> RemotingCommand:
-    """Return the registration of this moment."""
+def register_request(
+    config: BrokerConfig, topics: TopicTable, broker_id: int, raft_term: int
+) -> RemotingCommand:
+    """Return the registration of this moment.
+
+    The term lets our name servers refuse a leader of the past; real ones ignore it.
+    """
     body = encode_body(
         RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigWrapper(
@@ -40,6 +45,7 @@ def register_request(config: BrokerConfig, topics: TopicTable, broker_id: int) -
         ha_server_addr=config.ha_addr,
         compressed=False,
         body_crc32=body_crc32(body),
+        raft_term=raft_term,
     )
     return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header_fields(header), body=body)
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import lzma
 import socket
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
 from remoting.protocol.command import RemotingCommand, decode_command
 from remoting.protocol.frame import FrameDecoder
 from remoting.protocol.message import MessageExt, decode_records
+from remoting.transport.client import RemotingClient
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from runtime.rng import SystemRng
@@ -46,8 +51,8 @@ Frame = dict[str, Any]
 
 
 def wire(name: str) -> list[Frame]:
-    path = Path(__file__).parents[3] / "shared/fixtures/wire" / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    path = Path(__file__).parents[1] / "fixtures/wire" / f"{name}.jsonl.xz"
+    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
 
 
 def as_taken(frames: list[Frame]) -> list[Frame]:
@@ -67,6 +72,23 @@ def as_taken(frames: list[Frame]) -> list[Frame]:
             ordered.remove(beat)
             ordered.insert(ordered.index(answer), beat)
     return ordered
+
+
+def retry_topics_of_earlier_runs(frames: list[Frame]) -> list[str]:
+    """Return the retry topics that the real broker already had when the recording began."""
+    first_answers: dict[str, int] = {}
+    asked: dict[tuple[int, int], str] = {}
+    for frame in frames:
+        key = (frame["conn"], frame["opaque"])
+        if frame["code"] == 34 and frame["kind"] == "request":
+            break
+        if frame["to"] == "namesrv" and frame["kind"] == "request":
+            asked[key] = frame["header"]["extFields"]["topic"]
+        elif frame["to"] == "namesrv":
+            first_answers.setdefault(asked[key], frame["code"])
+    return [
+        topic for topic, code in first_answers.items() if code == 0 and topic.startswith("%RETRY%")
+    ]
 
 
 def free_port() -> int:
@@ -175,9 +197,7 @@ class Replay:
         self._compare_body(frame, bytes.fromhex(frame["hex"]), ours)
         self.compared += 1
 
-    def _compare_fields(
-        self, frame: Frame, recorded: dict[str, str], ours: dict[str, str]
-    ) -> None:
+    def _compare_fields(self, frame: Frame, recorded: dict[str, str], ours: dict[str, str]) -> None:
         where = f"frame {frame['n']}"
         for name, value in recorded.items():
             if name == "msgId":
@@ -217,6 +237,16 @@ def stable(message: MessageExt) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
+async def name_server() -> AsyncIterator[int]:
+    config = NamesrvConfig(bind_address="127.0.0.1", listen_port=0)
+    server = NameServer(config, SystemClock(), RealDisk())
+    try:
+        yield await server.start()
+    finally:
+        await server.stop()
+
+
+@contextlib.asynccontextmanager
 async def broker(directory: Path, **settings: Any) -> AsyncIterator[BrokerController]:
     config = BrokerConfig(
         broker_cluster_name="FixtureCluster",
@@ -246,9 +276,39 @@ def test_real_clients_get_the_answers_they_got_from_the_real_broker(
     name: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with broker(tmp_path / "n0") as controller:
-            replay = Replay(wire(name), {"broker": controller.server_port})
+        async with (
+            name_server() as namesrv_port,
+            broker(tmp_path / "n0", namesrv_addr=f"127.0.0.1:{namesrv_port}") as controller,
+        ):
+            await registered(namesrv_port, "TBW102")
+            frames = wire(name)
+            for topic in retry_topics_of_earlier_runs(frames):
+                await create_topic(controller.server_port, topic)
+            ports = {"broker": controller.server_port, "namesrv": namesrv_port}
+            replay = Replay(frames, ports)
             await replay.run()
             assert replay.compared > 5
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
+
+
+async def create_topic(broker_port: int, topic: str) -> None:
+    client = RemotingClient()
+    fields = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    request = RemotingCommand(17, ext_fields=fields)
+    answer = await client.request(f"127.0.0.1:{broker_port}", request, 5_000)
+    assert answer.code == 0
+    await client.close()
+
+
+async def registered(namesrv_port: int, topic: str) -> None:
+    """Wait until the name server shows the broker as the topic's master."""
+    client = RemotingClient()
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        while True:
+            request = RemotingCommand(105, ext_fields={"topic": topic})
+            answer = await client.request(f"127.0.0.1:{namesrv_port}", request, 1_000)
+            if answer.code == 0 and b'"0":' in answer.body:
+                break
+            await asyncio.sleep(0.01)
+    await client.close()
