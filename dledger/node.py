@@ -148,7 +148,6 @@ class DLedgerNode:
             await self._transport.stop()
             await self._loop.run_in_executor(self._state_pool, _nothing)
             await self._loop.run_in_executor(self._sync_pool, _nothing)
-            await asyncio.sleep(0)  # let the callbacks of both come first
             if self._raft.state.role is Role.LEADER:
                 self._raft.resign()
                 self._note_role()
@@ -161,6 +160,9 @@ class DLedgerNode:
             self._replica.close()
 
     def _save_all(self) -> None:
+        if self._sync is not None:
+            self._store.sync(self._sync.dirty)  # whatever became of the one that was under way
+            self._driver.end_sync(self._sync)
         sync = self._driver.begin_sync()
         if sync is not None:
             self._store.sync(sync.dirty)

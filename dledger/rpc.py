@@ -14,7 +14,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from dledger.codec.peer import Misaddressed, PeerCodec
 from dledger.config import DLedgerConfig
@@ -146,11 +146,10 @@ class _Inbound(asyncio.BufferedProtocol):
         self.complained = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self.remote = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
         if not self._owner.on_opened(self):
-            transport.abort()
+            self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._decoder.writable()
@@ -206,8 +205,9 @@ class _Link:
     def can_send(self) -> bool:
         """Tell whether a message would leave, now or soon."""
         transport = self._transport
-        limit = self._config.peer_buffer_bytes_max
-        return transport is not None and transport.get_write_buffer_size() < limit
+        if transport is None or transport.is_closing():
+            return False
+        return transport.get_write_buffer_size() < self._config.peer_buffer_bytes_max
 
     def write(self, buffers: tuple[bytes | memoryview, ...]) -> None:
         if self._transport is not None:

@@ -1,0 +1,354 @@
+"""A cluster of pure cores with the real driver, over memory: a network in a list, disks in lists.
+
+Every input is followed by the driver's work and by all checks: the invariants of each replica, and
+the five properties of the Raft paper's Figure 3 over all of them.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from dledger.codec.entry import decode_header, encode_span
+from dledger.config import FlushDiskType
+from dledger.core import invariants
+from dledger.core.log import RaftLog
+from dledger.core.messages import Message
+from dledger.core.model import HardState, Role, Span
+from dledger.core.raft import Raft
+from dledger.core.ready import Event
+from dledger.core.state import RaftConfig
+from dledger.driver import Driver
+from dledger.errors import DiskFull
+from dledger.storage.log_store import DirtyFiles
+
+Entry = tuple[int, bytes]
+"""Term and body."""
+
+
+def entries_of(span: Span) -> list[Entry]:
+    found, offset = [], 0
+    while offset < len(span.data):
+        header = decode_header(span.data, offset)
+        body = bytes(span.data[offset + 48 : offset + header.size])
+        found.append((header.term, body))
+        offset += header.size
+    return found
+
+
+class MemoryStore:
+    """What `LogStore` is to core and driver, with a page cache that a power cut empties."""
+
+    first_index = 0
+
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self.entries = list(entries)
+        self.durable = list(entries)
+        self.syncing: list[Entry] = []
+        self.dirty = False
+        self.is_full = False
+
+    @property
+    def last_index(self) -> int:
+        return len(self.entries) - 1
+
+    def position_after(self, index: int) -> int:
+        return sum(48 + len(body) for _, body in self.entries[: index + 1])
+
+    def term_runs(self) -> list[tuple[int, int]]:
+        runs: list[tuple[int, int]] = []
+        for index, (term, _) in enumerate(self.entries):
+            if not runs or runs[-1][1] != term:
+                runs.append((index, term))
+        return runs
+
+    def read(self, first_index: int, last_index: int, bytes_max: int) -> Span:
+        term = self.entries[first_index][0]
+        bodies, size = [], 0
+        for found_term, body in self.entries[first_index : last_index + 1]:
+            size += 48 + len(body)
+            if found_term != term or (bodies and size > bytes_max):
+                break
+            bodies.append(body)
+        return encode_span(first_index, term, self.position_after(first_index - 1), bodies)
+
+    def append(self, spans: Sequence[Span]) -> None:
+        if self.is_full:
+            raise DiskFull
+        for span in spans:
+            assert span.first_index == len(self.entries)
+            assert span.position == self.position_after(self.last_index)
+            self.entries += entries_of(span)
+        self.dirty = True
+
+    def truncate(self, index: int) -> None:
+        assert 0 <= index <= self.last_index
+        for entries in (self.entries, self.durable, self.syncing):
+            del entries[index:]
+
+    def take_dirty(self) -> DirtyFiles | None:
+        if not self.dirty:
+            return None
+        self.dirty = False
+        self.syncing = list(self.entries)
+        return DirtyFiles({}, {}, self.last_index)
+
+    def sync(self, dirty: DirtyFiles) -> None:
+        self.durable = list(self.syncing)
+
+
+class MemoryStateFile:
+    """What `HardStateFile` is to the driver."""
+
+    def __init__(self, state: HardState) -> None:
+        self.saved = state
+
+    def save(self, state: HardState) -> None:
+        self.saved = state
+
+
+class Replica:
+    """One replica; ``raft`` is None while it is down."""
+
+    def __init__(self, cluster: "Cluster", node_id: str) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.store = MemoryStore()
+        self.state_file = MemoryStateFile(HardState())
+        self.raft: Raft | None = None
+        self.driver: Driver | None = None
+        self.events: list[Event] = []
+        self.applied = -1
+        self.commit_floor = -1
+
+    def start(self) -> None:
+        cluster = self.cluster
+        self.raft = Raft(
+            RaftConfig(self_id=self.node_id, voters=cluster.ids, **cluster.settings),
+            log=RaftLog(self.store, self.commit_floor),
+            hard_state=self.state_file.saved,
+            rng=cluster.rng,
+            make_noop=lambda index, term, position: encode_span(index, term, position, (b"noop",)),
+        )
+        self.applied = self.commit_floor
+        self.driver = Driver(
+            self.raft,
+            self.store,
+            self.state_file,
+            flush_disk_type=cluster.flush_disk_type,
+            send=cluster.send,
+        )
+
+    def work_off(self) -> None:
+        raft, driver = self.raft, self.driver
+        for _ in range(100):
+            ready = raft.ready()
+            if ready is None:
+                return
+            self.events += ready.events
+            if driver.begin(ready):
+                driver.persist_state(ready)
+            if driver.complete(ready) and ready.committed is not None:
+                self.cluster.apply(self, ready.committed)
+        raise AssertionError("the core never comes to rest")
+
+
+class Cluster:
+    """Replicas ``n0 n1 ...``, and what is under way between them."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        seed: int = 0,
+        flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
+        logs: Sequence[Sequence[int]] = (),
+        **settings: int,
+    ) -> None:
+        self.ids = tuple(f"n{number}" for number in range(size))
+        self.rng = random.Random(seed)
+        self.flush_disk_type = flush_disk_type
+        self.settings = settings
+        self.network: list[Message] = []
+        self.cut: set[tuple[str, str]] = set()
+        self.leaders: dict[int, str] = {}
+        self.leader_logs: dict[tuple[str, int], list[Entry]] = {}
+        self.committed: list[Entry] = []
+        self.commit_terms: list[int] = []
+        self.proposed = 0
+        self.replicas = {node_id: Replica(self, node_id) for node_id in self.ids}
+        for replica, terms in zip(self.replicas.values(), logs, strict=False):
+            replica.store = MemoryStore([(term, b"%d" % term) for term in terms])
+            replica.state_file.saved = HardState(max(terms, default=0))
+        for replica in self.replicas.values():
+            replica.start()
+
+    def __getitem__(self, node_id: str) -> Raft:
+        raft = self.replicas[node_id].raft
+        assert raft is not None, f"{node_id} is down"
+        return raft
+
+    def log(self, node_id: str) -> list[Entry]:
+        return self.replicas[node_id].store.entries
+
+    def terms(self, node_id: str) -> list[int]:
+        return [term for term, _ in self.log(node_id)]
+
+    @property
+    def up(self) -> list[str]:
+        return [node_id for node_id in self.ids if self.replicas[node_id].raft is not None]
+
+    def leader(self) -> str:
+        """The leader of the highest term."""
+        found = [i for i in self.up if self[i].state.role is Role.LEADER]
+        return max(found, key=lambda i: self[i].state.term)
+
+    # Inputs
+
+    def do(self, node_id: str, action: Callable[[Raft], None]) -> None:
+        replica = self.replicas[node_id]
+        if replica.raft is not None:
+            action(replica.raft)
+            replica.work_off()
+            self.check()
+
+    def tick(self, node_id: str, ticks: int = 1) -> None:
+        for _ in range(ticks):
+            self.do(node_id, Raft.tick)
+
+    def tick_all(self, ticks: int = 1) -> None:
+        for _ in range(ticks):
+            for node_id in self.ids:
+                self.tick(node_id)
+
+    def campaign(self, node_id: str) -> None:
+        self.do(node_id, Raft.campaign)
+
+    def propose(self, node_id: str, *bodies: bytes) -> bool:
+        state = self[node_id].state
+        if state.role is not Role.LEADER:
+            return False
+        if not bodies:
+            self.proposed += 1
+            bodies = (b"p%d" % self.proposed,)
+        log = state.log
+        span = encode_span(log.last_index + 1, state.term, log.end_position, bodies)
+        self.do(node_id, lambda raft: raft.propose(span))
+        return True
+
+    def send(self, message: Message) -> None:
+        if (message.sender, message.receiver) not in self.cut:
+            self.network.append(message)
+
+    def deliver(self, number: int = 0) -> Message:
+        message = self.network.pop(number)
+        self.do(message.receiver, lambda raft: raft.step(message))
+        return message
+
+    def step(self, message: Message) -> None:
+        self.do(message.receiver, lambda raft: raft.step(message))
+
+    def stabilize(self, *, limit: int = 2000) -> None:
+        """Deliver until nothing is under way."""
+        for _ in range(limit):
+            if not self.network:
+                return
+            self.deliver()
+        raise AssertionError("messages never end")
+
+    def elect(self, node_id: str) -> None:
+        """Make a node leader in a quiet network."""
+        self.forget_leader()
+        self.campaign(node_id)
+        self.stabilize()
+        assert self[node_id].state.role is Role.LEADER, self[node_id].state.role
+
+    def forget_leader(self) -> None:
+        """Let so much time pass that nobody holds on to a leader (but none campaigns)."""
+        for node_id in self.up:
+            self[node_id].state.contact_tick = -1 << 40
+
+    def begin_sync(self, node_id: str) -> object:
+        return self.replicas[node_id].driver.begin_sync()
+
+    def sync(self, node_id: str) -> None:
+        replica = self.replicas[node_id]
+        if replica.raft is None:
+            return
+        sync = replica.driver.begin_sync()
+        if sync is not None:
+            replica.store.sync(sync.dirty)
+            replica.driver.end_sync(sync)
+            replica.work_off()
+            self.check()
+
+    def sync_all(self) -> None:
+        for node_id in self.ids:
+            self.sync(node_id)
+
+    def crash(self, node_id: str, *, power: bool = False) -> None:
+        """Stop a replica; with the power, also lose what was not synced."""
+        replica = self.replicas[node_id]
+        replica.raft = replica.driver = None
+        if power:
+            replica.store.entries = list(replica.store.durable)
+            replica.store.dirty = False
+            replica.commit_floor = min(replica.commit_floor, replica.store.last_index)
+
+    def restart(self, node_id: str) -> None:
+        replica = self.replicas[node_id]
+        if replica.raft is None:
+            replica.start()
+            self.check()
+
+    def isolate(self, node_id: str) -> None:
+        for other in self.ids:
+            self.cut |= {(node_id, other), (other, node_id)}
+
+    def heal(self) -> None:
+        self.cut.clear()
+
+    # The properties of Figure 3
+
+    def apply(self, replica: Replica, index: int) -> None:
+        """State Machine Safety: no two replicas apply different entries at one index."""
+        term = replica.raft.state.term
+        for applied in range(replica.applied + 1, index + 1):
+            entry = replica.store.entries[applied]
+            if applied < len(self.committed):
+                assert self.committed[applied] == entry, "State Machine Safety"
+            else:
+                assert applied == len(self.committed)
+                self.committed.append(entry)
+                self.commit_terms.append(term)
+        replica.applied = max(replica.applied, index)
+        replica.commit_floor = min(index, len(replica.store.durable) - 1)
+
+    def check(self) -> None:
+        for node_id in self.up:
+            raft = self[node_id]
+            invariants.check(raft)
+            state = raft.state
+            if state.role is not Role.LEADER:
+                continue
+            known = self.leaders.setdefault(state.term, node_id)
+            assert known == node_id, f"Election Safety: {known}, {node_id} in {state.term}"
+            log = self.log(node_id)
+            before = self.leader_logs.get((node_id, state.term), [])
+            assert log[: len(before)] == before, "Leader Append-Only"
+            if len(log) != len(before):
+                self.leader_logs[node_id, state.term] = list(log)
+            self._check_completeness(state.term, log)
+        self._check_matching()
+
+    def _check_completeness(self, term: int, log: list[Entry]) -> None:
+        for index, entry in enumerate(self.committed):
+            if self.commit_terms[index] < term:
+                assert log[index : index + 1] == [entry], "Leader Completeness"
+
+    def _check_matching(self) -> None:
+        logs = [self.log(node_id) for node_id in self.up]
+        for number, one in enumerate(logs):
+            for other in logs[:number]:
+                for index in range(min(len(one), len(other)) - 1, -1, -1):
+                    if one[index][0] == other[index][0]:
+                        assert one[: index + 1] == other[: index + 1], "Log Matching"
+                        break

@@ -1,0 +1,526 @@
+"""The rules of the Raft paper, one test each, named as the rule; the section is in the docstring.
+
+Sections are those of "In Search of an Understandable Consensus Algorithm (Extended Version)".
+Pre-vote (dissertation 9.6) comes first in every election here.
+"""
+
+import pytest
+from tests.unit.dledger.cluster import Cluster
+
+from dledger.codec.entry import encode_span
+from dledger.config import FlushDiskType
+from dledger.core.messages import (
+    Append,
+    AppendReject,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
+from dledger.core.model import Role
+
+
+def sent(cluster, kind):
+    return [message for message in cluster.network if isinstance(message, kind)]
+
+
+def elected(size=3, **options):
+    cluster = Cluster(size, **options)
+    cluster.elect("n0")
+    return cluster
+
+
+# 5.1 Raft basics
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_server_with_a_smaller_term_updates_it_and_becomes_follower(role):
+    """5.1: if one server's current term is smaller than the other's, it takes the larger one."""
+    cluster = Cluster(3)
+    if role is not Role.FOLLOWER:
+        cluster.campaign("n0")
+    if role is Role.CANDIDATE:
+        cluster.step(PreVoteReply("n1", "n0", 1, granted=True))
+    if role is Role.LEADER:
+        cluster.stabilize()
+    assert cluster["n0"].state.role is role
+    cluster.step(Append("n1", "n0", 7, -1, 0, -1, None))
+    state = cluster["n0"].state
+    assert (state.term, state.role, state.leader_id) == (7, Role.FOLLOWER, "n1")
+
+
+def test_request_with_a_stale_term_is_rejected():
+    """5.1: if a server receives a request with a stale term number, it rejects the request."""
+    cluster = Cluster(3)
+    cluster.step(Append("n1", "n0", 5, -1, 0, -1, None))
+    cluster.network.clear()
+    span = encode_span(0, 3, 0, (b"stale",))
+    cluster.step(Append("n2", "n0", 3, -1, 0, -1, span))
+    cluster.step(Heartbeat("n2", "n0", 3, -1, 1))
+    cluster.step(VoteRequest("n2", "n0", 3, 9, 3))
+    assert cluster.log("n0") == []
+    assert sent(cluster, HeartbeatReply) == [HeartbeatReply("n0", "n2", 5, 0)] * 2
+    assert sent(cluster, VoteReply) == [VoteReply("n0", "n2", 5, granted=False)]
+
+
+def test_reply_with_a_stale_term_is_ignored():
+    """5.1: what belongs to an earlier term says nothing about this one."""
+    cluster = elected()
+    cluster.propose("n0")
+    cluster.network.clear()
+    before = cluster["n0"].state.log.commit_index
+    cluster.step(AppendReply("n1", "n0", 0, 1))
+    cluster.step(AppendReply("n2", "n0", 0, 1))
+    assert cluster["n0"].state.log.commit_index == before
+
+
+def test_term_is_durable_before_anything_of_it_leaves():
+    """5.1, Figure 2: updated on stable storage before responding to RPCs."""
+    cluster = Cluster(3)
+    raft = cluster["n0"]
+    raft.step(VoteRequest("n1", "n0", 4, -1, 0))
+    ready = raft.ready()
+    assert ready.hard_state == cluster["n0"].state.saved.__class__(4, "n1")
+    assert ready.replies == (VoteReply("n0", "n1", 4, granted=True),)
+    assert not ready.messages
+    assert raft.ready() is None, "one in flight: nothing more leaves before it is on disk"
+
+
+# 5.2 Leader election
+
+
+def test_servers_start_as_followers():
+    """5.2: when servers start up, they begin as followers."""
+    assert all(Cluster(3)[node].state.role is Role.FOLLOWER for node in ("n0", "n1", "n2"))
+
+
+def test_follower_remains_follower_while_it_hears_a_leader():
+    """5.2: a server remains a follower as long as it receives valid RPCs from a leader."""
+    cluster = elected()
+    for _ in range(100):
+        cluster.tick("n1", 10)
+        cluster.step(Heartbeat("n0", "n1", 1, -1, 1))
+    assert cluster["n1"].state.role is Role.FOLLOWER
+
+
+def test_leader_sends_heartbeats_to_all():
+    """5.2: leaders send periodic heartbeats to all followers."""
+    cluster = elected()
+    cluster.tick("n0", 4)
+    assert {beat.receiver for beat in sent(cluster, Heartbeat)} == {"n1", "n2"}
+    cluster.network.clear()
+    cluster.tick("n0", 3)
+    assert not sent(cluster, Heartbeat)
+    cluster.tick("n0")
+    assert len(sent(cluster, Heartbeat)) == 2
+
+
+def test_follower_without_leader_starts_an_election():
+    """5.2: no communication over an election timeout: assume no leader and begin an election."""
+    cluster = Cluster(3)
+    cluster.tick("n0", 40)
+    assert {request.receiver for request in sent(cluster, PreVoteRequest)} == {"n1", "n2"}
+    cluster.deliver()
+    cluster.deliver(1)
+    while not sent(cluster, VoteRequest):
+        cluster.deliver()
+    state = cluster["n0"].state
+    assert (state.role, state.term, state.voted_for) == (Role.CANDIDATE, 1, "n0")
+
+
+@pytest.mark.parametrize(
+    ("size", "votes", "role"),
+    [(1, 0, Role.LEADER), (3, 0, Role.CANDIDATE), (3, 1, Role.LEADER), (5, 1, Role.CANDIDATE),
+     (5, 2, Role.LEADER), (4, 1, Role.CANDIDATE), (4, 2, Role.LEADER)],
+)  # fmt: skip
+def test_candidate_wins_with_votes_of_a_majority(size, votes, role):
+    """5.2: a candidate wins if it receives votes from a majority of the full cluster."""
+    cluster = Cluster(size)
+    cluster.campaign("n0")
+    for number in range(1, size):
+        cluster.step(PreVoteReply(f"n{number}", "n0", 1, granted=True))
+    for number in range(1, votes + 1):
+        cluster.step(VoteReply(f"n{number}", "n0", 1, granted=True))
+    assert cluster["n0"].state.role is role
+
+
+def test_votes_are_counted_by_voter():
+    """5.2: each server votes once; a repeated reply is still one vote."""
+    cluster = Cluster(5)
+    cluster.campaign("n0")
+    for number in range(1, 5):
+        cluster.step(PreVoteReply(f"n{number}", "n0", 1, granted=True))
+    for _ in range(4):
+        cluster.step(VoteReply("n1", "n0", 1, granted=True))
+    assert cluster["n0"].state.role is Role.CANDIDATE
+
+
+def test_server_votes_for_at_most_one_candidate_a_term():
+    """5.2: each server votes for at most one candidate in a given term, first come first served."""
+    cluster = Cluster(3)
+    cluster.step(VoteRequest("n1", "n0", 1, -1, 0))
+    cluster.step(VoteRequest("n2", "n0", 1, -1, 0))
+    cluster.step(VoteRequest("n1", "n0", 1, -1, 0))
+    assert [(reply.receiver, reply.granted) for reply in sent(cluster, VoteReply)] == [
+        ("n1", True), ("n2", False), ("n1", True),
+    ]  # fmt: skip
+
+
+def test_vote_is_remembered_over_a_restart():
+    """5.2, Figure 2: votedFor is persistent."""
+    cluster = Cluster(3)
+    cluster.step(VoteRequest("n1", "n0", 1, -1, 0))
+    cluster.crash("n0", power=True)
+    cluster.restart("n0")
+    cluster.network.clear()
+    cluster.step(VoteRequest("n2", "n0", 1, -1, 0))
+    assert sent(cluster, VoteReply) == [VoteReply("n0", "n2", 1, granted=False)]
+
+
+def test_candidate_returns_to_follower_when_it_hears_a_leader_of_its_term():
+    """5.2: a leader whose term is at least as large is legitimate; the candidate follows."""
+    cluster = Cluster(3)
+    cluster.campaign("n0")
+    cluster.step(PreVoteReply("n1", "n0", 1, granted=True))
+    cluster.step(Append("n2", "n0", 1, -1, 0, -1, None))
+    state = cluster["n0"].state
+    assert (state.role, state.leader_id) == (Role.FOLLOWER, "n2")
+
+
+def test_candidate_continues_when_it_hears_a_leader_of_an_older_term():
+    """5.2: if the term in the RPC is smaller, the candidate rejects it and stays candidate."""
+    cluster = Cluster(3)
+    cluster.campaign("n0")
+    cluster.step(PreVoteReply("n1", "n0", 1, granted=True))
+    cluster.step(Append("n2", "n0", 0, -1, 0, -1, None))
+    assert cluster["n0"].state.role is Role.CANDIDATE
+
+
+def test_candidate_times_out_and_starts_again():
+    """5.2: with split votes each candidate times out and starts a new election."""
+    cluster = Cluster(3)
+    cluster.campaign("n0")
+    cluster.step(PreVoteReply("n1", "n0", 1, granted=True))
+    cluster.tick("n0", 40)
+    cluster.step(PreVoteReply("n1", "n0", 2, granted=True))
+    assert (cluster["n0"].state.role, cluster["n0"].state.term) == (Role.CANDIDATE, 2)
+
+
+def test_election_timeouts_are_randomized():
+    """5.2: election timeouts are chosen randomly from a fixed interval."""
+    cluster = Cluster(3)
+    seen = set()
+    for _ in range(500):
+        cluster["n0"].state.restart_election_timer()
+        seen.add(cluster["n0"].state.election_timeout)
+    assert seen == set(range(20, 41))
+
+
+def test_split_votes_are_rare():
+    """5.2: randomization makes split votes rare and quickly resolved."""
+    elections = 0
+    for seed in range(50):
+        cluster = Cluster(5, seed=seed)
+        while not any(cluster[node].state.role is Role.LEADER for node in cluster.ids):
+            cluster.tick_all()
+            for _ in range(len(cluster.network)):  # one hop takes one tick
+                cluster.deliver()
+        elections += cluster[cluster.leader()].state.term
+    assert elections <= 75
+
+
+# 5.3 Log replication
+
+
+def test_leader_appends_to_its_log_and_sends_to_all():
+    """5.3: the leader appends the command as a new entry, then issues AppendEntries in parallel."""
+    cluster = elected()
+    cluster.propose("n0", b"x")
+    assert cluster.log("n0")[-1] == (1, b"x")
+    appends = sent(cluster, Append)
+    assert {append.receiver for append in appends} == {"n1", "n2"}
+    assert all(append.span.first_index == 1 for append in appends)
+
+
+def test_entry_is_committed_once_a_majority_has_it():
+    """5.3: committed once the leader that created the entry has replicated it on a majority."""
+    cluster = elected(5)
+    cluster.propose("n0")
+    cluster.network.clear()
+    cluster.step(AppendReply("n1", "n0", 1, 1))
+    assert cluster["n0"].state.log.commit_index == 0
+    cluster.step(AppendReply("n2", "n0", 1, 1))
+    assert cluster["n0"].state.log.commit_index == 1
+
+
+def test_leader_counts_itself_only_once_durable():
+    """5.3 with dissertation 10.2.1: the leader may send before its own disk, not count before it."""
+    cluster = Cluster(3, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    cluster.campaign("n0")
+    cluster.stabilize()
+    cluster.sync("n1")
+    cluster.stabilize()
+    assert cluster["n0"].state.log.commit_index == -1, "one follower, and the leader not yet"
+    cluster.sync("n0")
+    assert cluster["n0"].state.log.commit_index == 0
+
+
+def test_follower_acknowledges_only_what_is_durable():
+    """5.3, Figure 2: log[] is persistent state, on stable storage before responding."""
+    cluster = Cluster(3, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    cluster.campaign("n0")
+    cluster.stabilize()
+    assert cluster.log("n1") == [(1, b"noop")]
+    assert not sent(cluster, AppendReply)
+    cluster.sync("n1")
+    assert sent(cluster, AppendReply) == [AppendReply("n1", "n0", 1, 0)]
+
+
+def test_followers_learn_the_commit_index():
+    """5.3: once a follower learns that an entry is committed, it applies it, in log order."""
+    cluster = elected()
+    cluster.propose("n0")
+    cluster.stabilize()
+    cluster.tick("n0", 4)
+    cluster.stabilize()
+    assert [cluster.replicas[node].applied for node in cluster.ids] == [1, 1, 1]
+
+
+def test_follower_commits_no_more_than_it_knows_to_match():
+    """5.3, Figure 2: commitIndex = min(leaderCommit, index of last new entry)."""
+    cluster = Cluster(3, logs=[[1, 1, 1], [1], [1]])
+    cluster.step(Append("n1", "n0", 2, 0, 1, 5, None))
+    assert cluster["n0"].state.log.commit_index == 0
+
+
+def test_committing_an_entry_commits_all_before_it():
+    """5.3: this also commits all preceding entries, including those of previous leaders."""
+    cluster = Cluster(3, logs=[[1, 2, 2], [1, 2], [1]])
+    cluster.elect("n0")
+    assert cluster.committed == [(1, b"1"), (2, b"2"), (2, b"2"), (3, b"noop")]
+
+
+def test_leader_retries_what_was_lost():
+    """5.3: the leader retries AppendEntries indefinitely until all followers store all entries."""
+    cluster = elected()
+    for _ in range(5):
+        cluster.propose("n0")
+        cluster.network.clear()
+    for _ in range(40):
+        cluster.tick("n0")
+        cluster.stabilize()
+    assert cluster.log("n1") == cluster.log("n2") == cluster.log("n0")
+
+
+def test_append_is_refused_without_the_entry_before_it():
+    """5.3: the follower refuses entries if it has no entry with the same index and term."""
+    cluster = Cluster(3, logs=[[1, 1], [], []])
+    for prev in ((3, 1), (1, 2)):
+        cluster.step(Append("n1", "n0", 3, *prev, -1, encode_span(prev[0] + 1, 3, 99, (b"x",))))
+    assert cluster.terms("n0") == [1, 1]
+    assert len(sent(cluster, AppendReject)) == 2
+    assert not sent(cluster, AppendReply)
+
+
+FIGURE_7 = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    "follower",
+    [
+        [1, 1, 1, 4, 4, 5, 5, 6, 6],
+        [1, 1, 1, 4],
+        [1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 6],
+        [1, 1, 1, 4, 4, 5, 5, 6, 6, 6, 7, 7],
+        [1, 1, 1, 4, 4, 4, 4],
+        [1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3],
+        [],
+    ],
+    ids="abcdef0",
+)
+def test_leader_makes_followers_logs_equal_its_own(follower):
+    """5.3, Figure 7: conflicting entries are overwritten; missing ones are sent."""
+    cluster = Cluster(3, logs=[FIGURE_7, follower, FIGURE_7])
+    cluster["n0"].state.term = cluster["n2"].state.term = 7  # the leader is that of term 8
+    cluster.elect("n0")
+    assert cluster.log("n1") == cluster.log("n0")
+    assert cluster["n0"].state.term == 8
+    rounds = [e for e in cluster.replicas["n0"].events if e.kind.value == "probe"]
+    assert len(rounds) <= 3, "a whole term is skipped in one round trip"
+
+
+def test_equal_tail_is_kept_when_an_append_repeats():
+    """5.3: delete entries only on a conflict; a late append must not cut what follows it."""
+    cluster = elected()
+    for _ in range(3):
+        cluster.propose("n0")
+    late = sent(cluster, Append)[0]
+    cluster.stabilize()
+    follower = late.receiver
+    before = list(cluster.log(follower))
+    cluster.step(late)
+    cluster.step(Append("n0", follower, 1, -1, 0, -1, encode_span(0, 1, 0, (b"noop",))))
+    assert cluster.log(follower) == before
+
+
+def test_leader_never_overwrites_its_own_log():
+    """5.3, Leader Append-Only: a leader only appends; an append of its own term changes nothing."""
+    cluster = elected()
+    before = list(cluster.log("n0"))
+    cluster.step(Append("n1", "n0", 1, -1, 0, -1, encode_span(0, 1, 0, (b"other",))))
+    assert cluster.log("n0") == before
+    assert cluster["n0"].state.role is Role.LEADER
+
+
+def test_slow_follower_does_not_hold_up_the_others():
+    """5.3: a minority of slow servers need not impact overall performance."""
+    cluster = elected()
+    cluster.isolate("n2")
+    for _ in range(10):
+        cluster.propose("n0")
+        cluster.stabilize()
+    assert cluster["n0"].state.log.commit_index == 10
+
+
+def test_truncation_below_the_commit_index_is_refused():
+    """5.3 with 5.4: what is committed is never cut; a leader that asks for it ends this replica."""
+    cluster = elected()
+    cluster.propose("n0")
+    cluster.stabilize()
+    cluster.tick("n0", 4)
+    cluster.stabilize()
+    with pytest.raises(AssertionError):
+        cluster["n1"].state.log.truncate(1)
+
+
+# 5.4 Safety
+
+
+@pytest.mark.parametrize(
+    ("mine", "last_index", "last_term", "granted"),
+    [
+        ([1, 1, 2], 2, 2, True),  # equal
+        ([1, 1, 2], 3, 2, True),  # longer
+        ([1, 1, 2], 1, 2, False),  # shorter
+        ([1, 1, 2], 0, 3, True),  # later term, however short
+        ([1, 1, 2], 9, 1, False),  # earlier term, however long
+        ([], -1, 0, True),
+    ],
+)
+def test_voter_denies_its_vote_to_a_log_less_up_to_date(mine, last_index, last_term, granted):
+    """5.4.1: the later term wins; with equal last terms the longer log is more up-to-date."""
+    cluster = Cluster(3, logs=[mine, [], []])
+    cluster.step(PreVoteRequest("n1", "n0", 5, last_index, last_term))
+    cluster.step(VoteRequest("n1", "n0", 5, last_index, last_term))
+    assert [reply.granted for reply in sent(cluster, PreVoteReply)] == [granted]
+    assert [reply.granted for reply in sent(cluster, VoteReply)] == [granted]
+
+
+def test_leader_commits_only_entries_of_its_term_by_counting():
+    """5.4.2: only log entries from the leader's current term are committed by counting replicas."""
+    cluster = Cluster(3, logs=[[1, 2], [1, 2], [1]])
+    cluster.campaign("n0")
+    while cluster["n0"].state.role is not Role.LEADER:
+        cluster.deliver()
+    cluster.network.clear()
+    cluster.step(AppendReply("n1", "n0", 3, 1))
+    cluster.step(AppendReply("n2", "n0", 3, 1))
+    assert cluster["n0"].state.log.commit_index == -1
+    cluster.step(AppendReply("n1", "n0", 3, 2))
+    assert cluster["n0"].state.log.commit_index == 2
+
+
+def test_leader_opens_its_term_with_an_entry():
+    """8 (and 5.4.2): a leader commits a blank no-op entry at the start of its term."""
+    cluster = elected()
+    assert cluster.log("n0") == [(1, b"noop")]
+    assert cluster.committed == [(1, b"noop")]
+
+
+def test_new_leader_has_all_committed_entries():
+    """5.4.3, Leader Completeness: whoever lacks a committed entry cannot win."""
+    cluster = elected()
+    cluster.isolate("n2")
+    cluster.propose("n0")
+    cluster.stabilize()
+    cluster.heal()
+    cluster.crash("n0")
+    cluster.forget_leader()
+    cluster.campaign("n2")
+    cluster.stabilize()
+    assert cluster["n2"].state.role is not Role.LEADER
+    cluster.elect("n1")
+    assert cluster.log("n2")[1] == cluster.committed[1]
+
+
+# 5.5, 6 and the dissertation
+
+
+def test_requests_are_idempotent():
+    """5.5: a follower ignores entries of a repeated AppendEntries that it already has."""
+    cluster = elected()
+    cluster.propose("n0")
+    repeated = list(cluster.network)
+    cluster.stabilize()
+    before = [list(cluster.log(node)) for node in cluster.ids]
+    cluster.network += repeated * 3
+    cluster.stabilize()
+    assert [cluster.log(node) for node in cluster.ids] == before
+
+
+def test_vote_request_is_disregarded_while_a_leader_is_heard():
+    """6: a server that heard from a current leader neither updates its term nor grants its vote."""
+    cluster = elected()
+    cluster.network.clear()
+    cluster.step(VoteRequest("n2", "n1", 9, 99, 8))
+    assert cluster["n1"].state.term == 1
+    assert not cluster.network
+
+
+def test_pre_vote_is_refused_while_a_leader_is_heard():
+    """Dissertation 9.6: a server that was cut off must not disturb a healthy cluster."""
+    cluster = elected()
+    cluster.isolate("n2")
+    cluster.tick("n2", 200)
+    assert cluster["n2"].state.term == 1, "pre-vote does not raise the term"
+    cluster.heal()
+    cluster.tick("n2", 40)
+    cluster.stabilize()
+    assert cluster["n0"].state.role is Role.LEADER
+    assert {cluster[node].state.term for node in cluster.ids} == {1}
+
+
+def test_leader_without_a_majority_steps_down():
+    """Dissertation 6.2: a leader steps down if no election timeout passes with a heard majority."""
+    cluster = elected()
+    cluster.isolate("n0")
+    cluster.tick("n0", 19)
+    assert cluster["n0"].state.role is Role.LEADER
+    cluster.tick("n0", 1)
+    assert cluster["n0"].state.role is Role.FOLLOWER
+
+
+def test_lost_connection_to_the_leader_hastens_the_election():
+    """Ours: the hint shortens the wait; pre-vote keeps it harmless while the leader lives."""
+    cluster = elected()
+    cluster.crash("n0")
+    for node in ("n1", "n2"):
+        cluster.do(node, lambda raft: raft.unreachable("n0"))
+    for _ in range(20):
+        cluster.tick_all()
+        cluster.stabilize()
+    assert cluster[cluster.leader()].state.term == 2
+
+
+def test_lost_connection_to_a_living_leader_does_no_harm():
+    """Ours: whoever still hears the leader refuses the pre-vote of the one that does not."""
+    cluster = elected()
+    cluster.do("n1", lambda raft: raft.unreachable("n0"))
+    for _ in range(60):
+        cluster.tick_all()
+        cluster.stabilize()
+    assert {cluster[node].state.term for node in cluster.ids} == {1}
+    assert cluster.leader() == "n0"
