@@ -1,0 +1,272 @@
+"""The smallest history that shows each anomaly, and a clean one that shows none."""
+
+from dataclasses import replace
+
+import pytest
+
+from chaos.checker import Verdict, check_history
+from chaos.checker.compose import CHECKS, decide
+from chaos.checker.model import History, Result
+from tests.unit.chaos.histories import (
+    audited,
+    clean,
+    delivery,
+    drain,
+    entry,
+    fault,
+    replica,
+    send,
+)
+
+
+def verdict_of(history: History, check: str) -> Result:
+    found: Verdict = check_history(history)
+    bad = [name for name, r in found.results.items() if r.verdict == "invalid" and name != check]
+    assert not bad, f"only {check} was expected, also {bad}"
+    return found.results[check]
+
+
+def test_clean_history_is_valid_and_counted():
+    found = check_history(clean())
+    assert found.verdict == "valid"
+    assert found.reasons == ()
+    assert found.counts["sent"] == found.counts["acknowledged"] == found.counts["delivered"] == 3
+    assert found.counts["lost"] == found.counts["redelivered"] == 0
+
+
+def lost(*, on: list[str], was_audited: bool) -> History:
+    keys = {n: [None, 1, 2, 3] if n in on else [None, 1, 3] for n in ("n0", "n1", "n2")}
+    auditor = [audited(k) for k in ([1, 2, 3] if was_audited else [1, 3])]
+    return clean(
+        deliveries=[delivery(1), delivery(3), *auditor],
+        replicas=[replica(node, held, commit=0) for node, held in keys.items()],
+    )
+
+
+@pytest.mark.parametrize(
+    ("on", "was_audited", "where"),
+    [
+        ([], False, "vanished"),
+        (["n1"], False, "stranded"),
+        (["n0", "n1"], False, "index-side"),
+        (["n0", "n1", "n2"], True, "delivery-side"),
+    ],
+)
+def test_acknowledged_and_not_delivered_is_lost_and_names_the_layer(on, was_audited, where):
+    found = check_history(lost(on=on, was_audited=was_audited)).results["A1"]
+    assert (found.verdict, found.count) == ("invalid", 1)
+    assert found.evidence[0]["where"] == where
+    assert found.evidence[0]["kind"] == "hole"
+    assert found.evidence[0]["held_by"] == on
+
+
+def test_lost_at_the_end_is_a_suffix():
+    history = clean(deliveries=[delivery(1), delivery(2)])
+    assert verdict_of(history, "A1").evidence[0]["kind"] == "suffix"
+
+
+@pytest.mark.parametrize("facts", [[], [drain(drained=False)]])
+def test_absence_from_an_undrained_queue_is_unknown_not_lost(facts):
+    found = verdict_of(clean(deliveries=[delivery(1)], drain=facts), "A1")
+    assert (found.verdict, found.count) == ("unknown", 0)
+
+
+def test_message_removed_by_retention_is_not_lost():
+    history = clean(deliveries=[delivery(2), delivery(3)], drain=[drain(min_off=2)])
+    assert verdict_of(history, "A1").verdict == "valid"
+
+
+@pytest.mark.parametrize("outcome", ["info", "fail"])
+def test_only_acknowledged_messages_can_be_lost(outcome):
+    history = clean(sends=[send(1), send(2), send(3), send(4, outcome=outcome)])
+    assert verdict_of(history, "A1").verdict == "valid"
+
+
+def test_delivered_without_a_send_is_a_phantom():
+    history = clean(deliveries=[*clean().deliveries, delivery(4)])
+    assert verdict_of(history, "A5").count == 1
+
+
+def test_delivery_of_another_run_is_foreign_not_phantom():
+    history = clean(deliveries=[*clean().deliveries, delivery(4, payload_run_id="ff" * 16)])
+    found = verdict_of(history, "A5")
+    assert (found.verdict, found.details["foreign_deliveries"]) == ("valid", 1)
+
+
+def test_other_bytes_than_sent_are_corrupt():
+    spoiled = delivery(2, body_hash=5)
+    history = clean(deliveries=[delivery(1), spoiled, delivery(3)], replicas=[])
+    assert check_history(history).results["A6"].count == 1
+
+
+def test_unreadable_body_where_something_was_sent_is_corrupt_not_phantom():
+    spoiled = delivery(None, offset=2, body_hash=5, payload_run_id=None)
+    found = check_history(clean(deliveries=[*clean().deliveries, spoiled]))
+    assert (found.results["A6"].count, found.results["A5"].count) == (1, 0)
+
+
+def test_refused_send_that_is_delivered_is_an_aborted_read():
+    sends = [send(1), send(2), send(3), send(4, outcome="fail", err_code=14)]
+    history = clean(sends=sends, deliveries=[*clean().deliveries, delivery(4)])
+    found = verdict_of(history, "A7")
+    assert (found.verdict, found.count) == ("invalid", 1)
+
+
+def test_unknown_send_may_be_delivered():
+    sends = [send(1), send(2), send(3), send(4, outcome="info")]
+    history = clean(sends=sends, deliveries=[*clean().deliveries, delivery(4)])
+    assert check_history(history).verdict == "valid"
+
+
+@pytest.mark.parametrize(("attempts", "count"), [(1, 1), (2, 0)])
+def test_copies_beyond_the_attempts_are_duplicates(attempts, count):
+    sends = [send(1), send(2, attempts=attempts), send(3)]
+    history = clean(sends=sends, deliveries=[*clean().deliveries, audited(2, offset=9)])
+    found = verdict_of(history, "A8")
+    assert (found.count, found.verdict) == (count, "valid")
+
+
+def test_second_delivery_without_a_cause_is_counted():
+    history = clean(deliveries=[*clean().deliveries, delivery(2, t_recv=5000)])
+    found = verdict_of(history, "A9")
+    assert (found.count, found.details["redelivered"]) == (1, 1)
+
+
+def test_second_delivery_after_a_rebalance_is_explained():
+    rebalance = {"role": "consumer", "f": "rebalance", "type": "info", "t_mono_ns": 4000}
+    history = clean(deliveries=[*clean().deliveries, delivery(2, t_recv=5000)], events=[rebalance])
+    found = verdict_of(history, "A9")
+    assert (found.count, found.details["redelivered"]) == (0, 1)
+
+
+def test_one_place_with_two_messages_is_inconsistent():
+    moved = send(3, offset=2)
+    found = check_history(clean(sends=[send(1), send(2), moved]))
+    assert found.results["A15"].verdict == "invalid"
+    assert found.results["A15"].evidence[0]["place"] == "t/0@2"
+
+
+def with_entry(history: History, node: str, index: int, **changes: object) -> History:
+    replicas = [
+        replace(r, rows=[e._replace(**changes) if e.entry_index == index else e for e in r.rows])
+        if r.node == node
+        else r
+        for r in history.replicas
+    ]
+    return replace(history, replicas=replicas)
+
+
+def test_equal_index_and_term_with_other_content_breaks_log_matching():
+    history = with_entry(clean(), "n1", 3, entry_crc=1)
+    assert check_history(history).results["A34"].count == 1
+
+
+def test_damaged_committed_entry_breaks_log_matching():
+    history = with_entry(clean(), "n1", 3, crc_ok=False)
+    assert verdict_of(history, "A34").count == 1
+
+
+def test_committed_entries_of_other_terms_diverge():
+    history = with_entry(clean(), "n1", 3, term=2, entry_crc=1)
+    found = verdict_of(history, "A35")
+    assert (found.count, found.details["divergent"]) == (1, 1)
+
+
+def test_committed_entry_that_is_absent_diverges():
+    history = clean()
+    short = replace(history.replicas[2], rows=history.replicas[2].rows[:-1])
+    found = verdict_of(replace(history, replicas=[*history.replicas[:2], short]), "A35")
+    assert found.count == 1
+
+
+def test_uncommitted_tails_may_differ():
+    history = clean()
+    tail = entry(4, 9, term=1)
+    odd = replace(history.replicas[0], rows=[*history.replicas[0].rows, tail], end_index=4)
+    other = replace(
+        history.replicas[1], rows=[*history.replicas[1].rows, entry(4, 8, term=2)], end_index=4
+    )
+    found = check_history(replace(history, replicas=[odd, other, history.replicas[2]]))
+    assert found.verdict == "valid"
+
+
+def test_acknowledged_entry_replaced_by_another_is_committed_then_lost():
+    sends = [send(1), send(2), send(3), send(4)]
+    history = clean(sends=sends, deliveries=[*clean().deliveries, delivery(4), audited(4)])
+    stale = replace(history.replicas[0], rows=[*history.replicas[0].rows, entry(4, 4)])
+    fresh = [replica(n, [None, 1, 2, 3, None]) for n in ("n1", "n2")]
+    changed = replace(history, replicas=[stale, *fresh])
+    for node in ("n1", "n2"):
+        changed = with_entry(changed, node, 4, term=2)
+    found = verdict_of(changed, "A35")
+    assert found.count == 1
+
+
+def test_failover_is_the_time_from_the_kill_to_the_first_acknowledgement():
+    ms = 1_000_000
+    history = clean(
+        sends=[send(1, t_inv=0, t_cmp=1), send(2, t_inv=30 * ms, t_cmp=50 * ms), send(3)],
+        faults=[fault("1-kill", t_on0=9 * ms, t_on1=10 * ms, t_off0=99 * ms, t_off1=99 * ms)],
+    )
+    assert verdict_of(history, "A41").evidence[0]["ms"] == 40
+
+
+def test_failover_without_a_majority_counts_from_the_heal():
+    ms = 1_000_000
+    cut = fault("2-cut", "cut", t_on0=ms, t_on1=ms, t_off0=20 * ms, t_off1=20 * ms)
+    kill = fault("2-kill", t_on0=10 * ms, t_on1=10 * ms, t_off0=90 * ms, t_off1=90 * ms)
+    sends = [send(1, t_inv=0, t_cmp=1), send(2, t_inv=30 * ms, t_cmp=50 * ms), send(3)]
+    row = verdict_of(clean(sends=sends, faults=[cut, kill]), "A41").evidence[0]
+    assert (row["ms"], row["since_heal_ms"]) == (40, 30)
+
+
+def test_fault_without_effect_does_not_cover():
+    weak = fault("1-kill", witness={"effective": False, "during": 0.0})
+    found = verdict_of(clean(faults=[weak], coverage={"kill": 1}), "A47")
+    assert found.verdict == "unknown"
+
+
+def test_fault_that_no_send_overlaps_does_not_cover():
+    early = fault("1-kill", t_on1=1, t_off0=2)
+    assert verdict_of(clean(faults=[early], coverage={"kill": 1}), "A47").verdict == "unknown"
+
+
+def test_effective_fault_with_sends_in_flight_covers():
+    found = verdict_of(clean(faults=[fault("1-kill")], coverage={"kill": 1}), "A47")
+    assert found.verdict == "valid"
+
+
+def test_phase_without_an_acknowledgement_is_unknown():
+    dead = [send(key, outcome="info", phase="dark") for key in range(10, 20)]
+    found = verdict_of(clean(sends=[send(1), send(2), send(3), *dead]), "A45")
+    assert found.verdict == "unknown"
+
+
+def test_empty_history_is_unknown():
+    assert check_history(clean(sends=[], deliveries=[], replicas=[])).verdict == "unknown"
+
+
+def test_problem_of_the_harness_and_a_fault_not_lifted_are_unknown():
+    stuck = fault("1-cut", "cut", status="heal_failed")
+    found = verdict_of(clean(faults=[stuck], problems=["producer-0 died"]), "A48")
+    assert (found.verdict, found.count) == ("unknown", 2)
+
+
+def test_crash_of_a_check_is_unknown_and_named():
+    found = check_history(clean(sends=[{"outcome": "ok"}]))
+    assert found.verdict == "unknown"
+    assert any("the check failed: KeyError" in reason for reason in found.reasons)
+
+
+def test_worst_verdict_wins():
+    def said(verdict: str) -> Result:
+        return Result(check="A1", verdict=verdict, severity="CRIT")
+
+    assert decide([said("valid")])[0] == "valid"
+    assert decide([said("valid"), said("unknown")])[0] == "unknown"
+    assert decide([said("unknown"), said("invalid"), said("valid")])[0] == "invalid"
+    assert decide([said("not checked")])[0] == "valid"
+
+
+def test_every_check_is_run_on_every_history():
+    assert list(check_history(clean()).results) == list(CHECKS)

@@ -1,0 +1,103 @@
+"""Recordings and the tables made of them."""
+
+import pytest
+
+from chaos.convert import collect, convert, read_table
+from chaos.history.payload import make_key
+from chaos.record import DamagedRecording, Recorder, read_recording
+
+
+def event(f: str, type_: str, t: int, op_id: int = 0, **value: object) -> dict[str, object]:
+    return {
+        "worker": 1, "process": 1, "role": "producer", "type": type_, "f": f, "op_id": op_id,
+        "t_mono_ns": t, "value": value,
+    }  # fmt: skip
+
+
+def invoke(key: int, t: int, op_id: int) -> dict[str, object]:
+    value = {"msg_key": key, "topic": "t", "body_hash": 5, "body_len": 200}
+    return event("send", "invoke", t, op_id, **value)
+
+
+def phase(name: str, t: int) -> dict[str, object]:
+    return event("phase", "info", t, name=name) | {"role": "harness"}
+
+
+def test_lines_come_back_in_order(tmp_path):
+    path = tmp_path / "raw" / "a.jsonl"
+    with Recorder(path) as recorder:
+        recorder.write("events", {"a": 1})
+        recorder.write("acks", {"b": 1 << 62})
+        assert [line[0] for line in read_recording(path)] == [0, 1], "written before close"
+    assert list(read_recording(path)) == [(0, "events", {"a": 1}), (1, "acks", {"b": 1 << 62})]
+
+
+def test_torn_last_line_is_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'[0,"events",{}]\n[1,"eve')
+    assert len(list(read_recording(path))) == 1
+
+
+@pytest.mark.parametrize("text", [b'[0,"events",{}]\n[2,"events",{}]\n', b'oops\n[1,"e",{}]\n'])
+def test_hole_and_garbage_are_named(tmp_path, text):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(DamagedRecording, match=r"a\.jsonl:[12]"):
+        list(read_recording(path))
+
+
+def test_recording_never_overwrites(tmp_path):
+    Recorder(tmp_path / "a.jsonl").close()
+    with pytest.raises(FileExistsError):
+        Recorder(tmp_path / "a.jsonl")
+
+
+def record(run, name, rows):
+    with Recorder(run / "raw" / f"{name}.jsonl") as recorder:
+        for table, row in rows:
+            recorder.write(table, row)
+
+
+def test_sends_are_joined_and_one_without_completion_is_info(tmp_path):
+    done, open_ = make_key(3, 0), make_key(3, 1)
+    answer = event("send", "ok", 30, 1, msg_key=done, queue_id=2, queue_offset=7, attempts=[{}, {}])
+    record(tmp_path, "harness", [("events", phase("main", 5))])
+    rows = [("events", invoke(done, 10, 1)), ("events", invoke(open_, 20, 2)), ("events", answer)]
+    record(tmp_path, "producer-0", rows)
+    sends = {row["msg_key"]: row for row in collect(tmp_path, "r")["sends"]}
+    first, second = sends[done], sends[open_]
+    assert (first["outcome"], first["queue_id"], first["queue_offset"]) == ("ok", 2, 7)
+    assert (first["attempts"], first["t_inv"], first["t_cmp"]) == (2, 10, 30)
+    assert (first["pid"], first["seq"], first["phase"]) == (3, 0, "main")
+    assert (second["outcome"], second["t_cmp"]) == ("info", None)
+
+
+def test_events_are_merged_by_time_and_numbered_densely(tmp_path):
+    record(tmp_path, "b", [("events", phase("warmup", 1)), ("events", phase("main", 15))])
+    record(tmp_path, "a", [("events", invoke(1, 10, 1)), ("events", invoke(2, 20, 2))])
+    events = collect(tmp_path, "r")["events"]
+    assert [row["idx"] for row in events] == [0, 1, 2, 3]
+    assert [row["t_mono_ns"] for row in events] == [1, 10, 15, 20]
+    assert [row["phase"] for row in events] == ["warmup", "warmup", "main", "main"]
+
+
+def test_last_word_about_a_fault_counts(tmp_path):
+    states = ["planned", "active", "healed"]
+    rows = [("faults", {"fault_id": "1-kill", "kind": "kill", "status": s}) for s in states]
+    record(tmp_path, "harness", rows)
+    assert [row["status"] for row in collect(tmp_path, "r")["faults"]] == ["healed"]
+
+
+def test_tables_can_be_read_back(tmp_path):
+    witness = {"probe": "p", "before": 1.0, "during": 0.0, "after": None, "effective": True}
+    fault = {"fault_id": "f", "kind": "cut", "targets": ["n0", "n1"], "witness": witness}
+    fault["spec"] = {"targets": ["leader"]}
+    record(tmp_path, "harness", [("faults", fault), ("events", invoke(1, 10, 1))])
+    convert(tmp_path, {"run_id": "r", "scenario": "s", "t0_wall": 1_700_000_000_000_000})
+    row = read_table(tmp_path, "faults")[0]
+    assert (row["targets"], row["witness"], row["spec"]) == (
+        ["n0", "n1"], witness, '{"targets": ["leader"]}',
+    )  # fmt: skip
+    assert read_table(tmp_path, "sends")[0]["outcome"] == "info"
+    assert read_table(tmp_path, "runs")[0]["t0_wall"].year == 2023
+    assert read_table(tmp_path, "drain") == []
