@@ -139,7 +139,11 @@ def _load(command: list[str], window: int, size: int, seconds: float) -> Measure
     done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise SystemExit(f"load failed with code {done.returncode}: {done.stderr.strip()[-800:]}")
-    return Measurement(**json.loads(done.stdout.strip().splitlines()[-1]))
+    # The Java client's logger shares the standard output.
+    rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not rows:
+        raise SystemExit(f"load printed no result: {done.stdout.strip()[-800:]}")
+    return Measurement(**json.loads(rows[-1]))
 
 
 def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:

@@ -55,16 +55,9 @@ class Cluster:
         self.stop()
 
     def stop(self) -> None:
-        """Terminate all processes; kill those that do not end."""
-        processes = [*self.brokers, *([self._namesrv] if self._namesrv else [])]
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Terminate the brokers, then the name server; kill what does not end."""
+        _end(self.brokers)
+        _end([self._namesrv] if self._namesrv else [])
 
     def kill(self, node: int) -> None:
         """SIGKILL one broker and reap it."""
@@ -144,6 +137,17 @@ class Cluster:
                 env={**os.environ, "HOME": str(self._home)},
                 cwd=Path(__file__).resolve().parent.parent,
             )
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
