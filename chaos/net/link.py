@@ -175,13 +175,12 @@ class Link:
 
     def reset(self) -> int:
         """Break all connections with a TCP reset; return how many."""
-        count = len(self._writers)
-        for writer in self._writers:
+        live = [writer for writer in self._writers if not writer.transport.is_closing()]
+        for writer in live:
             sock = writer.get_extra_info("socket")
-            if sock is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             writer.transport.abort()
-        return count
+        return len(live)
 
     async def close(self) -> None:
         """Stop listening and break everything."""
