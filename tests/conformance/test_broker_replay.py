@@ -1,9 +1,9 @@
 """Recorded frames of real RocketMQ clients against our broker and name server.
 
-Every request of a recording is sent as it was, byte for byte, in the recorded order and on a connection
-of its own; every answer is compared with the one that the real 4.9.7 gave: code, remark, fields, body.
-Left out is what depends on time, on ports, on physical offsets, or on the order in which the threads of
-the real broker took requests that were sent together.
+Every request of a recording is sent as it was, byte for byte, in the recorded order and on a
+connection of its own; every answer is compared with the one that the real 4.9.7 gave: code,
+remark, fields, body. Left out is what depends on time, on ports, on physical offsets, or on the
+order in which the threads of the real broker took requests that were sent together.
 """
 
 from __future__ import annotations
