@@ -1,0 +1,254 @@
+"""Writes RUN/report/index.html: one file, no external resource, readable in light and dark.
+
+Source: chaos.md 6.5.
+"""
+
+import html
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.report.data import FaultRow, RunData, load_run
+from chaos.report.plots import draw_plots
+
+_STYLE: Final = """
+:root{--paper:#fcfcfa;--ink:#1d232b;--soft:#5b6672;--grid:#d5d9de;--panel:#f1f2ef;
+--good:#1f8a53;--bad:#c0362c;--warn:#a86a00}
+@media (prefers-color-scheme:dark){:root{--paper:#14181d;--ink:#e4e8ec;--soft:#98a3af;
+--grid:#36404a;--panel:#1c2229;--good:#4fc98a;--bad:#f0766b;--warn:#e5b04c}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:68rem;padding:2rem 1.25rem 4rem;background:var(--paper);
+color:var(--ink);font:15px/1.5 system-ui,"Segoe UI",Roboto,sans-serif}
+h1{font-size:1.05rem;font-weight:600;margin:0;color:var(--soft)}
+h2{font-size:1.15rem;margin:2.6rem 0 .7rem}
+h3{font-size:1rem;margin:1.6rem 0 .1rem}
+p{margin:.2rem 0 .8rem}
+.verdict{font-size:2.1rem;font-weight:700;line-height:1.2;margin:.2rem 0 .4rem}
+.valid{color:var(--good)}.invalid{color:var(--bad)}.unknown,.exceeded{color:var(--warn)}
+.soft,.none{color:var(--soft)}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.2rem,1fr));gap:.6rem;margin:1.4rem 0}
+dl div{background:var(--panel);border-radius:6px;padding:.55rem .8rem}
+dt{color:var(--soft);font-size:.82rem}dd{margin:0;font-size:1.25rem;font-weight:600;
+font-variant-numeric:tabular-nums}
+dd.alarm{color:var(--bad)}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
+th{font-weight:600;color:var(--soft);text-align:left}
+th,td{padding:.34rem .9rem .34rem 0;border-bottom:1px solid var(--grid);vertical-align:top}
+td.n,th.n{text-align:right}
+details{margin:.5rem 0;background:var(--panel);border-radius:6px;padding:.5rem .9rem}
+summary{cursor:pointer;overflow-wrap:anywhere}
+details p,details li{overflow-wrap:anywhere;font-size:.9rem}
+ul{padding-left:1.2rem;margin:.3rem 0}
+svg{max-width:100%;height:auto;display:block}
+code{font:.88em ui-monospace,Menlo,Consolas,monospace}
+"""
+_COUNTS: Final = (
+    ("sent", False),
+    ("acknowledged", False),
+    ("unknown", False),
+    ("failed", False),
+    ("delivered", False),
+    ("redelivered", False),
+    ("lost", True),
+    ("phantom", True),
+    ("corrupt", True),
+    ("divergent", True),
+)
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write the report of a run and return its path.
+
+    Works with whatever the run has: missing tables leave out their part. Errors: OSError if the
+    page cannot be written.
+    """
+    data = load_run(run_dir)
+    target = run_dir / "report" / "index.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(render_page(data, run_dir.name))
+    return target
+
+
+def render_page(data: RunData, name: str) -> str:
+    """Return the page as HTML text."""
+    run_id = str(data.run.get("run_id") or name)
+    parts = [
+        _head(data, run_id),
+        _counts(data),
+        _checks(data),
+        _faults(data),
+        _failovers(data),
+        _plots(data),
+        _notes(data),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{_e(_verdict_word(data))}: run {_e(run_id)}</title>"
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _e(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _verdict_word(data: RunData) -> str:
+    if data.spark.get("exit_code") == 3:
+        return "valid, but the contract was exceeded"
+    return str(data.spark.get("verdict") or data.inprocess.get("verdict") or "not checked")
+
+
+def _head(data: RunData, run_id: str) -> str:
+    word = _verdict_word(data)
+    css = "exceeded" if "contract" in word else word.split(",")[0]
+    facts = [f"run {run_id}"]
+    facts += [
+        f"{label} {data.run[key]}"
+        for key, label in (("scenario", "scenario"), ("seed", "seed"), ("backend", "backend"))
+        if data.run.get(key) is not None
+    ]
+    if data.run.get("mutant"):
+        facts.append(f"planted fault in the broker: {data.run['mutant']}")
+    reasons = data.spark.get("reasons") or data.inprocess.get("reasons") or []
+    lines = "".join(f"<li>{_e(reason)}</li>" for reason in reasons)
+    stated = data.spark.get("contract", {}).get("stated") or data.run.get("contract") or {}
+    promise = ", ".join(f"{key} {value}" for key, value in stated.items())
+    return (
+        f"<h1>{_e(' · '.join(facts))}</h1>"
+        f'<div class="verdict {_e(css)}">{_e(word[:1].upper() + word[1:])}</div>'
+        + (f"<ul>{lines}</ul>" if lines else "<p>Nothing acknowledged was lost.</p>"
+           if word == "valid" else "")
+        + (f'<p class="soft">Contract: {_e(promise)}</p>' if promise else "")
+    )  # fmt: skip
+
+
+def _counts(data: RunData) -> str:
+    counts = data.spark.get("counts") or data.inprocess.get("counts") or {}
+    cells = []
+    for name, alarming in _COUNTS:
+        value = counts.get(name)
+        if value is not None:
+            css = ' class="alarm"' if alarming and value else ""
+            cells.append(f"<div><dt>{_e(name)}</dt><dd{css}>{value:,}</dd></div>")
+    return f"<dl>{''.join(cells)}</dl>" if cells else ""
+
+
+def _checks(data: RunData) -> str:
+    checks: dict[str, Any] = data.spark.get("checks") or data.inprocess.get("checks") or {}
+    if not checks:
+        return "<h2>Checks</h2><p class=none>No checker has looked at this run yet.</p>"
+    other = data.inprocess.get("checks", {}) if data.spark.get("checks") else {}
+    rows = []
+    for name, check in checks.items():
+        verdict = str(check.get("verdict", ""))
+        second = str(other.get(name, {}).get("verdict", "")) if other else ""
+        css = "none" if verdict == "not checked" else verdict
+        rows.append(
+            f"<tr><td><b>{_e(name)}</b></td><td>{_e(check.get('title', ''))}</td>"
+            f'<td class="{_e(css)}">{_e(verdict)}</td><td class=n>{check.get("count", 0):,}</td>'
+            f"<td class=soft>{_e(check.get('summary', ''))}</td>"
+            + (f"<td class=soft>{_e(second)}</td></tr>" if other else "</tr>")
+        )
+    head = "<tr><th>check<th><th>verdict<th class=n>found<th>" + (
+        "<th>second checker" if other else ""
+    )
+    table = f"<div class=wide><table>{head}{''.join(rows)}</table></div>"
+    evidence = "".join(
+        _evidence(name, item)
+        for name, check in checks.items()
+        for item in check.get("evidence", [])
+        if check.get("verdict") != "valid"
+    )
+    shown = f"<h2>Evidence</h2>{evidence}" if evidence else ""
+    return f"<h2>Checks</h2>{table}{shown}"
+
+
+def _evidence(name: str, item: dict[str, Any]) -> str:
+    body = []
+    for side, spot in (item.get("around") or {}).items():
+        fields = ", ".join(f"{key} {value}" for key, value in spot.items())
+        body.append(f"<li>delivered {_e(side)}: {_e(fields)}</li>")
+    if item.get("presence"):
+        cells = "".join(
+            f"<tr><td><b>{_e(node)}</b></td><td><code>{_e(held)}</code></td></tr>"
+            for node, held in item["presence"].items()
+        )
+        body.append(f"<li>on the replicas' disks<table>{cells}</table></li>")
+    for row in item.get("rows") or ():
+        fields = ", ".join(f"{key} {value}" for key, value in row.items() if value is not None)
+        body.append(f"<li>{_e(fields)}</li>")
+    if item.get("faults"):
+        body.append(f"<li>faults in force: {_e('; '.join(map(str, item['faults'])))}</li>")
+    text = f"<b>{_e(name)}</b> {_e(item.get('explain', item))}"
+    return f"<details><summary>{text}</summary><ul>{''.join(body)}</ul></details>"
+
+
+def _faults(data: RunData) -> str:
+    if not data.faults:
+        return "<h2>Faults</h2><p class=none>No fault is recorded in this run.</p>"
+    took = [f for f in data.faults if f.effective]
+    rows = "".join(_fault_row(fault) for fault in data.faults)
+    return (
+        f"<h2>Faults</h2><p class=soft>{len(took)} of {len(data.faults)} planned faults took "
+        "effect, as their witnesses saw it; the others prove nothing and are not counted.</p>"
+        "<div class=wide><table><tr><th>fault<th>what<th>target<th class=n>from<th class=n>to"
+        "<th>status<th>witness<th>took effect<th class=n>sends in flight"
+        f"{rows}</table></div>"
+    )
+
+
+def _fault_row(fault: FaultRow) -> str:
+    seen = fault.witness
+    values = " → ".join(_number(seen.get(key)) for key in ("before", "during", "after"))
+    witness = f"{seen.get('probe') or ''} {values}" if seen else "none"
+    took = '<td class="valid">yes</td>' if fault.effective else '<td class="unknown">no</td>'
+    return (
+        f"<tr><td>{_e(fault.fault_id)}</td><td>{_e(fault.kind)}</td><td>{_e(fault.targets)}</td>"
+        f"<td class=n>{_seconds(fault.start)}</td><td class=n>{_seconds(fault.end)}</td>"
+        f"<td>{_e(fault.status)}</td><td class=soft>{_e(witness)}</td>{took}"
+        f"<td class=n>{fault.in_flight:,}</td></tr>"
+    )
+
+
+def _failovers(data: RunData) -> str:
+    if not data.failovers:
+        return ""
+    rows = "".join(
+        f"<tr><td class=n>{_seconds(f.at)}</td><td>{_e(f.old)} → {_e(f.new)}</td>"
+        f"<td class=n>{f.term}</td><td>{_e(f.cause or 'none recorded')}</td>"
+        f"<td class=n>{f.leaderless_ms:,.0f} ms</td>"
+        f"<td class=n>{'' if f.stall_ms is None else f'{f.stall_ms:,.0f} ms'}</td></tr>"
+        for f in data.failovers
+    )
+    return (
+        "<h2>Failovers</h2><p class=soft>From the fault (or the last sight of the old leader) to "
+        "the first sight of the new one; and the longest time around it in which no send was "
+        "acknowledged.</p><div class=wide><table><tr><th class=n>at<th>leader<th class=n>term"
+        f"<th>cause<th class=n>without leader<th class=n>no acknowledgement{rows}</table></div>"
+    )
+
+
+def _plots(data: RunData) -> str:
+    drawn = "".join(
+        f"<h3>{_e(title)}</h3><p class=soft>{_e(caption)}</p>{svg}"
+        for title, caption, svg in draw_plots(data)
+    )
+    if not drawn:
+        return ""
+    return f"<h2>What happened</h2><p class=soft>Shaded: faults in force.</p>{drawn}"
+
+
+def _notes(data: RunData) -> str:
+    notes = [*data.notes, *(data.spark.get("problems") or [])]
+    if not notes:
+        return ""
+    return f"<h2>Notes</h2><ul>{''.join(f'<li class=soft>{_e(n)}</li>' for n in notes)}</ul>"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def _number(value: object) -> str:
+    return "?" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
