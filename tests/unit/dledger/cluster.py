@@ -14,7 +14,6 @@ from dledger.core.log import RaftLog
 from dledger.core.messages import Message
 from dledger.core.model import HardState, Role, Span
 from dledger.core.raft import Raft
-from dledger.core.ready import Event
 from dledger.core.state import RaftConfig
 from dledger.driver import Driver
 from dledger.errors import DiskFull
@@ -115,7 +114,7 @@ class Replica:
         self.state_file = MemoryStateFile(HardState())
         self.raft: Raft | None = None
         self.driver: Driver | None = None
-        self.events: list[Event] = []
+        self.events: list = []
         self.applied = -1
         self.commit_floor = -1
 

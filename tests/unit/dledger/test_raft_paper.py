@@ -5,7 +5,6 @@ Pre-vote (dissertation 9.6) comes first in every election here.
 """
 
 import pytest
-from tests.unit.dledger.cluster import Cluster
 
 from dledger.codec.entry import encode_span
 from dledger.config import FlushDiskType
@@ -21,6 +20,7 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import Role
+from tests.unit.dledger.cluster import Cluster
 
 
 def sent(cluster, kind):
@@ -236,7 +236,7 @@ def test_split_votes_are_rare():
 
 
 def test_leader_appends_to_its_log_and_sends_to_all():
-    """5.3: the leader appends the command as a new entry, then issues AppendEntries in parallel."""
+    """5.3: the leader appends the command, then issues AppendEntries in parallel."""
     cluster = elected()
     cluster.propose("n0", b"x")
     assert cluster.log("n0")[-1] == (1, b"x")
@@ -257,7 +257,7 @@ def test_entry_is_committed_once_a_majority_has_it():
 
 
 def test_leader_counts_itself_only_once_durable():
-    """5.3 with dissertation 10.2.1: the leader may send before its own disk, not count before it."""
+    """5.3, dissertation 10.2.1: the leader may send before its disk has it, not count itself."""
     cluster = Cluster(3, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     cluster.campaign("n0")
     cluster.stabilize()
