@@ -1,0 +1,281 @@
+"""What the store costs per message, part by part, in process: put, dispatch, follow, read.
+
+The log below is a real `DLedgerNode` of one replica for ``node``, and one that only keeps bytes in
+memory for the store's own cost. Everything is the best of several rounds; nothing is asserted.
+Run: ``python -m bench.store_append [--json]``.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import uvloop
+
+from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
+from dledger.core.model import Role
+from dledger.node import DLedgerNode
+from remoting.protocol.hosts import pack_host
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.results import PutMessage, PutStatus
+
+HOST = pack_host("127.0.0.1", 10911)
+PROPERTIES = (
+    b"MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01FD000000000000000000000000000002679\x02"
+    b"CLUSTER\x01DefaultCluster\x02TRACE_ON\x01true\x02TAGS\x01TagA"
+)
+BODY = bytes(range(256)) * 4
+TAGS_CODE = 2598919
+QUEUES = 4
+WINDOW = 64
+MESSAGES = 20_000
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Microseconds per 1 KiB message, and messages per second where it says so."""
+
+    put_us: float
+    own_dispatch_us: float
+    write_units_us: float
+    node_end_to_end_us: float
+    follow_us: float
+    read_us: float
+    node_messages_per_s: float
+
+
+class MemoryLog:
+    """A log that costs next to nothing: bodies in a dict, entries in a list."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.entries: list[tuple[int, int, int]] = []
+        self.position = 0
+        self.first_index = 0
+        self.first_position = 0
+        self.term = 1
+        self.is_leader = True
+        self.commit_index = -1
+
+    @property
+    def end_index(self) -> int:
+        """Last entry."""
+        return len(self.entries) - 1
+
+    @property
+    def committed_position(self) -> int:
+        """Everything is committed."""
+        return self.position
+
+    def reserve(self, body_bytes: int) -> int:
+        """See `LogNode`."""
+        del body_bytes
+        return self.position + ENTRY_HEADER_BYTES
+
+    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
+        """See `LogNode`."""
+        raise NotImplementedError
+
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
+        """See `LogNode`."""
+        size = body_bytes + ENTRY_HEADER_BYTES
+        position = self.position
+        self.bodies[position + ENTRY_HEADER_BYTES] = (
+            parts[0] if len(parts) == 1 else b"".join(parts)
+        )
+        self.entries.append((position, size, 1))
+        self.position = position + size
+        return len(self.entries) - 1
+
+    def entry(self, index: int) -> tuple[int, int, int]:
+        """See `LogNode`."""
+        return self.entries[index]
+
+    def view(self, physical_offset: int, size: int) -> memoryview:
+        """See `LogNode`."""
+        return memoryview(self.bodies[physical_offset])[:size]
+
+    def body_view(self, index: int) -> memoryview:
+        """See `LogNode`."""
+        return memoryview(self.bodies[self.entries[index][0] + ENTRY_HEADER_BYTES])
+
+
+class Listener:
+    """Hears, and does nothing."""
+
+    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """See `StoreListener`."""
+
+    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+        """See `StoreListener`."""
+
+    def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event
+        """See `StoreListener`."""
+
+
+def make_messages(count: int) -> list[PutMessage]:
+    """Return messages over `QUEUES` queues, each with objects of its own as after decoding."""
+    return [
+        PutMessage(
+            bytes(bytearray(b"BenchTopic")), number % QUEUES, 0, 0, 1_700_000_000_000, HOST, 0, 0,
+            PROPERTIES, BODY, TAGS_CODE,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def make_store(directory: str, soon: list[Callable[[], None]] | None = None) -> MessageStore:
+    """Return a store with RocketMQ's sizes."""
+    config = StoreConfig(directory=directory, store_host=HOST)
+    call_soon = None if soon is None else soon.append
+    return MessageStore(config, RealDisk(), SystemClock(), Listener(), call_soon=call_soon)
+
+
+def measure(work: Callable[[], object]) -> float:
+    """Return the microseconds of one call."""
+    start = time.perf_counter_ns()
+    work()
+    return (time.perf_counter_ns() - start) / 1000
+
+
+def ignore(status: PutStatus, queue_offset: int, physical_offset: int) -> None:
+    """Take an answer."""
+
+
+def in_memory(directory: str) -> dict[str, float]:
+    """Measure the store's own cost on a log in memory; microseconds per message."""
+    log = MemoryLog()
+    store = make_store(directory, [])
+    store.attach(log)
+    store.load()
+    log.append((store.noop_body(ENTRY_HEADER_BYTES),), len(store.noop_body(ENTRY_HEADER_BYTES)))
+    store.on_role(Role.LEADER, 1, "n0")
+    store.on_committed(0)
+    messages = make_messages(MESSAGES)
+    put_us = own_us = 0.0
+    for first in range(0, MESSAGES, WINDOW):
+        batch = messages[first : first + WINDOW]
+
+        def put_all(batch: list[PutMessage] = batch) -> None:
+            put = store.put
+            for message in batch:
+                put(message, ignore)
+
+        put_us += measure(put_all)
+        own_us += measure(lambda: store.on_committed(log.end_index))
+    write_us = measure(store.flush)
+    return {
+        "put_us": put_us / MESSAGES,
+        "own_dispatch_us": own_us / MESSAGES,
+        "write_units_us": write_us / MESSAGES,
+    }
+
+
+def follow(store: MessageStore, soon: list[Callable[[], None]], commit_index: int) -> None:
+    """Dispatch everything by reading it back."""
+    store.on_committed(commit_index)
+    while soon:
+        soon.pop()()
+    assert store.applied_index == commit_index
+
+
+def drain(store: MessageStore) -> None:
+    """Read every queue from its beginning, 32 messages at a time."""
+    for queue_id in range(QUEUES):
+        offset, end = 0, store.max_offset("BenchTopic", queue_id)
+        while offset < end:
+            offset = store.get("BenchTopic", queue_id, offset, 32, 262_144, None).next_offset
+
+
+async def on_node(directory: str) -> dict[str, float]:
+    """Measure on a real log of one replica: put to answer, dispatch as a follower, reads."""
+    config = DLedgerConfig(
+        group="bench", self_id="n0", peers={"n0": ""}, directory=f"{directory}/dledger-n0"
+    )
+    node = DLedgerNode(config)
+    store = make_store(directory)
+    store.attach(node)
+    node.listener = store
+    store.load()
+    await node.start()
+    store.start()
+    while not store.writable:  # noqa: ASYNC110 - once, before anything is measured
+        await asyncio.sleep(0.01)
+    messages = make_messages(MESSAGES)
+    finished = asyncio.get_running_loop().create_future()
+    answered = 0
+
+    def on_answer(status: PutStatus, queue_offset: int, physical_offset: int) -> None:
+        nonlocal answered
+        del queue_offset, physical_offset
+        assert status is PutStatus.OK, status
+        answered += 1
+        if messages:
+            store.put(messages.pop(), on_answer)
+        elif answered == MESSAGES:
+            finished.set_result(None)
+
+    start = time.perf_counter_ns()
+    for _ in range(WINDOW):
+        store.put(messages.pop(), on_answer)
+    await finished
+    elapsed_us = (time.perf_counter_ns() - start) / 1000
+    soon: list[Callable[[], None]] = []
+    follower = make_store(f"{directory}/follower", soon)
+    follower.attach(node)
+    follower.load()
+    follow_us = measure(lambda: follow(follower, soon, node.commit_index))
+    assert follower.flush()
+    read_us = measure(lambda: drain(follower))
+    await store.stop()
+    await node.stop()
+    return {
+        "node_end_to_end_us": elapsed_us / MESSAGES,
+        "follow_us": follow_us / MESSAGES,
+        "read_us": read_us / MESSAGES,
+    }
+
+
+def run() -> Figures:
+    """Return the best of `ROUNDS` rounds of everything."""
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        directory = tempfile.mkdtemp(prefix="bench-store-")
+        try:
+            gc.collect()
+            gc.freeze()
+            found = in_memory(f"{directory}/memory")
+            found |= uvloop.run(on_node(f"{directory}/node"))
+        finally:
+            gc.unfreeze()
+            shutil.rmtree(directory)
+        for name, value in found.items():
+            best[name] = min(value, best.get(name, value))
+    return Figures(**best, node_messages_per_s=1e6 / best["node_end_to_end_us"])
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    figures = asdict(run())
+    if options.json:
+        print(json.dumps(figures))
+        return
+    print(f"store, 1 KiB messages, {QUEUES} queues, window {WINDOW}, best of {ROUNDS}")
+    for name, value in figures.items():
+        print(f"  {name:22} {value:12.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Store and replicated log together: real files, a real event loop, a group of one."""
+
+import asyncio
+
+import pytest
+import uvloop
+
+from dledger.config import DLedgerConfig
+from dledger.node import DLedgerNode
+from remoting.protocol.hosts import pack_host
+from remoting.protocol.message import decode_records
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.results import PutStatus
+from tests.unit.store.fakes import Listener, message
+
+DEADLINE_S = 20
+
+
+class Broker:
+    """A node and a store, wired as the broker does it."""
+
+    def __init__(self, root, state_applied_index=-1):
+        self.listener = Listener()
+        self.node = DLedgerNode(
+            DLedgerConfig(
+                group="g",
+                self_id="n0",
+                peers={"n0": ""},
+                directory=str(root / "dledger-n0"),
+                data_segment_bytes=1 << 16,
+                index_segment_bytes=32 * 1000,
+            )
+        )
+        self.store = MessageStore(
+            StoreConfig(
+                directory=str(root),
+                store_host=pack_host("127.0.0.1", 10911),
+                queue_file_bytes=2000,
+                tick_ms=10,
+                checkpoint_ms=50,
+            ),
+            RealDisk(),
+            SystemClock(),
+            self.listener,
+        )
+        self.store.attach(self.node)
+        self.node.listener = self.store
+        self.store.load(state_applied_index)
+
+    async def __aenter__(self):
+        await self.node.start()
+        self.store.start()
+        async with asyncio.timeout(DEADLINE_S):
+            while not self.store.writable:
+                await asyncio.sleep(0.005)
+        return self
+
+    async def __aexit__(self, *failure):
+        await self.store.stop()
+        await self.node.stop()
+
+    async def put(self, **fields):
+        done = asyncio.get_running_loop().create_future()
+        self.store.put(message(**fields), lambda *answer: done.set_result(answer))
+        return await asyncio.wait_for(done, DEADLINE_S)
+
+    def read_all(self, topic):
+        bodies, offset = [], 0
+        while True:
+            result = self.store.get(topic, 0, offset, 32, 262_144, None)
+            if not result.count:
+                return bodies
+            bodies += [r.body for r in decode_records(b"".join(result.buffers), check_crc=True)]
+            offset = result.next_offset
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_was_acknowledged_is_read_after_a_restart(tmp_path, run):
+    async def first():
+        async with Broker(tmp_path) as broker:
+            answers = await asyncio.gather(
+                *(broker.put(body=b"%d" % number * 40) for number in range(1500))
+            )
+            assert [answer[:2] for answer in answers] == [
+                (PutStatus.OK, number) for number in range(1500)
+            ]
+            done = asyncio.get_running_loop().create_future()
+            broker.store.propose_state("topics", b"{}", done.set_result)
+            assert await done is PutStatus.OK
+            batch = asyncio.get_running_loop().create_future()
+            broker.store.put_batch(
+                [message(topic="b", body=b"x" * n) for n in (1, 2)],
+                lambda *answer: batch.set_result(answer),
+            )
+            assert (await batch)[:2] == (PutStatus.OK, 0)
+            assert broker.read_all("t") == [b"%d" % number * 40 for number in range(1500)]
+            applied = broker.store.applied_index
+            done = []
+            broker.store.put(message(), lambda *answer: done.append(answer[0]))
+        assert done == [PutStatus.UNKNOWN]
+        return broker.listener.states, applied
+
+    async def second(states, applied):
+        async with Broker(tmp_path, applied) as broker:
+            assert broker.listener.states == []
+            found = broker.read_all("t")
+            assert found[:1500] == [b"%d" % number * 40 for number in range(1500)]
+            assert broker.read_all("b") == [b"x", b"xx"]
+            answer = await broker.put(body=b"after")
+            assert answer[:2] == (PutStatus.OK, len(found))
+        async with Broker(tmp_path) as broker:
+            assert broker.listener.states == states
+
+    states, applied = run(first())
+    assert [(kind, payload) for _, kind, payload in states] == [("topics", b"{}")]
+    run(second(states, applied))
+
+
+def test_checkpoints_are_written_while_it_runs(tmp_path):
+    async def main():
+        async with Broker(tmp_path) as broker:
+            await broker.put()
+            async with asyncio.timeout(DEADLINE_S):
+                while broker.store._checkpointer.marks[:1] == ():
+                    await asyncio.sleep(0.005)
+        assert (tmp_path / "consumequeue.checkpoint").exists()
+        assert (tmp_path / "checkpoint").stat().st_size == 4096
+
+    uvloop.run(main())
