@@ -5,14 +5,16 @@ the map in its iteration order; stores and recorded pull bodies show that order,
 the bucket of a key is ``(hash ^ hash >>> 16) & (capacity - 1)``, the capacity starts at 16 and
 doubles at three quarters, and keys of one bucket keep their order of arrival.
 
-The order depends on the *names* only, so it is worked out once per combination of names and kept as
-a plan; a message then costs one split, one pick and one join. Pure: knows neither sockets nor the
-store.
+The order depends on the *names* only, so it is worked out once per combination of names and kept
+as a plan; a message then costs one split, one pick and one join. A producer's messages mostly have
+the same names in the order that is stored: the pattern of the last such message is tried first and
+costs less still. Pure: knows neither sockets nor the store.
 Source: protocol.md 3.3 and 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
 """
 
 from __future__ import annotations
 
+import re
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +51,18 @@ class _Plan(msgspec.Struct, frozen=True):
     delay: int
     transaction: int
     generate_unique: bool
+    shape: _Shape | None
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """A pattern of texts whose items are stored as they are, around CLUSTER and without WAIT."""
+
+    match: Callable[[bytes], re.Match[bytes] | None]
+    #: Groups of the pattern that are runs of items; CLUSTER goes in at ``cluster_at``.
+    runs: tuple[int, ...]
+    cluster_at: int
+    #: Group of the value of TAGS, -1 without.
+    tags: int
 
 
 def java_map_order(keys: Sequence[str]) -> list[int]:
@@ -75,19 +89,33 @@ class PropertyRewriter:
         unique_id: gives the text of a new UNIQ_KEY, called only for messages that have none.
     """
 
-    __slots__ = ("_cluster", "_plans", "_tags_codes", "_unique_id")
+    __slots__ = ("_cluster", "_plans", "_recent", "_tags_codes", "_unique_id")
 
     def __init__(self, cluster_name: str, unique_id: Callable[[], bytes]) -> None:
         self._cluster = b"CLUSTER\x01" + cluster_name.encode()
         self._unique_id = unique_id
         self._plans: dict[tuple[bytes, ...], _Plan] = {}
+        self._recent: _Shape | None = None
         self._tags_codes: dict[bytes, int] = {}
 
     def rewrite(self, text: bytes) -> Rewritten:
         """Return the properties of a single message as they are stored."""
+        shape = self._recent
+        if shape is not None:
+            match = shape.match(text)
+            if match is not None:
+                groups = match.groups()
+                parts = [groups[i] for i in shape.runs]
+                parts.insert(shape.cluster_at, self._cluster)
+                tags = 0 if shape.tags < 0 else self.tags_code(groups[shape.tags])
+                return Rewritten(_SEPARATOR.join(parts), tags, 0, False)  # noqa: FBT003 - a field
+        return self._rewrite_by_plan(text)
+
+    def _rewrite_by_plan(self, text: bytes) -> Rewritten:
         items = _items(text)
         keys = tuple([item.partition(_EQUALS)[0] for item in items])
         plan = self._plans.get(keys) or self._add_plan(keys)
+        self._recent = plan.shape
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
@@ -155,6 +183,47 @@ def _make_plan(keys: tuple[bytes, ...]) -> _Plan:
         delay=places.get("DELAY", -1),
         transaction=places.get("TRAN_MSG", -1),
         generate_unique=generate,
+        shape=_make_shape(keys, order),
+    )
+
+
+def _make_shape(keys: tuple[bytes, ...], order: list[int]) -> _Shape | None:
+    """Return the shape of texts with these names, None if their items change places.
+
+    ``order`` holds the positions of the stored items, CLUSTER being behind all received ones.
+    """
+    cluster = len(keys)
+    received = [position for position in order if position != cluster]
+    plain = not {b"DELAY", b"TRAN_MSG", b"CLUSTER"} & set(keys) and len(set(keys)) == len(keys)
+    if not plain or received != sorted(received) or cluster + 1 in order or not received:
+        return None
+    runs: list[int] = []
+    pattern, open_run, group, tags = b"", False, 0, -1
+    cluster_before = order.index(cluster)
+    cluster_at = -1
+    for position, key in enumerate(keys):
+        stored = position in received
+        if stored and received.index(position) == cluster_before:
+            cluster_at = len(runs)
+            pattern += b")" if open_run else b""
+            open_run = False
+        elif not stored and open_run:
+            pattern, open_run = pattern + b")", False
+        pattern += b"\x02" if position else b""
+        if stored and not open_run:
+            pattern, open_run = pattern + b"(", True
+            runs.append(group)
+            group += 1
+        value = b"[^\x01\x02]+"
+        if key == b"TAGS" and stored:
+            value, tags, group = b"(" + value + b")", group, group + 1
+        pattern += re.escape(key) + b"\x01" + value
+    pattern += b")" if open_run else b""
+    return _Shape(
+        match=re.compile(pattern, re.DOTALL).fullmatch,
+        runs=tuple(runs),
+        cluster_at=len(runs) if cluster_at < 0 else cluster_at,
+        tags=tags,
     )
 
 
