@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 RouteListener = Callable[[frozenset[str]], None]
 STOP_POLL_MS = 10
+UNREGISTER_TIMEOUT_MS = 1_000
+"""A broker that does not answer finds out from the closed connection."""
 
 
 class ClientInstance:
@@ -172,8 +174,9 @@ class ClientInstance:
 
     async def _unregister(self, addr: str, *, consumer: bool) -> None:
         try:
-            await self.api.unregister(addr, self.client_id, consumer=consumer)
-        except RemotingError as error:
+            async with asyncio.timeout(UNREGISTER_TIMEOUT_MS / 1000):
+                await self.api.unregister(addr, self.client_id, consumer=consumer)
+        except (RemotingError, TimeoutError) as error:
             _log.info("broker=%s event=unregister_failed error=%s", addr, error)
 
     async def _wait_for(self, drained: Callable[[], bool]) -> None:

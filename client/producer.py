@@ -34,6 +34,7 @@ from runtime.rng import Rng, SystemRng
 _STORED = {int(status): status for status in SendStatus}
 _SYSTEM_CLOCK = SystemClock()
 PROVISIONAL_POLL_MS = 1_000
+STALL_LOOK_MS_MAX = 100
 
 
 class Producer:
@@ -70,7 +71,8 @@ class Producer:
         config = self.config
         self._instance.start(self._heartbeat)
         background = self._instance.background
-        background.every(config.stall_ms // 2 or 1, self._watch_stalls, "stalls")
+        look_ms = max(1, min(config.stall_ms // 2, STALL_LOOK_MS_MAX))
+        background.every(look_ms, self._watch_stalls, "stalls")
         background.every(PROVISIONAL_POLL_MS, self._poll_provisional, "new-topics")
 
     async def stop(self) -> None:
