@@ -32,7 +32,7 @@ check: $(STAMP) ## Formatting, lint, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(STAMP) ## Apply what make check would ask for, as far as a tool can
 	$(BIN)/ruff check --fix .

@@ -27,6 +27,11 @@ def test_no_contract_was_dropped() -> None:
 def test_every_contract_is_kept() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
     done = subprocess.run(
-        [*command, "--no-cache"], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
+        [*command, "--no-cache", "--no-logo"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
