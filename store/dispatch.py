@@ -13,6 +13,7 @@ Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue
 from typing import TYPE_CHECKING
 
 from dledger.config import ENTRY_HEADER_BYTES
+from dledger.errors import CorruptEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
@@ -137,14 +138,14 @@ class Dispatcher:
         unwritten = self._queues.unwritten
         touched = self._touched
         for index in range(first, last + 1):
-            position, size, self.applied_term = entry(index)
-            physical = position + ENTRY_HEADER_BYTES
-            size -= ENTRY_HEADER_BYTES
-            record = view(physical, size)
             try:
+                position, size, self.applied_term = entry(index)
+                physical = position + ENTRY_HEADER_BYTES
+                size -= ENTRY_HEADER_BYTES
+                record = view(physical, size)
                 _, queue_id, offset, flags, stored, topic, properties = read_record(record)
-            except CorruptRecord as error:
-                message = f"entry {index} at position {position} holds no message: {error}"
+            except (CorruptRecord, CorruptEntry) as error:
+                message = f"entry {index} holds no message: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
             self.applied_index = index
             if flags & FLAG_NOT_INDEXED:

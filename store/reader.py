@@ -54,7 +54,7 @@ class Reader:
         max_count = min(max_count, self._count_max) or 1
         max_bytes = min(max_bytes, self._bytes_max)
         if codes is None:
-            units = queue.read(offset, min(max_count, high - offset))
+            units = queue.read(offset, min(max_count, self._units_max, high - offset))
         else:
             units = queue.read(offset, min(self._units_max, high - offset))
         buffers, count, size_bytes, scanned, status = self._collect(
@@ -123,9 +123,10 @@ class Reader:
             size = record_size(node.view(physical_offset, _RECORD_HEAD_BYTES), physical_offset)
             if size is None or size > room:
                 return None
-            return node.view(physical_offset, size)
-        except (ValueError, IndexError):
+            record = node.view(physical_offset, size)
+        except LookupError:
             return None
+        return record if len(record) == size else None
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None

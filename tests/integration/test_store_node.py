@@ -1,6 +1,7 @@
 """Store and replicated log together: real files, a real event loop, a group of one."""
 
 import asyncio
+import errno
 
 import pytest
 import uvloop
@@ -14,7 +15,7 @@ from runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.results import PutStatus
-from tests.unit.store.fakes import Listener, message
+from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, message
 
 DEADLINE_S = 20
 
@@ -130,3 +131,73 @@ def test_checkpoints_are_written_while_it_runs(tmp_path):
         assert (tmp_path / "checkpoint").stat().st_size == 4096
 
     uvloop.run(main())
+
+
+class FailingDisk(FakeDisk):
+    """Says how the sync of a checkpoint fails."""
+
+    failure: Exception | None = None
+
+    def replace(self, path, data):
+        if self.failure is not None:
+            raise self.failure
+        super().replace(path, data)
+
+
+async def until(condition):
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("failure", "word"),
+    [
+        (OSError(errno.EIO, "input/output error"), "cannot write a checkpoint"),
+        (ZeroDivisionError("a bug"), "a bug in the checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_fails_is_fatal(failure, word):
+    async def main():
+        fatal, disk, node = [], FailingDisk(), FakeNode()
+        store = MessageStore(
+            StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
+            disk, SystemClock(), Listener(), on_fatal=fatal.append,
+        )  # fmt: skip
+        node.store = store
+        store.attach(node)
+        store.load()
+        store.start()
+        node.lead()
+        disk.failure = failure
+        await until(lambda: fatal)
+        assert word in fatal[0].message
+        assert fatal[0].exit_code == 3
+
+    asyncio.run(main())
+
+
+def test_a_checkpoint_that_finds_no_space_is_tried_again():
+    async def main():
+        disk, node, clock = FailingDisk(), FakeNode(), FakeClock()
+        store = MessageStore(
+            StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
+            disk, clock, Listener(),
+        )  # fmt: skip
+        node.store = store
+        store.attach(node)
+        store.load()
+        disk.failure = OSError(errno.ENOSPC, "no space")
+        store.start()
+        node.lead()
+        for _ in range(3):
+            clock.now += 2
+            await asyncio.sleep(0.02)
+        assert "/s/consumequeue.checkpoint" not in disk.files
+        disk.failure = None
+        clock.now += 2
+        await until(lambda: "/s/checkpoint" in disk.files)
+        await store.stop()
+        await store.stop()
+
+    asyncio.run(main())

@@ -282,8 +282,14 @@ class World:
                 **config,
             }
         )
+        self.fatal: list[FatalError] = []
         self.store = MessageStore(
-            self.config, self.disk, self.clock, self.listener, call_soon=self.soon.append
+            self.config,
+            self.disk,
+            self.clock,
+            self.listener,
+            on_fatal=self.fatal.append,
+            call_soon=self.soon.append,
         )
         self.node.store = self.store
         self.store.attach(self.node)

@@ -203,7 +203,7 @@ def test_a_committed_entry_that_is_no_message_stops_the_node():
     node = FakeNode()
     node.add(0, 1, b"no message at all")
     node.commit_index = 0
-    with pytest.raises(FatalError, match="entry 0 at position 0 holds no message") as caught:
+    with pytest.raises(FatalError, match="entry 0 holds no message") as caught:
         World(node=node).begin()
     assert caught.value.exit_code == 3
 
@@ -257,3 +257,46 @@ def test_another_failure_of_the_checkpoint_is_fatal():
     world.disk.writes_left, world.disk.error = 0, errno.EIO
     with pytest.raises(FatalError, match="cannot write a checkpoint in /s"):
         world.store.flush()
+
+
+def test_own_entries_wait_for_those_that_a_full_disk_held_back():
+    world = World(unflushed_units_max=2).begin()
+    world.node.lead()
+    world.disk.writes_left = 0
+    for name in "abcd":
+        world.put(name)
+        world.node.commit()
+    world.put("waits")
+    world.disk.writes_left = None
+    world.store.tick()
+    assert world.store.max_offset("t", 0) == 4
+    world.node.commit()
+    assert [answer[2] for answer in world.answers] == [0, 1, 2, 3, 4]
+    assert world.store.max_offset("t", 0) == 5
+
+
+def test_what_fails_in_a_later_turn_is_fatal_and_the_last_thing_done():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    world = World(node=log_of(leader), dispatch_batch=5).begin()
+    world.node.entries[20] = (0, 1, b"")
+    world.node.commit()
+    world.turns()
+    assert [error.exit_code for error in world.fatal] == [3]
+    assert "holds no message" in world.fatal[0].message
+    world.node.commit()
+    world.turns()
+    assert len(world.fatal) == 1
+
+
+def test_a_bug_of_the_listener_is_fatal(caplog):
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    world = World(node=log_of(leader), dispatch_batch=2).begin()
+    world.listener.apply_state = None
+    world.node.commit()
+    world.turns()
+    assert [error.exit_code for error in world.fatal] == [3]
+    assert "event=bug in=store" in caplog.text

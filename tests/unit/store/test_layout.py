@@ -50,6 +50,13 @@ def test_any_bytes_are_a_record_or_refused(data):
         layout.read_record(memoryview(data))
 
 
+def test_another_magic_is_no_record():
+    record = bytearray(record_of())
+    record[4] ^= 1
+    with pytest.raises(layout.CorruptRecord, match="no message magic"):
+        layout.read_record(memoryview(record))
+
+
 @given(st.integers(0, 120), st.binary(min_size=1, max_size=12))
 def test_a_damaged_record_is_read_or_refused(at, noise):
     record = bytearray(record_of(properties=b"TAGS\x01a\x02"))
@@ -108,3 +115,10 @@ def test_state_kind_is_what_the_properties_were_made_with():
 
 def test_file_names_have_twenty_digits():
     assert layout.file_name(6_000_000) == "00000000000006000000"
+
+
+@pytest.mark.parametrize("widths", list(FLAGS))
+def test_long_topics_are_in_records_of_version_two(widths):
+    record = record_of("x" * 200, b"body", b"TAGS\x01a\x02", widths)
+    fields = layout.read_record(memoryview(record))
+    assert fields[-2:] == (b"x" * 200, b"TAGS\x01a\x02")
