@@ -7,10 +7,10 @@ where a crash may also be a loss of power. In both, disks fill up and links are 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.unit.dledger.cluster import Cluster
 
 from dledger.config import FlushDiskType
 from dledger.core.model import Role
+from tests.unit.dledger.cluster import Cluster
 
 NODES = st.integers(0, 4)
 FAST = {"heartbeat_ticks": 2, "election_ticks_min": 5, "election_ticks_max": 10}
