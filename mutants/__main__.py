@@ -1,0 +1,35 @@
+"""``python -m mutants NAME -- broker -c FILE``: run one of our processes with a planted bug."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from mutants.patches import MUTANTS
+from runtime.errors import EXIT_BAD_INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAMS = ("broker", "dledger")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plant the bug, then run the program with the rest of the line; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = words[0] if words else ""
+    rest = words[2:] if words[1:2] == ["--"] else words[1:]
+    if name not in MUTANTS or not rest or rest[0] not in PROGRAMS:
+        sys.stderr.write(
+            f"usage: python -m mutants {{{','.join(MUTANTS)}}} -- {{{','.join(PROGRAMS)}}} ...\n"
+        )
+        return EXIT_BAD_INPUT
+    MUTANTS[name]()
+    sys.stderr.write(f"mutant planted: {name}\n")
+    program = importlib.import_module(f"{rest[0]}.__main__")
+    return int(program.main(rest[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

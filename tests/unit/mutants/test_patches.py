@@ -1,0 +1,142 @@
+"""Each planted bug changes what it says, and nothing is planted unless asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dledger.codec.entry import encode_span
+from dledger.core.log import RaftLog
+from dledger.core.model import HardState
+from dledger.storage.state_files import HardStateFile
+from mutants.__main__ import main
+from mutants.patches import MUTANTS
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from store.commit_log import CommitLog
+from store.config import StoreConfig
+from store.consume_queue import ConsumeQueues
+from store.results import PutMessage, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from dledger.core.model import Span
+
+PATCHED = (
+    (CommitLog, ("put", "put_batch")),
+    (RaftLog, ("find_conflict",)),
+    (HardStateFile, ("save",)),
+)
+
+
+@pytest.fixture(autouse=True)
+def unpatched() -> Iterator[None]:
+    """Undo what a test planted."""
+    originals = [(kind, name, getattr(kind, name)) for kind, names in PATCHED for name in names]
+    yield
+    for kind, name, original in originals:
+        setattr(kind, name, original)
+
+
+class FakeNode:
+    """A leader whose entries never commit."""
+
+    is_leader = True
+    term = 1
+    commit_index = first_index = first_position = committed_position = 0
+    end_index = -1
+
+    def reserve(self, body_bytes: int) -> int:
+        return 48
+
+    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
+        return [48 + sum(body_sizes[:i]) + 48 * i for i in range(len(body_sizes))]
+
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
+        self.end_index += 1
+        return self.end_index
+
+
+class EmptyView:
+    """The disk of a new replica."""
+
+    first_index = 0
+    last_index = -1
+
+    def term_runs(self) -> list[tuple[int, int]]:
+        return []
+
+    def position_after(self, index: int) -> int:
+        return 0
+
+
+def message() -> PutMessage:
+    return PutMessage(b"T", 0, 0, 0, 0, bytes(8), 0, 0, b"", b"body", 0)
+
+
+def commit_log(directory: Path) -> CommitLog:
+    config = StoreConfig(directory=str(directory), store_host=bytes(8))
+    log = CommitLog(config, ConsumeQueues(config, RealDisk()), SystemClock(), FakeNode())
+    log.writable = True
+    return log
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_ack_before_quorum_acknowledges_what_is_only_appended(
+    planted: bool, tmp_path: Path
+) -> None:
+    if planted:
+        MUTANTS["ack-before-quorum"]()
+    heard: list[PutStatus] = []
+    log = commit_log(tmp_path)
+    log.put(message(), lambda status, *_: heard.append(status))
+    log.put_batch([message(), message()], lambda status, *_: heard.append(status))
+    assert heard == ([PutStatus.OK] * 2 if planted else [])
+    assert len(log.pending) == 3
+
+
+def span(index: int, term: int, position: int, body: bytes) -> Span:
+    return encode_span(index, term, position, (body,))
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_no_truncate_on_conflict_keeps_what_the_leader_does_not_have(planted: bool) -> None:
+    if planted:
+        MUTANTS["no-truncate-on-conflict"]()
+    log = RaftLog(EmptyView(), -1)
+    log.append(span(0, 1, 0, b"mine"))
+    other = span(0, 2, 0, b"hers")
+    assert log.find_conflict(other) == (None if planted else 0)
+
+
+def test_no_truncate_on_conflict_still_takes_what_is_missing() -> None:
+    MUTANTS["no-truncate-on-conflict"]()
+    log = RaftLog(EmptyView(), -1)
+    mine = span(0, 1, 0, b"mine")
+    log.append(mine)
+    assert log.find_conflict(span(1, 2, mine.end_position, b"next")) == 1
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_vote_not_persisted_forgets_the_vote_at_a_restart(planted: bool, tmp_path: Path) -> None:
+    if planted:
+        MUTANTS["vote-not-persisted"]()
+    file = HardStateFile(RealDisk(), str(tmp_path))
+    file.save(HardState(7, "n1"))
+    assert file.load(log_is_empty=False) == HardState(7, None if planted else "n1")
+
+
+def test_an_unknown_mutant_or_program_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no-such-bug", "--", "broker"]) == 2
+    assert main(["ack-before-quorum", "--", "rm"]) == 2
+    assert "ack-before-quorum" in capsys.readouterr().err
+
+
+def test_no_production_package_imports_the_mutants() -> None:
+    code = "import sys, broker.server; sys.exit('mutants' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
