@@ -234,6 +234,34 @@ def shares(consumer, topic):
     return sum(queue.topic == topic for queue in consumer.assigned_queues)
 
 
+def test_the_examples_run(processes):
+    async def body():
+        async with started_producer(processes, "examples"):
+            pass
+
+    asyncio.run(body())
+    produced = run_example(processes, "produce.py", "examples", "5")
+    assert produced.count("after 1 attempt(s)") == 5
+    assert run_example(processes, "pull.py", "examples").endswith("5 messages\n")
+    consumed = run_example(processes, "consume.py", "examples", "2")
+    assert sorted(line.split(": ")[1] for line in consumed.splitlines()) == [
+        f"order {i}" for i in range(5)
+    ]
+
+
+def run_example(processes, name, *arguments):
+    result = subprocess.run(
+        [sys.executable, f"examples/{name}", ";".join(processes.namesrv_addrs), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=30,
+        check=True,
+        text=True,
+    )
+    return result.stdout
+
+
 def test_pull_reads_batches_and_searches_by_time(processes):
     async def body():
         config = ClientConfig(namesrv_addrs=processes.namesrv_addrs, group="it-readers")

@@ -27,7 +27,7 @@ class FakeNameServer:
     def __init__(self) -> None:
         self.routes: dict[str, dict] = {}
         self.asked: list[str] = []
-        self.delay: asyncio.Event | None = None
+        self.seen = asyncio.Condition()
         self.port = 0
         self._server = RemotingServer(
             name="fake-namesrv", handlers={RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route}
@@ -43,6 +43,11 @@ class FakeNameServer:
 
     async def stop(self) -> None:
         await self._server.stop()
+
+    async def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` holds after some question; at most five seconds."""
+        async with asyncio.timeout(5), self.seen:
+            await self.seen.wait_for(condition)
 
     def publish(self, topic: str, brokers: dict[str, dict[int, str]], queues: int = 4) -> None:
         self.routes[topic] = {
@@ -70,8 +75,8 @@ class FakeNameServer:
     async def _route(self, _connection: Connection, request: RemotingCommand) -> RemotingCommand:
         topic = request.ext_fields["topic"]
         self.asked.append(topic)
-        if self.delay is not None:
-            await self.delay.wait()
+        async with self.seen:
+            self.seen.notify_all()
         route = self.routes.get(topic)
         if route is None:
             return make_response(request, 17, f"No topic route info for the topic: {topic}")

@@ -352,11 +352,13 @@ def test_a_topic_that_appears_later_is_picked_up():
 def test_flow_control_pauses_a_queue_until_messages_are_finished():
     async def body(cluster):
         await produce(cluster, 400)
-        release = asyncio.Event()
+        release, all_seen = asyncio.Event(), asyncio.Event()
         seen = []
 
         async def listener(messages, _context):
             seen.extend(messages)
+            if len(seen) == 400:
+                all_seen.set()
             await release.wait()
             return ConsumeStatus.CONSUME_SUCCESS
 
@@ -374,9 +376,7 @@ def test_flow_control_pauses_a_queue_until_messages_are_finished():
             cached = [held.process_queue.cached_count for held in consumer.assignment.held]
             assert max(cached) <= 64
             release.set()
-            async with asyncio.timeout(8):
-                while len(seen) < 400:
-                    await asyncio.sleep(0.001)
+            await asyncio.wait_for(all_seen.wait(), 8)
         assert len({message.body for message in seen}) == 400
 
     run(body)

@@ -112,8 +112,9 @@ def test_sends_wait_while_there_is_no_leader():
             cluster.publish(leader=None)
             sends = [asyncio.ensure_future(producer.send(Message(TOPIC, b"1"))) for _ in range(20)]
             await old.wait_for(lambda: old.count(310) >= 21)
-            asked = len(cluster.name_servers[0].asked)
-            await until(lambda: len(cluster.name_servers[0].asked) > asked + 2)
+            server = cluster.name_servers[0]
+            asked = len(server.asked)
+            await server.wait_for(lambda: len(server.asked) > asked + 2)
             cluster.elect(1)
             cluster.publish(leader=1)
             results = await asyncio.gather(*sends)
@@ -403,9 +404,3 @@ def test_brokers_get_heartbeats_and_topics_are_created_on_leaders():
         assert follower.requests == []
 
     run(body)
-
-
-async def until(condition):
-    """Give the loop turns until ``condition`` holds; the test's timeout bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
