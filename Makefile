@@ -29,10 +29,10 @@ test: $(STAMP) ## All tests that need neither a Docker engine nor Maven
 	@$(BIN)/pytest -m "not docker and not interop" $(TESTS) $(ARGS)
 
 check: $(STAMP) ## Formatting, lint, types and import layers
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --no-logo
+	@failed=0; \
+	for tool in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-cache --no-logo"; do \
+		echo "-- $$tool"; $(BIN)/$$tool || failed=1; \
+	done; exit $$failed
 
 format: $(STAMP) ## Apply what make check would ask for, as far as a tool can
 	$(BIN)/ruff check --fix .
