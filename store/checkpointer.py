@@ -1,7 +1,7 @@
 """When and how a checkpoint is written: sync the queue files in a thread, then replace the file.
 
-The loop thread takes the picture, when all units are written; what the files hold of it never
-changes, so that the thread needs no lock. One checkpoint is under way at a time.
+The loop thread takes the picture; what the files hold of it never changes, so that the thread needs
+no lock. One checkpoint is under way at a time.
 Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk is not).
 """
 
@@ -21,7 +21,7 @@ from store.checkpoint import (
     encode_rocketmq,
 )
 from store.consume_queue import NO_SPACE
-from store.layout import store_timestamp
+from store.layout import UNIT_BYTES, store_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,20 +55,34 @@ class Checkpointer:
         self._queues = queues
         self._node = node
         self._due_ms: int | None = None
+        self._planned: tuple[int, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
         self.marks: tuple[LogMark, ...] = ()
         """Positions of the last checkpoints, newest first."""
 
     def tick(self, now_ms: int, applied_index: int) -> None:
-        """Begin a checkpoint if one is due and something was dispatched since the last."""
+        """Begin a checkpoint when one is due and what it shall hold is written.
+
+        When it falls due, the entry dispatched last and the queues that wait to be written are
+        noted; once these are written, by the store's ticks, everything up to that entry is.
+        """
         if self._due_ms is None:
             self._due_ms = now_ms + self._period_ms
-        if now_ms >= self._due_ms and self._is_behind(applied_index) and self._queues.flush():
+        if self._planned is None:
+            if now_ms < self._due_ms or not self._is_behind(applied_index):
+                return
+            queues = self._queues
+            self._planned = (applied_index, queues.flushed_count + len(queues.unwritten))
+        index, flushed_count = self._planned
+        if self._queues.flushed_count >= flushed_count:
+            self._planned = None
             self._due_ms = now_ms + self._period_ms
-            self._begin(applied_index)
+            if self._is_behind(index):
+                self._begin(index)
 
     async def finish(self, applied_index: int) -> None:
         """Wait for a checkpoint under way, then write the last one."""
+        self._planned = None
         if self._syncing is not None:
             await self._syncing
         if self._is_behind(applied_index) and self._queues.flush():
@@ -95,7 +109,7 @@ class Checkpointer:
         return self._syncing is None and applied_index > last
 
     def _picture(self, index: int) -> Checkpoint:
-        assert not self._queues.unwritten, len(self._queues.unwritten)
+        """Return what the files hold; everything up to ``index`` is written, perhaps more."""
         if index >= self._node.first_index:
             position, _, term = self._node.entry(index)
             stored = store_timestamp(self._node.body_view(index))
@@ -110,12 +124,12 @@ class Checkpointer:
                     queue.topic,
                     queue.queue_id,
                     queue.min_offset,
-                    queue.max_offset,
+                    queue.written // UNIT_BYTES,
                     queue.first_file,
                     tuple(queue.crcs),
                 )
                 for queue in self._queues.by_key.values()
-                if queue.max_offset
+                if queue.written > queue.min_offset * UNIT_BYTES
             ),
         )
 

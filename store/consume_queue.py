@@ -201,8 +201,10 @@ class ConsumeQueues:
         """By encoded topic, as records have it."""
         self.by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self.unwritten: list[ConsumeQueue] = []
-        """Queues with a tail, each once."""
+        """Queues with a tail, each once, longest waiting first."""
         self.unwritten_units = 0
+        self.flushed_count = 0
+        """Queues taken from the front of ``unwritten`` since the start."""
         self.has_space = True
         """Whether the last write found space."""
 
@@ -223,21 +225,23 @@ class ConsumeQueues:
         self.by_key[topic, queue_id] = self.by_name[name, queue_id] = queue
         return queue
 
-    def flush(self) -> bool:
-        """Write all tails; return whether there was space for them.
+    def flush(self, limit: int | None = None) -> bool:
+        """Write tails, at most ``limit`` of them, longest waiting first.
 
-        Errors: `FatalError` when a write fails for another reason. Units that found no space stay
-        readable and are written by a later call.
+        Returns whether there was space for them. Errors: `FatalError` when a write fails for
+        another reason. Units that found no space stay readable and are written by a later call.
         """
-        unwritten, self.unwritten = self.unwritten, []
-        self.unwritten_units = 0
-        self.has_space = True
-        for queue in unwritten:
-            if self.has_space:
-                self.has_space = _flush_queue(queue)
-            if queue.tail:
-                self.unwritten.append(queue)
-                self.unwritten_units += len(queue.tail) // UNIT_BYTES
+        count = 0
+        for queue in self.unwritten[:limit]:
+            units = len(queue.tail)
+            self.has_space = _flush_queue(queue)
+            self.unwritten_units -= (units - len(queue.tail)) // UNIT_BYTES
+            if not self.has_space:
+                break
+            count += 1
+        del self.unwritten[:count]
+        self.flushed_count += count
+        self.has_space = self.has_space or not self.unwritten
         return self.has_space
 
 

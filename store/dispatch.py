@@ -20,6 +20,7 @@ from store.layout import (
     KIND_NOOP,
     STATE_TOPIC_BYTES,
     UNIT,
+    UNIT_BYTES,
     CorruptRecord,
     delivery_code,
     read_record,
@@ -101,7 +102,8 @@ class Dispatcher:
         unwritten = self._queues.unwritten
         touched = self._touched
         ok = PutStatus.OK
-        before = index = self.applied_index
+        index = self.applied_index
+        count = 0
         while index < commit_index and pending and pending[0][0] == index + 1:
             index, queue, queue_offset, physical, size, tags, done = pending.popleft()
             if queue is None:
@@ -112,13 +114,14 @@ class Dispatcher:
                     unwritten.append(queue)
                 queue.tail += _pack_unit(physical, size, tags)
                 queue.max_offset = queue_offset + 1
+                count += 1
                 if not queue.touched:
                     queue.touched = True
                     touched.append((queue, tags))
             self.applied_index = index
             if done is not None:
                 done(ok, queue_offset, physical)
-        self._queues.unwritten_units += index - before
+        self._queues.unwritten_units += count
 
     def _apply_own_state(self, index: int) -> None:
         state = self._commit_log.take_state(index)
@@ -137,6 +140,7 @@ class Dispatcher:
         by_key = self._queues.by_key
         unwritten = self._queues.unwritten
         touched = self._touched
+        count = 0
         for index in range(first, last + 1):
             try:
                 position, size, self.applied_term = entry(index)
@@ -165,10 +169,11 @@ class Dispatcher:
                 tags = tags_code(properties)
             queue.tail += _pack_unit(physical, size, tags)
             queue.max_offset = offset + 1
+            count += 1
             if not queue.touched:
                 queue.touched = True
                 touched.append((queue, tags))
-        self._queues.unwritten_units += last - first + 1
+        self._queues.unwritten_units += count
 
     def _apply_state(self, index: int, properties: bytes, payload: memoryview) -> None:
         kind = state_kind(properties)
@@ -196,6 +201,7 @@ class Dispatcher:
         queue.begin_at(offset)
         if queue.tail:
             self._queues.unwritten.append(queue)
+            self._queues.unwritten_units += len(queue.tail) // UNIT_BYTES
 
     def _notify(self) -> None:
         """Tell the listener once per queue that it has more messages."""

@@ -198,7 +198,7 @@ class MessageStore:
         now_ms = self._clock.monotonic_ms()
         self._commit_log.expire(now_ms)
         had_space = self._queues.has_space
-        if self._queues.flush():
+        if self._queues.flush(self._config.flush_queues_max):
             if not had_space:
                 _log.warning("consume queues written again applied=%d", self.applied_index)
             if not self._scheduled:

@@ -4,8 +4,9 @@
    its CRC. Good queues are taken as the checkpoint has them; what lies behind is zeroed, since it
    will be dispatched again. All other queue files are removed, and a queue that fails is made again
    from the start of the log.
-2. `agree_with_log`, once it is open: the newest mark that names an entry of this very log counts.
-   If the log has lost its end (power cut under asynchronous flush) the queues are cut back to it.
+2. `agree_with_log`, once it is open: the newest mark that names an entry of this very log counts,
+   and the queues are cut back to it. An older one counts if the log has lost its end (power cut
+   under asynchronous flush).
 
 So after a start the queues hold what dispatching the log gives, whatever happened to the files.
 Source: protocol.md 5.7 has RocketMQ's own way, which trusts the files and walks the last ones.
@@ -72,8 +73,8 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
         if _is_in_log(mark, node):
             if number > 0:
                 _log.warning("queues ahead of the log cut_to_index=%d", mark.index)
-                _cut_all(queues, mark.position + ENTRY_HEADER_BYTES)
                 recovered.marks = recovered.marks[number:]
+            _cut_all(queues, mark.position + ENTRY_HEADER_BYTES)
             return node.first_index if recovered.rebuild else mark.index + 1
     _log.warning("queues are of another log rebuild_from=%d", node.first_index)
     _cut_all(queues, -1)
@@ -149,6 +150,8 @@ def _cut_all(queues: "ConsumeQueues", physical_last: int) -> None:
     """Drop all units of messages that lie behind ``physical_last``."""
     for queue in queues.by_key.values():
         low, high = queue.min_offset, queue.max_offset
+        if low < high and _physical_at(queue, high - 1) <= physical_last:
+            continue
         while low < high:
             middle = (low + high) // 2
             if _physical_at(queue, middle) <= physical_last:

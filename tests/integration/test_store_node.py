@@ -201,3 +201,35 @@ def test_a_checkpoint_that_finds_no_space_is_tried_again():
         await store.stop()
 
     asyncio.run(main())
+
+
+def test_a_checkpoint_waits_until_what_it_holds_is_written():
+    async def main():
+        disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
+        store = MessageStore(
+            StoreConfig(
+                directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5, flush_queues_max=2
+            ),
+            disk, clock, Listener(),
+        )  # fmt: skip
+        node.store = store
+        store.attach(node)
+        store.load()
+        store.start()
+        node.lead()
+        for number in range(5):
+            store.put(message(queue_id=number), lambda *answer: None)
+        node.commit()
+        clock.now += 5
+        for _ in range(2):
+            store.tick()
+            store.put(message(queue_id=0), lambda *answer: None)
+            node.commit()
+        assert store._checkpointer._syncing is None
+        store.tick()
+        await until(lambda: store._checkpointer.marks)
+        assert [mark.index for mark in store._checkpointer.marks] == [5]
+        await store.stop()
+        assert [mark.index for mark in store._checkpointer.marks] == [7, 5]
+
+    asyncio.run(main())

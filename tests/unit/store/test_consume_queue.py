@@ -23,6 +23,7 @@ def add(queues, queue, count):
     for _ in range(count):
         if not queue.tail:
             queues.unwritten.append(queue)
+        queues.unwritten_units += 1
         queue.tail += UNIT.pack(queue.max_offset * 1000, 10, -1)
         queue.max_offset += 1
 
@@ -125,6 +126,19 @@ def test_open_files_are_bounded_and_open_again():
     assert [queues.by_name["t", n].read(0, 1) for n in range(10)] == [UNIT.pack(0, 10, -1)] * 10
     queues.files.close()
     assert all(file.closed for file in disk.opened)
+
+
+def test_a_bounded_number_of_queues_is_written_at_a_time():
+    disk = FakeDisk()
+    queues = make_queues(disk)
+    for number in range(5):
+        add(queues, queues.maybe_make(b"t", number), 3)
+    assert queues.flush(2)
+    assert (queues.unwritten_units, queues.flushed_count) == (9, 2)
+    assert [len(queue.tail) for queue in queues.by_key.values()] == [0, 0, 60, 60, 60]
+    add(queues, queues.by_name["t", 0], 1)
+    assert queues.flush(4)
+    assert (queues.unwritten_units, queues.flushed_count) == (0, 6)
 
 
 def test_many_units_leave_in_one_write():

@@ -165,6 +165,29 @@ def test_queues_ahead_of_the_log_are_cut_back(steps, keep, data):
         logging.disable(logging.NOTSET)
 
 
+@settings(max_examples=60)
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 6), st.integers(0, 100))
+def test_a_checkpoint_may_find_some_queues_further_than_it_says(before, after, written, lost):
+    world = led(before + after, checkpoint_at=before)
+    index = before
+    again = World(node=log_of(world)).begin()
+    again.node.commit(index)
+    assert again.store._queues.flush()
+    again.node.commit()
+    assert again.store._queues.flush(written)
+    checkpointer = again.store._checkpointer
+    assert checkpointer._sync([], checkpointer._picture(index))
+    logging.disable(logging.WARNING)
+    try:
+        again.node.truncate(max(index + 1, again.node.end_index + 1 - lost))
+        again.node.commit_index = again.node.end_index
+        third = restart(again)
+        third.turns()
+        assert third.queue_bytes() == rebuilt(again.node)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 @given(st.integers(0, 60))
 def test_a_start_that_is_itself_cut_short_is_repeated(writes):
     world = led(checkpoint_at=30)
