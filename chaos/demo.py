@@ -113,7 +113,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the options that all runs share."""
     made = _Parser(prog=prog, description=(__doc__ or "").splitlines()[0])
     made.add_argument(
-        "--seconds", type=_between(5, SECONDS_MAX), default=24.0, help="length of the fault phase"
+        "--seconds", type=_between(5, SECONDS_MAX), default=18.0, help="length of the fault phase"
     )
     made.add_argument("--rate", type=_between(1, RATE_MAX), default=300.0, help="sends a second")
     made.add_argument("--seed", type=int, help="of the workload and the choice of victims")

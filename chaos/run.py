@@ -134,9 +134,13 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         )
         try:
             await _live(parts)
-        finally:
+        except BaseException:
             await _put_down(parts)
+            await cluster.remove()
+            raise
+        await _put_down(parts)
         await _collect(parts)
+        await cluster.remove()
     _write_history(parts)
     return run
 
@@ -220,7 +224,7 @@ def _specs(parts: _Parts, role: str) -> list[WorkerSpec]:
             first_process=(base + at) * PROCESSES_PER_WORKER,
             rate=load.rate / max(1, load.producers),
             sizes=load.sizes,
-            send_timeout_ms=load.send_timeout_ms,
+            send_timeout_ms=load.send_timeouts_ms[at % len(load.send_timeouts_ms)],
         )
         for at in range(count)
     ]

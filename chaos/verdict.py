@@ -87,7 +87,7 @@ def combine(
         disagreements = tuple(compare(local, spark))
         if _RANK[spark["verdict"]] > _RANK[verdict]:
             verdict = spark["verdict"]
-        reasons += [r for r in spark.get("reasons", ()) if r not in reasons]
+            reasons += [f"Spark: {reason}" for reason in spark["reasons"]]
         exit_code = spark.get("exit_code")
     elif spark_wanted:
         verdict = max(verdict, UNKNOWN, key=_RANK.__getitem__)

@@ -117,6 +117,10 @@ class Cluster(Protocol):
         """Copy the data segments of a stopped broker's log into ``target``."""
         ...
 
+    async def remove(self) -> None:
+        """Remove what the engine of the place keeps, once the logs are copied; idempotent."""
+        ...
+
     def unexpected_exits(self) -> list[str]:
         """Return a line for each process that ended though nobody ended it."""
         ...

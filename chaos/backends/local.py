@@ -178,9 +178,8 @@ class LocalCluster:
         others += [self._proxy] if self._proxy is not None else []
         return lines + [line for line in map(exit_line, others) if line is not None]
 
-    def free_disk(self) -> None:
-        """Remove the brokers' data directories (the replicas' copies stay)."""
-        shutil.rmtree(self._spec.run / "data", ignore_errors=True)
+    async def remove(self) -> None:
+        """Remove nothing: the data directories lie in the run and are small."""
 
     def _child(self, node: str) -> Child:
         child = self._nodes[node].child

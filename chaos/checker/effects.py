@@ -57,15 +57,15 @@ def _failover_row(history: History, fault: Row, ok: list[Row]) -> Row:
         and f["t_on0"] <= t_on <= (f["t_off1"] or t_on)
         and f["t_off1"] is not None
     ]
-    heal = max(others, default=None)
     first = next((s for s in ok if s["t_inv"] >= t_on), None)
+    heal = max((t for t in others if first is None or t <= first["t_cmp"]), default=None)
     ms = None if first is None else (first["t_cmp"] - t_on) / 1e6
     since_heal = None if ms is None or heal is None or first is None else first["t_cmp"] - heal
     return {
         "fault_id": fault["fault_id"],
         "targets": list(fault["targets"] or ()),
         "ms": ms,
-        "since_heal_ms": None if since_heal is None else max(0.0, since_heal / 1e6),
+        "since_heal_ms": None if since_heal is None else since_heal / 1e6,
     }
 
 

@@ -35,12 +35,12 @@ def test_demo_kills_a_leader_that_has_no_majority():
 
 
 def test_longer_demo_has_more_rounds():
-    assert len(planned_faults(demo(seconds=72))) == 3 * len(planned_faults(demo(seconds=24)))
+    assert len(planned_faults(demo(seconds=54))) == 3 * len(planned_faults(demo(seconds=18)))
 
 
 def test_script_carries_delays_in_nanoseconds():
     delay, op = as_script(demo())[1]
-    assert (delay, op.f, op.value["kind"]) == (300_000_000, "start", "kill")
+    assert (delay, op.f, op.value["kind"]) == (500_000_000, "start", "kill")
 
 
 def test_links_of_three_nodes_are_six():

@@ -1,0 +1,32 @@
+"""Without faults the verdict must be valid: a harness that sees ghosts proves nothing."""
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from chaos.run import RunOptions, run_scenario
+from chaos.scenario import baseline
+from chaos.verdict import judge_in_process
+from chaos.view import View
+from runtime.clock import SystemClock
+
+
+@pytest.mark.slow
+def test_zero_fault_baseline_is_valid(tmp_path):
+    run = tmp_path / "run"
+    screen = io.StringIO()
+
+    async def body() -> None:
+        with View(Console(file=screen), SystemClock()) as view:
+            async with asyncio.timeout(60):
+                await run_scenario(baseline(seconds=3), RunOptions(run=run, seed=1), view)
+
+    asyncio.run(body())
+    found = judge_in_process(run)
+    assert found["verdict"] == "valid", (found["reasons"], screen.getvalue())
+    counts = found["counts"]
+    assert counts["sent"] == counts["acknowledged"] == counts["delivered"] > 300
+    assert counts["redelivered"] == counts["unknown"] == counts["failed"] == 0
+    assert counts["log_entries"] > 3 * counts["sent"]
