@@ -65,6 +65,7 @@ class _Walk:
         self._position = data.start
         self._term = NO_TERM
         self._repaired = 0
+        self._stopped_at = data.start
 
     def _find_first_index(self) -> LogIndex:
         """Return the index of the first entry; 0 when there is none or it is damaged."""
@@ -121,6 +122,7 @@ class _Walk:
         position = self._position
         while True:
             offset = position % segment_bytes
+            self._stopped_at = position
             view = self._data.segment_view(position - offset)
             if view is None or _is_blank(view, offset):
                 return None
@@ -174,7 +176,8 @@ class _Walk:
     def finish(self, reason: str | None) -> None:
         """Refuse or cut what follows the last sound entry; sync what was repaired."""
         index, position = self._next_index, self._position
-        path, offset = self._data.path(position), position % self._data.segment_bytes
+        path = self._data.path(self._stopped_at)
+        offset = self._stopped_at % self._data.segment_bytes
         committed = self._checkpoint.committed_index
         if index <= committed:
             raise FatalError(

@@ -17,7 +17,7 @@ from tests.golden.test_raft import TESTDATA, Story
 from tests.unit.dledger.cluster import Cluster, MemoryStateFile
 from tests.unit.dledger.trouble import run_trouble
 
-SEEDS = range(150)
+SEEDS = range(1000)
 
 
 def find(seeds=SEEDS):

@@ -1,0 +1,189 @@
+"""Codecs: what is encoded decodes to the same, and any other bytes are refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.codec import peer, properties
+from dledger.codec.entry import (
+    HEADER,
+    HEADER_BYTES,
+    decode_header,
+    encode_entry,
+    encode_span,
+    index_units,
+)
+from dledger.codec.index import UNIT
+from dledger.core import messages
+from dledger.core.messages import Append, AppendReject, AppendReply, Heartbeat, HeartbeatReply
+from dledger.core.model import HardState
+from dledger.errors import CorruptEntry
+from remoting.protocol.frame import Frame, FrameDecoder
+
+BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
+INT64 = st.integers(0, 2**62)
+SENDER = peer.PeerCodec("group", "n0", ("n1", "n2"))
+RECEIVER = peer.PeerCodec("group", "n1", ("n0", "n2"))
+
+
+def test_entry_has_dledgers_bytes():
+    entry = encode_entry(7, 3, 4096, b"body")
+    assert entry.hex(" ", 4) == (
+        "00000001 00000034 00000000 00000007 00000000 00000003 00000000 00001000"
+        " 00000000 00000000 d3e2b71a 00000004 626f6479"
+    ).replace("d3e2b71a", f"{decode_header(entry).body_crc:08x}")
+    assert len(entry) == HEADER_BYTES + 4
+
+
+def test_index_unit_has_dledgers_bytes():
+    span = encode_span(7, 3, 4096, [b"body"])
+    assert span.units.hex(" ", 4) == (
+        "00000001 00000000 00001000 00000034 00000000 00000007 00000000 00000003"
+    )
+
+
+@given(bodies=BODIES, index=INT64, term=INT64, position=INT64)
+def test_units_are_rebuilt_from_the_entries(bodies, index, term, position):
+    span = encode_span(index, term, position, bodies)
+    assert index_units(span.data, index, span.last_index, term) == span.units
+    assert span.end_position == position + sum(48 + len(body) for body in bodies)
+
+
+@given(bodies=BODIES, cut=st.integers(0, 10))
+def test_span_is_cut_at_an_entry(bodies, cut):
+    span = encode_span(5, 1, 100, bodies)
+    index = 5 + cut % len(bodies)
+    tail = span.from_index(index)
+    assert tail.units == index_units(tail.data, index, span.last_index, 1)
+    if index > 5:
+        head = span.before_index(index)
+        assert head.data + tail.data == span.data
+        assert head.end_position == tail.position
+    assert span.before_index(99) is span
+
+
+@given(bodies=BODIES, offset=st.integers(0, 300), flip=st.integers(1, 255))
+def test_flipped_header_is_refused(bodies, offset, flip):
+    span = encode_span(5, 1, 1 << 20, bodies)
+    data = bytearray(span.data)
+    starts = [UNIT.unpack_from(span.units, i * 32)[1] - span.position for i in range(len(bodies))]
+    where = starts[offset % len(starts)] + offset % 40  # everything but the body CRC and length
+    data[where] ^= flip
+    if where in range(24, 32):
+        return  # the first position is what the others are measured by
+    with pytest.raises(CorruptEntry):
+        index_units(bytes(data), 5, span.last_index, 1)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_no_entries(data):
+    with pytest.raises(CorruptEntry):
+        index_units(data, 0, 0, 1)
+
+
+MESSAGES = st.one_of(
+    st.builds(messages.PreVoteRequest, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
+    st.builds(messages.PreVoteReply, st.just("n0"), st.just("n1"), INT64, st.booleans()),
+    st.builds(messages.VoteRequest, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
+    st.builds(messages.VoteReply, st.just("n0"), st.just("n1"), INT64, st.booleans()),
+    st.builds(AppendReply, st.just("n0"), st.just("n1"), INT64, INT64),
+    st.builds(AppendReject, st.just("n0"), st.just("n1"), INT64, INT64, INT64, INT64, INT64),
+    st.builds(Heartbeat, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
+    st.builds(HeartbeatReply, st.just("n0"), st.just("n1"), INT64, INT64),
+)
+
+
+def through_the_wire(message):
+    frames = FrameDecoder().feed(b"".join(SENDER.encode(message)))
+    assert len(frames) == 1
+    return RECEIVER.decode(frames[0])
+
+
+@given(MESSAGES)
+def test_message_survives_the_wire(message):
+    assert through_the_wire(message) == message
+    assert messages.describe_message(message)
+
+
+@given(bodies=BODIES, index=st.integers(-1, 2**40), term=st.integers(1, 2**40), commit=INT64)
+def test_append_survives_the_wire(bodies, index, term, commit):
+    span = encode_span(index + 1, term, 4096, bodies)
+    for sent in (span, None):
+        message = Append("n0", "n1", term + 1, index, term - 1, commit, sent)
+        found = through_the_wire(message)
+        assert found == message
+
+
+@given(
+    message=MESSAGES | st.just(Append("n0", "n1", 2, 4, 1, 3, encode_span(5, 2, 99, [b"a", b"b"]))),
+    offset=st.integers(0, 300),
+    flip=st.integers(1, 255),
+)
+def test_flipped_message_is_refused(message, offset, flip):
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(message)))[0]
+    body = bytearray(frame.body)
+    where = offset % len(body)
+    body[where] ^= flip
+    if where in (2, 3):
+        return  # reserved
+    with pytest.raises((CorruptEntry, peer.Misaddressed)):
+        RECEIVER.decode(Frame(1, frame.header, bytes(body)))
+
+
+@given(st.binary(max_size=100), st.sampled_from(sorted(peer.CODES.values())))
+def test_any_bytes_are_no_message(body, code):
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(Frame(1, code.to_bytes(2, "big"), body))
+
+
+def test_message_of_another_group_or_for_another_node_is_misaddressed():
+    message = AppendReply("n0", "n1", 1, 1)
+    for stranger in (
+        peer.PeerCodec("other", "n0", ("n1",)),
+        peer.PeerCodec("group", "n9", ("n1",)),
+    ):
+        frame = FrameDecoder().feed(b"".join(stranger.encode(message)))[0]
+        with pytest.raises(peer.Misaddressed):
+            RECEIVER.decode(frame)
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(message)))[0]
+    with pytest.raises(peer.Misaddressed):
+        peer.PeerCodec("group", "n2", ("n0", "n1")).decode(frame)
+
+
+def test_names_of_a_group_are_bounded():
+    with pytest.raises(ValueError, match="too long"):
+        peer.PeerCodec("g" * 250, "n0", ("n1",))
+
+
+def test_entries_of_a_term_above_the_leaders_are_refused():
+    span = encode_span(0, 9, 0, [b"x"])
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(Append("n0", "n1", 8, -1, 0, -1, span))))[0]
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(frame)
+
+
+def test_hard_state_has_dledgers_text():
+    assert properties.encode_hard_state(HardState(2, "n0")) == b"voteLeader=n0\ncurrTerm=2\n"
+    assert properties.decode_hard_state(b"voteLeader=\ncurrTerm=2\n") == HardState(2, None)
+    assert properties.decode_hard_state(b"#x\ncurrTerm=3\n") == HardState(3, None)
+
+
+def test_checkpoint_has_dledgers_text():
+    text = b"committedIndex=16\nendIndex=17\n"
+    assert properties.decode_checkpoint(text) == properties.Checkpoint(17, 16)
+    assert properties.encode_checkpoint(properties.Checkpoint(17, 16)) == text
+
+
+def test_identity_is_read_back():
+    identity = properties.Identity("g", "n0", "abc")
+    assert properties.decode_identity(properties.encode_identity(identity)) == identity
+
+
+@pytest.mark.parametrize("data", [b"", b"currTerm=x\n", b"currTerm=-1\n", b"\xff\xfe"])
+def test_damaged_properties_are_refused(data):
+    with pytest.raises(ValueError):  # noqa: PT011  # the file's reader says which file
+        properties.decode_hard_state(data)
+
+
+def test_header_is_48_bytes():
+    assert HEADER.size == HEADER_BYTES == 48
