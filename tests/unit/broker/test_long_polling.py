@@ -47,7 +47,8 @@ def test_a_full_table_refuses() -> None:
     table = HoldTable(limit=1)
     assert table.hold(pull())
     assert not table.hold(pull())
-    assert table.drain() and len(table) == 0
+    assert len(table.drain()) == 1
+    assert len(table) == 0
     assert table.hold(pull())
 
 

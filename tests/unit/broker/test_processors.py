@@ -1,0 +1,374 @@
+"""Offsets, locks, clients, queries, administration: the ordinary processors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.creation import Creator
+from broker.offset_replication import OffsetReplicator
+from broker.processor.admin import AdminProcessor
+from broker.processor.client import ClientProcessor
+from broker.processor.lock import LockProcessor
+from broker.processor.offset import OffsetProcessor
+from broker.processor.query import QueryProcessor
+from broker.tables import Tables
+from broker.wake_up import WakeUp
+from remoting.protocol.errors import InvalidHeader
+from store.results import Boundary, PutStatus
+from tests.unit.broker.fakes import (
+    ApplyingProposer,
+    FakeClock,
+    FakeConnection,
+    FakePublisher,
+    FakeStore,
+    frame,
+    request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from remoting.protocol.command import RemotingCommand
+
+
+class Bench:
+    """All ordinary processors over one set of tables."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.tables = Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), self.clock)
+        self.store = FakeStore()
+        self.proposer = ApplyingProposer(self.tables.state)
+        self.spawned: list[Coroutine[Any, Any, None]] = []
+        spawn = lambda _, coroutine: self.spawned.append(coroutine)  # noqa: E731 - a one-line fake
+        creator = Creator(
+            topics=self.tables.topics,
+            groups=self.tables.groups,
+            proposer=self.proposer,
+            publisher=FakePublisher(),
+            clock=self.clock,
+            spawn=spawn,
+        )
+        self.offset = OffsetProcessor(self.tables.offsets, self.store)
+        self.lock = LockProcessor(self.tables.locks, self.proposer, self.clock)
+        self.client = ClientProcessor(
+            producers=self.tables.producers,
+            consumers=self.tables.consumers,
+            groups=self.tables.groups,
+            creator=creator,
+            is_writable=lambda: self.proposer.writable,
+            clock=self.clock,
+            spawn=spawn,
+        )
+        self.admin = AdminProcessor(
+            topics=self.tables.topics,
+            creator=creator,
+            proposer=self.proposer,
+            status=lambda: {"role": "LEADER"},
+        )
+
+    def work(self) -> None:
+        async def run() -> None:
+            while self.spawned:
+                await self.spawned.pop(0)
+
+        asyncio.run(run())
+
+    def beat(self, connection: FakeConnection, client_id: str = "c1", **consumer: Any) -> None:
+        data = {
+            "groupName": "g",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
+        } | consumer
+        body = {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": "p"}],
+            "consumerDataSet": [data],
+        }
+        self.client.handle_heartbeat(connection, frame(34, json.dumps(body).encode()))
+        self.work()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+QUEUE = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+
+# Offsets
+
+
+def test_an_offset_is_taken_and_answered(bench: Bench) -> None:
+    connection = FakeConnection()
+    bench.offset.handle_update(connection, frame(15, commitOffset=8, **QUEUE))
+    bench.offset.handle_update(connection, frame(15, b"", 2, commitOffset=9, **QUEUE))
+    assert [answer.code for answer in connection.answers] == [0]
+    answer = bench.offset.handle_query(connection, request(14, **QUEUE))
+    assert answer is not None
+    assert (answer.code, answer.ext_fields) == (0, {"offset": "9"})
+
+
+def test_a_new_group_begins_at_the_start_of_a_queue_that_is_whole(bench: Bench) -> None:
+    answer = bench.offset.handle_query(FakeConnection(), request(14, **QUEUE))
+    assert answer is not None
+    assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
+    bench.store.first_offset = 5
+    answer = bench.offset.handle_query(FakeConnection(), request(14, **QUEUE))
+    assert answer is not None
+    assert answer.code == 22
+    assert (answer.remark or "").startswith("Not found")
+
+
+def test_a_follower_takes_no_offset_and_says_nothing_it_does_not_know(bench: Bench) -> None:
+    bench.store.writable = False
+    connection = FakeConnection()
+    bench.offset.handle_update(connection, frame(15, commitOffset=8, **QUEUE))
+    assert connection.answers[0].code == 14
+    assert bench.offset.handle_query(connection, request(14, **QUEUE)) is None
+
+
+def test_offsets_are_replicated_once_a_second_and_again_after_a_refusal(bench: Bench) -> None:
+    replicator = OffsetReplicator(bench.tables.offsets, bench.store)
+    bench.tables.offsets.commit("g", "T", 0, 1)
+    replicator.flush()
+    replicator.flush()
+    ((kind, payload, done),) = bench.store.states
+    assert (kind, payload) == ("offset", b'{"T@g":{"0":1}}')
+    done(PutStatus.FULL)
+    replicator.flush()
+    assert len(bench.store.states) == 2
+    bench.store.states[1][2](PutStatus.UNKNOWN)
+    replicator.flush()
+    assert len(bench.store.states) == 2
+    bench.store.writable = False
+    bench.tables.offsets.commit("g", "T", 0, 2)
+    replicator.flush()
+    assert len(bench.store.states) == 2
+
+
+# Locks
+
+
+def lock_request(code: int, client_id: str) -> RemotingCommand:
+    queue = {"brokerName": "b", "queueId": 0, "topic": "T"}
+    body = {"clientId": client_id, "consumerGroup": "g", "mqSet": [queue]}
+    return request(code, json.dumps(body).encode())
+
+
+def granted(answer: RemotingCommand) -> int:
+    assert answer.code == 0, answer
+    return len(json.loads(answer.body)["lockOKMQSet"])
+
+
+def test_a_queue_is_locked_for_one_client_until_it_lets_go(bench: Bench) -> None:
+    async def scenario() -> None:
+        ask, release = bench.lock.handle_lock, bench.lock.handle_unlock
+        assert granted(await ask(None, lock_request(41, "c1"))) == 1
+        assert granted(await ask(None, lock_request(41, "c2"))) == 0
+        assert (await release(None, lock_request(42, "c1"))).code == 0
+        assert granted(await ask(None, lock_request(41, "c2"))) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_grant_that_is_not_replicated_is_none(bench: Bench) -> None:
+    async def scenario() -> None:
+        bench.proposer.status = PutStatus.UNKNOWN
+        answer = await bench.lock.handle_lock(None, lock_request(41, "c1"))
+        assert answer.code == 1
+        bench.proposer.status = PutStatus.OK
+        assert granted(await bench.lock.handle_lock(None, lock_request(41, "c2"))) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_locks_nothing(bench: Bench) -> None:
+    bench.proposer.writable = False
+    for code, handle in ((41, bench.lock.handle_lock), (42, bench.lock.handle_unlock)):
+        assert asyncio.run(handle(None, lock_request(code, "c1"))).code == 14
+
+
+# Clients
+
+
+def test_a_heartbeat_creates_the_group_then_registers_and_notifies(bench: Bench) -> None:
+    first, second = FakeConnection(1), FakeConnection(2)
+    bench.beat(first)
+    assert bench.tables.groups.get("g") is not None
+    assert bench.tables.topics.get("%RETRY%g") is not None
+    assert [answer.code for answer in first.answers] == [0]
+    assert [command.code for command in first.sent] == [40]
+    bench.beat(second, "c2")
+    assert [command.ext_fields for command in first.sent] == [{"consumerGroup": "g"}] * 2
+    assert len(second.sent) == 1
+    listed = bench.client.handle_list(first, request(38, consumerGroup="g"))
+    assert json.loads(listed.body) == {"consumerIdList": ["c1", "c2"]}
+    assert len(bench.tables.producers.clients("p")) == 2
+
+
+def test_a_member_that_leaves_or_is_lost_is_told_to_the_others(bench: Bench) -> None:
+    first, second, third = (FakeConnection(number) for number in (1, 2, 3))
+    for connection in (first, second, third):
+        bench.beat(connection, f"c{connection.id}")
+    first.sent.clear()
+    answer = bench.client.handle_unregister(
+        second, request(35, clientID="c2", consumerGroup="g", producerGroup="p")
+    )
+    assert (answer.code, answer.empty_ext_fields) == (0, True)
+    bench.client.on_close(third)
+    assert len(first.sent) == 2
+    bench.clock.now_ms += 120_001
+    bench.client.expire()
+    gone = bench.client.handle_list(first, request(38, consumerGroup="g"))
+    assert (gone.code, gone.remark) == (1, "no consumer for this group, g")
+
+
+def test_broadcasting_and_quiet_groups_are_not_notified(bench: Bench) -> None:
+    connection = FakeConnection()
+    bench.beat(connection, messageModel="BROADCASTING")
+    assert connection.sent == []
+    config = bench.tables.groups.get("g")
+    assert config is not None
+    import msgspec
+
+    bench.tables.groups._groups["g"] = msgspec.structs.replace(
+        config, notify_consumer_ids_changed_enable=False
+    )
+    bench.client.notify("g")
+    assert connection.sent == []
+
+
+def test_a_follower_registers_clients_and_creates_nothing(bench: Bench) -> None:
+    bench.proposer.writable = False
+    connection = FakeConnection()
+    bench.beat(connection)
+    assert connection.answers[0].code == 0
+    assert bench.proposer.proposed == []
+    assert bench.tables.consumers.client_ids("g") == ["c1"]
+
+
+# Queries and administration
+
+
+class FakeQueues:
+    """A store with one queue of five messages."""
+
+    def max_offset(self, _topic: str, _queue_id: int) -> int:
+        return 5
+
+    def min_offset(self, _topic: str, _queue_id: int) -> int:
+        return 2
+
+    def earliest_store_time(self, _topic: str, _queue_id: int) -> int:
+        return -1
+
+    def offset_by_time(
+        self, _topic: str, _queue_id: int, _timestamp: int, boundary: Boundary
+    ) -> int:
+        return 4 if boundary is Boundary.UPPER else 3
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        return memoryview(b"record") if physical_offset == 48 else None
+
+
+def test_limits_and_times_of_a_queue_are_told() -> None:
+    made = QueryProcessor(FakeQueues())
+
+    def ask(
+        handle: Callable[[object, RemotingCommand], RemotingCommand], **more: object
+    ) -> dict[str, str]:
+        answer = handle(None, request(30, topic="T", queueId=0, **more))
+        assert answer.code == 0
+        return answer.ext_fields
+
+    assert ask(made.handle_max_offset) == {"offset": "5"}
+    assert ask(made.handle_min_offset) == {"offset": "2"}
+    assert ask(made.handle_earliest) == {"timestamp": "-1"}
+    assert ask(made.handle_by_time, timestamp=9) == {"offset": "3"}
+    assert ask(made.handle_by_time, timestamp=9, boundaryType="UPPER") == {"offset": "4"}
+    with pytest.raises(InvalidHeader):
+        made.handle_max_offset(None, request(30, topic="T"))
+
+
+def test_a_message_is_found_by_its_place() -> None:
+    made = QueryProcessor(FakeQueues())
+    assert made.handle_by_id(None, request(33, offset=48)).body == b"record"
+    missing = made.handle_by_id(None, request(33, offset=49))
+    assert (missing.code, missing.remark) == (1, "can not find message by the offset, 49")
+
+
+def topic_request(**fields: object) -> RemotingCommand:
+    values = {"topic": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | fields
+    return request(17, **values)
+
+
+def test_a_topic_is_created_by_administration(bench: Bench) -> None:
+    answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(order="true")))
+    assert (answer.code, answer.remark) == (0, "not set any response code")
+    entry = bench.tables.topics.get("T")
+    assert entry is not None
+    assert (entry.write_queues, entry.config.order) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"topic": "TBW102"}, "conflict with system topic"),
+        ({"topic": "bad name"}, "illegal characters"),
+        ({"writeQueueNums": -1}, "queues"),
+        ({"readQueueNums": 10**6}, "queues"),
+    ],
+)
+def test_a_topic_that_may_not_be_created_is_refused(
+    bench: Bench, fields: dict[str, object], word: str
+) -> None:
+    answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(**fields)))
+    assert answer.code == 1
+    assert word in (answer.remark or "")
+    assert bench.proposer.proposed == []
+
+
+def test_a_follower_changes_no_topic(bench: Bench) -> None:
+    bench.proposer.writable = False
+    answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request()))
+    assert answer.code == 1
+    assert "slave broker" in (answer.remark or "")
+
+
+def test_what_is_not_done_yet_is_refused_truthfully(bench: Bench) -> None:
+    assert bench.admin.handle_send_back(None, request(36)).code == 3
+
+
+def test_the_view_of_the_log_is_told(bench: Bench) -> None:
+    assert json.loads(bench.admin.handle_raft_status(None, request(29_001)).body) == {
+        "role": "LEADER"
+    }
+
+
+# Waking
+
+
+def test_a_queue_wakes_its_pulls_once_a_turn_with_its_last_offset(bench: Bench) -> None:
+    from tests.unit.broker.test_long_polling import pull
+
+    woken: list[tuple[str, int, int]] = []
+    turns: list[Callable[[], None]] = []
+    waker = WakeUp(bench.tables.held, lambda *queue: woken.append(queue), turns.append)
+    waker.on_message("T", 0, 1)
+    assert turns == []
+    bench.tables.held.hold(pull())
+    waker.on_message("T", 0, 2)
+    waker.on_message("T", 0, 3)
+    assert len(turns) == 1
+    assert woken == []
+    turns[0]()
+    assert woken == [("T", 0, 3)]

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
+from broker.consumer_offset import ConsumerOffsetTable
+from broker.long_polling import HoldTable
+from broker.processor.pull import SUSPEND_MS_MAX, PullProcessor
+from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+from broker.topic_config import TopicTable
+from remoting.protocol.bodies import TopicConfig
+from store.results import GetStatus
+from tests.unit.broker.fakes import (
+    FakeClock,
+    FakeConnection,
+    FakeStore,
+    found,
+    frame,
+    nothing,
+)
+
+WAIT, SUBSCRIBED, COMMIT = 2, 4, 1
+
+
+class Bench:
+    """A processor with fakes around it."""
+
+    def __init__(self) -> None:
+        self.topics = TopicTable([], 0)
+        self.topics._put(TopicConfig(topic_name="T", read_queue_nums=2))
+        self.topics._put(TopicConfig(topic_name="W", perm=2))
+        self.groups = SubscriptionGroupTable(0)
+        self.consumers, self.offsets = ConsumerRegistry(), ConsumerOffsetTable()
+        self.store, self.held, self.clock = FakeStore(), HoldTable(), FakeClock()
+        self.connection = FakeConnection()
+        self.new_groups: list[SubscriptionGroupConfig] = []
+        self.processor = self.make()
+
+    def make(self) -> PullProcessor:
+        return PullProcessor(
+            topics=self.topics.entries,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
+            store=self.store,
+            held=self.held,
+            clock=self.clock,
+            on_new_group=self.new_groups.append,
+        )
+
+    def pull(self, flags: int = SUBSCRIBED, **fields: Any) -> None:
+        header = {
+            "consumerGroup": "g",
+            "topic": "T",
+            "queueId": 0,
+            "queueOffset": 3,
+            "maxMsgNums": 32,
+            "sysFlag": flags,
+            "commitOffset": 3,
+            "suspendTimeoutMillis": 1_000,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+        } | fields
+        self.processor.handle(self.connection, frame(11, **header))
+
+    def subscribe(self, subscription: Subscription, model: str = "CLUSTERING") -> None:
+        traits = GroupTraits("CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET")
+        client = Client(self.connection, "c", 0, 407, 0)
+        self.consumers.register("g", traits, client, [subscription])
+
+    @property
+    def answer(self) -> tuple[int, str]:
+        last = self.connection.answers[-1]
+        return last.code, last.remark or ""
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_found_messages_are_sent_as_they_are_stored(bench: Bench) -> None:
+    bench.store.results = [found(b"one", b"two", next_offset=5)]
+    bench.pull()
+    answer = bench.connection.answers[0]
+    assert (answer.code, answer.remark, answer.body) == (0, "FOUND", b"onetwo")
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "5",
+        "minOffset": "0",
+        "maxOffset": "9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "offset", "code"),
+    [
+        (GetStatus.NO_MATCHED_MESSAGE, 3, 20),
+        (GetStatus.MESSAGE_WAS_REMOVING, 3, 20),
+        (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 19),
+        (GetStatus.NO_MATCHED_LOGIC_QUEUE, 3, 21),
+        (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 19),
+        (GetStatus.NO_MESSAGE_IN_QUEUE, 3, 21),
+        (GetStatus.OFFSET_FOUND_NULL, 3, 19),
+        (GetStatus.OFFSET_OVERFLOW_ONE, 3, 19),
+        (GetStatus.OFFSET_OVERFLOW_BADLY, 3, 21),
+        (GetStatus.OFFSET_TOO_SMALL, 3, 21),
+    ],
+)
+def test_a_status_of_the_store_has_its_code(
+    bench: Bench, status: GetStatus, offset: int, code: int
+) -> None:
+    bench.store.results = [nothing(status)]
+    bench.pull(queueOffset=offset)
+    assert bench.answer == (code, status.name)
+    assert len(bench.connection.answers[0].ext_fields) == 4
+
+
+def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3), found(b"new")]
+    bench.pull(SUBSCRIBED | WAIT)
+    assert bench.connection.answers == []
+    bench.processor.wake("T", 0, 3)
+    assert bench.connection.answers == []
+    bench.processor.wake("T", 0, 4)
+    assert bench.answer == (0, "FOUND")
+
+
+def test_a_held_pull_whose_time_is_up_is_answered_and_never_held_again(bench: Bench) -> None:
+    empty = nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)
+    bench.store.results = [empty, empty]
+    bench.pull(SUBSCRIBED | WAIT)
+    bench.processor.expire(bench.clock.now_ms + 999)
+    assert bench.connection.answers == []
+    bench.processor.expire(bench.clock.now_ms + 1_100)
+    assert bench.answer == (19, "OFFSET_OVERFLOW_ONE")
+    assert len(bench.held) == 0
+
+
+def test_refused_messages_move_a_held_pull_on_and_do_not_wake_it(bench: Bench) -> None:
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3),
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 6),
+        found(b"wanted", next_offset=8),
+    ]
+    bench.pull(SUBSCRIBED | WAIT, subscription="A")
+    bench.processor.wake("T", 0, 6)
+    assert bench.connection.answers == []
+    bench.processor.wake("T", 0, 8)
+    assert bench.answer == (0, "FOUND")
+    assert [get[2] for get in bench.store.gets] == [3, 3, 6]
+    assert bench.store.gets[0][5] == frozenset({65})
+
+
+def test_nobody_is_held_for_ever(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)] * 2
+    bench.pull(SUBSCRIBED | WAIT, suspendTimeoutMillis=10**9)
+    bench.processor.expire(bench.clock.now_ms + SUSPEND_MS_MAX + 200)
+    assert bench.answer[0] == 19
+
+
+def test_a_full_table_answers_at_once(bench: Bench) -> None:
+    bench.held = HoldTable(limit=0)
+    bench.processor = bench.make()
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)] * 2
+    bench.pull(SUBSCRIBED | WAIT)
+    assert bench.answer[0] == 19
+
+
+def test_a_lost_leadership_lets_go_of_held_pulls(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)]
+    bench.pull(SUBSCRIBED | WAIT)
+    bench.processor.release_all()
+    assert bench.answer[0] == 14
+    assert len(bench.held) == 0
+
+
+def test_a_closed_connection_is_not_answered(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)]
+    bench.pull(SUBSCRIBED | WAIT)
+    bench.connection.closed = True
+    bench.processor.wake("T", 0, 9)
+    bench.processor.expire(10**9)
+    assert bench.connection.answers == []
+
+
+def test_a_commit_rides_on_the_first_run_only_where_the_flag_says(bench: Bench) -> None:
+    bench.store.results = [found(b"x"), found(b"x")]
+    bench.pull(SUBSCRIBED, commitOffset=2)
+    assert bench.offsets.query("g", "T", 0) is None
+    bench.pull(SUBSCRIBED | COMMIT, commitOffset=2)
+    assert bench.offsets.query("g", "T", 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "word"),
+    [
+        ({"topic": "missing"}, 17, "not exist"),
+        ({"topic": "W"}, 16, "forbidden"),
+        ({"queueId": 2}, 1, "queueId[2] is illegal"),
+        ({"queueId": -1}, 1, "is illegal"),
+        ({"consumerGroup": "bad group"}, 26, "does not exist"),
+        ({"subscription": "||"}, 23, "parse"),
+        ({"expressionType": "SQL92"}, 1, "SQL92"),
+    ],
+)
+def test_a_pull_that_may_not_run_is_refused(
+    bench: Bench, fields: dict[str, Any], code: int, word: str
+) -> None:
+    bench.pull(**fields)
+    assert bench.answer[0] == code
+    assert word in bench.answer[1]
+    assert bench.store.gets == []
+
+
+def test_without_a_subscription_of_its_own_the_heartbeat_counts(bench: Bench) -> None:
+    bench.pull(0)
+    assert bench.answer == (24, "the consumer's group info not exist")
+    bench.subscribe(Subscription("other"))
+    bench.pull(0)
+    assert bench.answer == (24, "the consumer's subscription not exist")
+    bench.subscribe(Subscription("T", version=5))
+    bench.pull(0, subVersion=6)
+    assert bench.answer == (25, "the consumer's subscription not latest")
+    bench.store.results = [found(b"x")]
+    bench.pull(0, subVersion=5)
+    assert bench.answer == (0, "FOUND")
+
+
+def test_a_group_that_may_not_consume_is_refused(bench: Bench) -> None:
+    closed = SubscriptionGroupConfig(group_name="g", consume_enable=False)
+    bench.groups._groups["g"] = closed
+    bench.pull()
+    assert bench.answer[0] == 16
+    quiet = SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=False)
+    bench.groups._groups["g"] = quiet
+    bench.subscribe(Subscription("T"), "BROADCASTING")
+    bench.pull(0)
+    assert bench.answer[0] == 16
+
+
+def test_a_new_group_is_created_beside_the_pull(bench: Bench) -> None:
+    bench.store.results = [found(b"x")]
+    bench.pull()
+    assert [group.group_name for group in bench.new_groups] == ["g"]
+    assert bench.answer[0] == 0
+
+
+def test_a_follower_sends_consumers_to_the_leader(bench: Bench) -> None:
+    bench.store.writable = False
+    bench.pull()
+    assert bench.answer[0] == 14

@@ -1,0 +1,284 @@
+"""Topics, groups, creation, snapshots: the replicated state and how it comes about."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from broker.config import BrokerConfig
+from broker.creation import Creator
+from broker.replicated_state import StateKind
+from broker.snapshot import Snapshot
+from broker.subscription import GroupChange, SubscriptionGroupConfig
+from broker.tables import Tables
+from broker.topic_config import TopicChange, auto_created, topic_name_error
+from remoting.protocol.bodies import TopicConfig
+from runtime.disk import RealDisk
+from store.results import PutStatus
+from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+
+def tables(**settings: Any) -> Tables:
+    return Tables(BrokerConfig(broker_cluster_name="C", broker_name="b", **settings), FakeClock())
+
+
+def put_topic(made: Tables, name: str, timestamp: int = 1) -> None:
+    change = TopicChange(TopicConfig(topic_name=name), timestamp)
+    assert made.state.apply(1, StateKind.TOPIC.value, msgspec.json.encode(change))
+
+
+class Bench:
+    """A creator over tables of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.tables = tables(**settings)
+        self.proposer = ApplyingProposer(self.tables.state)
+        self.publisher = FakePublisher()
+        self.spawned: list[Coroutine[Any, Any, None]] = []
+        self.resumed: list[tuple[int, str] | None] = []
+        self.creator = Creator(
+            topics=self.tables.topics,
+            groups=self.tables.groups,
+            proposer=self.proposer,
+            publisher=self.publisher,
+            clock=FakeClock(),
+            spawn=lambda _, coroutine: self.spawned.append(coroutine),
+        )
+
+    def send_to(self, topic: str, queues: int = 4) -> tuple[int, str] | None:
+        return self.creator.topic_for_send(topic, "TBW102", queues, self.resumed.append)
+
+    def work(self) -> None:
+        """Run what was spawned."""
+
+        async def run() -> None:
+            while self.spawned:
+                await self.spawned.pop(0)
+
+        asyncio.run(run())
+
+
+# Topics
+
+
+def test_system_topics_are_those_of_rocketmq() -> None:
+    made = tables(trace_topic_enable=True).topics
+    queues = {name: config.write_queue_nums for name, config in made.configs().items()}
+    assert queues == {
+        "SELF_TEST_TOPIC": 1,
+        "TBW102": 8,
+        "BenchmarkTest": 1024,
+        "C": 16,
+        "b": 1,
+        "OFFSET_MOVED_EVENT": 1,
+        "SCHEDULE_TOPIC_XXXX": 18,
+        "C_REPLY_TOPIC": 1,
+        "RMQ_SYS_TRACE_TOPIC": 1,
+    }
+    assert made.configs()["TBW102"].perm == 7
+    assert tables(auto_create_topic_enable=False).topics.configs()["TBW102"].perm == 6
+    assert all(made.is_system(name) for name in [*queues, "rmq_sys_anything"])
+    assert not made.is_system("T")
+
+
+def test_an_auto_created_topic_inherits_and_is_no_larger_than_its_model() -> None:
+    model = tables().topics.get("TBW102")
+    config = auto_created("T", model, 4)
+    assert config is not None
+    assert (config.write_queue_nums, config.read_queue_nums, config.perm) == (4, 4, 6)
+    larger = auto_created("T", model, 100)
+    assert larger is not None
+    assert larger.write_queue_nums == 8
+    assert auto_created("T", tables(auto_create_topic_enable=False).topics.get("TBW102"), 4) is None
+    assert auto_created("T", None, 4) is None
+
+
+@pytest.mark.parametrize("topic", ["", "  ", "a b", "a@b", "t" * 128, "topic\n"])
+def test_bad_topic_names_are_refused(topic: str) -> None:
+    assert topic_name_error(topic) is not None
+
+
+def test_good_topic_names_are_taken() -> None:
+    assert all(topic_name_error(one) is None for one in ("T", "%RETRY%g", "a-b_c|1", "t" * 127))
+
+
+def test_a_change_moves_the_data_version() -> None:
+    made = tables()
+    put_topic(made, "T", 77)
+    assert (made.topics.data_version.counter, made.topics.data_version.timestamp) == (1, 77)
+
+
+def test_unknown_and_malformed_records_are_skipped() -> None:
+    made = tables()
+    assert not made.state.apply(1, "from-the-future", b"{}")
+    assert not made.state.apply(2, StateKind.TOPIC.value, b"{broken")
+
+
+# Groups
+
+
+def test_a_group_without_settings_gets_the_defaults_where_it_may_be_created() -> None:
+    groups = tables().groups
+    assert groups.get("g") is None
+    assert groups.find("g") == SubscriptionGroupConfig(group_name="g")
+    assert groups.find("bad name") is None
+    strict = tables(auto_create_subscription_group=False).groups
+    assert strict.find("g") is None
+    assert strict.find("CID_RMQ_SYS_x") is not None
+    assert strict.find("TOOLS_CONSUMER") is not None
+
+
+# Creation
+
+
+def test_sends_to_one_missing_topic_share_a_proposal_and_wait_for_the_routes() -> None:
+    bench = Bench()
+    assert bench.send_to("T") is None
+    assert bench.send_to("T") is None
+    assert bench.resumed == []
+    bench.work()
+    assert bench.resumed == [None, None]
+    assert len(bench.proposer.proposed) == 1
+    assert bench.publisher.published == 1
+    assert bench.tables.topics.get("T") is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(PutStatus.NOT_LEADER, 14), (PutStatus.FULL, 2), (PutStatus.UNKNOWN, 14)],
+)
+def test_a_topic_that_cannot_be_created_refuses_its_sends_definitely(
+    status: PutStatus, code: int
+) -> None:
+    bench = Bench()
+    bench.proposer.status = status
+    bench.send_to("T")
+    bench.work()
+    answer = bench.resumed[0]
+    assert answer is not None
+    assert answer[0] == code
+    assert "unknown" not in answer[1]
+    assert bench.publisher.published == 0
+
+
+def test_without_a_model_a_missing_topic_stays_missing() -> None:
+    bench = Bench(auto_create_topic_enable=False)
+    answer = bench.send_to("T")
+    assert answer is not None
+    assert answer[0] == 17
+    assert answer[1].startswith("topic[T] not exist, apply first please!")
+
+
+def test_a_retry_topic_is_created_for_a_known_group_only() -> None:
+    bench = Bench(auto_create_topic_enable=False, auto_create_subscription_group=False)
+    answer = bench.send_to("%RETRY%g")
+    assert answer is not None
+    assert answer[0] == 26
+    assert bench.send_to("%RETRY%TOOLS_CONSUMER") is None
+    bench.work()
+    created = bench.tables.topics.get("%RETRY%TOOLS_CONSUMER")
+    assert created is not None
+    assert (created.write_queues, created.config.perm) == (1, 6)
+
+
+def test_a_consumer_gets_its_group_and_its_retry_topic() -> None:
+    bench = Bench()
+    group = bench.tables.groups.find("g")
+    assert group is not None
+    assert bench.creator.misses(group)
+    asyncio.run(bench.creator.consumer_group(group))
+    assert not bench.creator.misses(group)
+    assert [kind for kind, _ in bench.proposer.proposed] == [StateKind.GROUP, StateKind.TOPIC]
+    bench.creator.group_for_request(SubscriptionGroupConfig(group_name="h"))
+    bench.work()
+    assert bench.tables.groups.get("h") is not None
+
+
+# Snapshots
+
+
+def snapshot(made: Tables, directory: Path) -> Snapshot:
+    return Snapshot(str(directory / "config"), made.state, RealDisk(), FakeClock())
+
+
+def fill(made: Tables) -> None:
+    put_topic(made, "T")
+    change = GroupChange(SubscriptionGroupConfig(group_name="g", retry_max_times=3), 5)
+    made.state.apply(2, StateKind.GROUP.value, msgspec.json.encode(change))
+    made.state.apply(3, StateKind.OFFSET.value, b'{"T@g":{"0":9}}')
+
+
+def test_a_snapshot_is_read_back_with_its_index(tmp_path: Path) -> None:
+    made = tables()
+    fill(made)
+    writer = snapshot(made, tmp_path)
+    writer.write(writer.capture(41))
+    assert writer.capture(41) == {}
+    again = tables()
+    assert snapshot(again, tmp_path).load() == 41
+    assert again.topics.get("T") is not None
+    assert again.topics.data_version == made.topics.data_version
+    group = again.groups.get("g")
+    assert group is not None
+    assert group.retry_max_times == 3
+    assert again.offsets.query("g", "T", 0) == 9
+
+
+def test_a_first_start_has_no_snapshot(tmp_path: Path) -> None:
+    assert snapshot(tables(), tmp_path).load() == -1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_previous_content_is_kept_and_used_and_then_the_log_is_read_again(
+    tmp_path: Path,
+) -> None:
+    made = tables()
+    fill(made)
+    writer = snapshot(made, tmp_path)
+    writer.write(writer.capture(3))
+    made.state.apply(4, StateKind.OFFSET.value, b'{"T@g":{"0":10}}')
+    writer.write(writer.capture(4))
+    (tmp_path / "config/consumerOffset.json").write_bytes(b"{torn")
+    again = tables()
+    assert snapshot(again, tmp_path).load() == -1
+    assert again.offsets.query("g", "T", 0) == 9
+
+
+def test_the_files_have_the_shape_of_rocketmq(tmp_path: Path) -> None:
+    made = tables()
+    fill(made)
+    writer = snapshot(made, tmp_path)
+    writer.write(writer.capture(3))
+    config = tmp_path / "config"
+    topics = json.loads((config / "topics.json").read_text())
+    assert set(topics) == {"dataVersion", "topicConfigTable"}
+    assert topics["topicConfigTable"]["T"] == {
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 16,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "T",
+        "topicSysFlag": 0,
+        "writeQueueNums": 16,
+    }
+    groups = json.loads((config / "subscriptionGroup.json").read_text())
+    assert groups["subscriptionGroupTable"]["g"]["retryMaxTimes"] == 3
+    offsets = json.loads((config / "consumerOffset.json").read_text())
+    assert offsets == {"offsetTable": {"T@g": {"0": 9}}}
+
+
+def test_numeric_keys_without_quotes_are_read_as_java_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    text = '{"offsetTable":{"T@g":{0:7,1:8}}}'
+    (tmp_path / "config/consumerOffset.json").write_text(text)
+    made = tables()
+    snapshot(made, tmp_path).load()
+    assert made.offsets.query("g", "T", 1) == 8
