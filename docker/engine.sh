@@ -62,7 +62,7 @@ start_engine() {
 }
 
 stop_engine() {
-    [ -f "$state/pid" ] || { say "nothing to stop: no engine was started by this script"; return 0; }
+    [ -f "$state/pid" ] || { return 0; }
     local pid
     pid=$(cat "$state/pid")
     rm -f "$state/pid"
