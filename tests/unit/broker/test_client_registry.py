@@ -1,3 +1,5 @@
+"""Producers and consumers come, go and fall silent."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,3 +1,5 @@
+"""Offsets: answered at once, replicated later, never half of either."""
+
 from __future__ import annotations
 
 import pytest

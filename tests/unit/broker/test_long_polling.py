@@ -1,3 +1,5 @@
+"""Held pulls: woken, expired, and each handed out exactly once."""
+
 from __future__ import annotations
 
 from typing import Any

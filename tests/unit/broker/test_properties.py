@@ -1,3 +1,5 @@
+"""Property texts are stored as RocketMQ 4.9 stored them."""
+
 from __future__ import annotations
 
 from hypothesis import given

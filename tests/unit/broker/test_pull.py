@@ -1,3 +1,5 @@
+"""Pulls: answered, held, woken, refused."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""Leases of orderly consumers, here and at a new leader."""
+
 from __future__ import annotations
 
 import msgspec

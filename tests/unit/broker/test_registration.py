@@ -1,3 +1,5 @@
+"""Registration with name servers: in order, and nobody waits for a dead one."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Sends: stored, acknowledged, parked, refused."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
