@@ -3,6 +3,8 @@
 Pure: time comes in as ``now_ms``, what changed goes out as results. It knows no connections, only
 the numbers they are given by the caller.
 
+Invariant: a topic's queues are those of groups that have at least one living address.
+
 Rules that are not obvious: one address has one broker id at a time; only id 0 (master or leader)
 changes topics; an address is removed by what it is, never by its id, since a new leader may hold
 the id by then; a leader of an older Raft term cannot take the group back.
@@ -169,8 +171,7 @@ class RouteTable:
         if queues is None:
             return
         for name in list(queues):
-            group = self._groups.get(name)
-            if cluster is None or (group is not None and group.cluster == cluster):
+            if cluster is None or self._groups[name].cluster == cluster:
                 del queues[name]
         if not queues:
             del self._topics[topic]
@@ -194,9 +195,7 @@ class RouteTable:
         queues = self._topics.get(topic)
         if not queues:
             return None
-        names = [name for name in sorted(queues) if name in self._groups]
-        if not names:
-            return None
+        names = sorted(queues)
         return TopicRouteData(
             broker_datas=[self._broker_data(name) for name in names],
             queue_datas=[queues[name] for name in names],

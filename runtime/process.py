@@ -52,7 +52,7 @@ def run_main(main: Main) -> int:
     except FatalError as error:
         _log_fatal(error)
         return error.exit_code
-    except Exception:  # noqa: BLE001 - the last resort of a process: say it and exit
+    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - last resort: say it and exit
         _log.exception("event=crashed")
         return EXIT_ENVIRONMENT
     return 0

@@ -329,7 +329,7 @@ class SendResponseEncoder:
         transaction_id: str | None,
     ) -> bytes:
         queue_id, queue_offset = place
-        if serialize_type and transaction_id is None:
+        if transaction_id is None:
             fields = b"".join(
                 (
                     _binary_entry("msgId", msg_id),
@@ -339,9 +339,12 @@ class SendResponseEncoder:
                 )
             )
             return encode_frame(serialize_type, _binary_header(0, opaque, b"", fields))
-        ext_fields = {"msgId": msg_id, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
-        if transaction_id is not None:
-            ext_fields["transactionId"] = transaction_id
+        ext_fields = {
+            "msgId": msg_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+            "transactionId": transaction_id,
+        }
         command = RemotingCommand(
             0, FLAG_RESPONSE, opaque, ext_fields=ext_fields | self._fields,
             serialize_type=serialize_type,

@@ -196,8 +196,8 @@ class _Reader:
 
     def _skip_space(self) -> None:
         match = _SPACE.match(self._text, self._position)
-        if match:
-            self._position = match.end()
+        assert match is not None, "the pattern matches nothing, too"
+        self._position = match.end()
 
     def _error(self, what: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"JSON at character {self._position}: {what}")

@@ -1,0 +1,57 @@
+import pytest
+
+from namesrv import kv_config
+from namesrv.kv_config import KvConfig
+from runtime.errors import FatalError
+
+
+class FakeDisk:
+    """Files in a dict."""
+
+    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+        self.files = files or {}
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.files[path] = data
+
+
+def test_values_survive_in_the_file():
+    disk = FakeDisk()
+    values = KvConfig(disk, "kv.json")
+    values.load()
+    assert values.put("ns", "k", "v")
+    assert values.put("ns", "l", "w")
+    values.delete("ns", "l")
+    values.delete("ns", "l")
+    assert disk.files["kv.json"] == b'{"configTable":{"ns":{"k":"v"}}}'
+    again = KvConfig(disk, "kv.json")
+    again.load()
+    assert again.get("ns", "k") == "v"
+    assert again.table("ns").table == {"k": "v"}
+    assert again.get("ns", "l") is None
+    assert again.table("other") is None
+
+
+def test_without_a_path_nothing_is_written():
+    disk = FakeDisk()
+    values = KvConfig(disk, "")
+    values.load()
+    values.put("ns", "k", "v")
+    assert values.get("ns", "k") == "v"
+    assert disk.files == {}
+
+
+def test_the_number_of_values_is_bounded(monkeypatch):
+    monkeypatch.setattr(kv_config, "VALUES_MAX", 1)
+    values = KvConfig(FakeDisk(), "")
+    assert values.put("ns", "k", "v")
+    assert not values.put("ns", "l", "v")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"configTable":{"a":1}}'])
+def test_another_file_is_refused(data):
+    with pytest.raises(FatalError, match=r"kvConfigPath=kv\.json"):
+        KvConfig(FakeDisk({"kv.json": data}), "kv.json").load()

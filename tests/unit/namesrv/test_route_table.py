@@ -1,0 +1,269 @@
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from namesrv.route_table import EXPIRY_MS, Registration, RouteTable
+from remoting.protocol.bodies import DataVersion, TopicConfig, TopicConfigWrapper
+
+
+def topics(counter: int = 0, **queues: int) -> TopicConfigWrapper:
+    return TopicConfigWrapper(
+        data_version=DataVersion(counter=counter, timestamp=1),
+        topic_config_table={
+            name: TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count)
+            for name, count in queues.items()
+        },
+    )
+
+
+def registration(broker_id: int = 0, addr: str = "a:1", **changes: object) -> Registration:
+    fields = {
+        "cluster": "c",
+        "broker_name": "b",
+        "ha_addr": f"ha-{addr}",
+        "topics": topics(T=4),
+        "connection": 1,
+    }
+    return Registration(broker_id=broker_id, addr=addr, **(fields | changes))
+
+
+def addrs(table: RouteTable, topic: str = "T") -> dict[int, str]:
+    route = table.route(topic)
+    return {} if route is None else route.broker_datas[0].broker_addrs
+
+
+def test_a_master_brings_its_topics():
+    table = RouteTable()
+    result = table.register(registration(), 0)
+    assert (result.is_new, result.master_addr, result.ha_addr) == (True, None, None)
+    route = table.route("T")
+    assert route.broker_datas[0].broker_addrs == {0: "a:1"}
+    assert route.queue_datas[0].read_queue_nums == 4
+    assert table.route("other") is None
+    assert not table.register(registration(), 1).is_new
+
+
+def test_a_slave_learns_its_master_and_never_changes_topics():
+    table = RouteTable()
+    assert table.register(registration(1, "s:1"), 0).master_addr is None
+    assert table.route("T") is None
+    table.register(registration(), 0)
+    result = table.register(registration(1, "s:1", topics=topics(9, T=99, X=1)), 0)
+    assert (result.master_addr, result.ha_addr) == ("a:1", "ha-a:1")
+    assert table.route("X") is None
+    assert table.route("T").queue_datas[0].read_queue_nums == 4
+    assert addrs(table) == {0: "a:1", 1: "s:1"}
+
+
+def test_queues_change_only_with_the_version_of_the_table():
+    table = RouteTable()
+    table.register(registration(), 0)
+    table.register(registration(topics=topics(0, T=8)), 0)
+    assert table.route("T").queue_datas[0].read_queue_nums == 4
+    table.register(registration(topics=topics(1, T=8)), 0)
+    assert table.route("T").queue_datas[0].read_queue_nums == 8
+
+
+def test_topics_that_a_registration_no_longer_names_stay():
+    table = RouteTable()
+    table.register(registration(), 0)
+    table.register(registration(topics=topics(1, X=1)), 0)
+    assert table.route("T") is not None
+    assert table.topics().topic_list == ["T", "X"]
+
+
+def test_an_address_has_one_broker_id():
+    table = RouteTable()
+    table.register(registration(1, "a:1"), 0)
+    table.register(registration(0, "a:1"), 0)
+    assert addrs(table) == {0: "a:1"}
+
+
+def test_a_new_leader_replaces_the_old_and_the_old_ones_end_does_not_touch_it():
+    table = RouteTable()
+    table.register(registration(0, "a:1", connection=1, raft_term=1), 0)
+    table.register(registration(0, "n:1", connection=2, raft_term=2), 0)
+    assert addrs(table) == {0: "n:1"}
+    assert table.on_connection_closed(1) == ["a:1"]
+    assert addrs(table) == {0: "n:1"}
+    assert not table.unregister("b", "a:1")
+
+
+def test_a_leader_of_an_older_term_cannot_take_the_group_back():
+    table = RouteTable()
+    table.register(registration(0, "n:1", raft_term=2), 0)
+    result = table.register(registration(0, "a:1", raft_term=1), 0)
+    assert result.refused_by_term == 2
+    assert addrs(table) == {0: "n:1"}
+    assert list(table.broker_addrs()) == ["n:1"]
+    table.register(registration(3, "a:1", raft_term=2), 0)
+    assert addrs(table) == {0: "n:1", 3: "a:1"}
+    table.register(registration(0, "m:1"), 0)
+    assert addrs(table)[0] == "m:1", "a broker without terms is taken as it says"
+    table.register(registration(0, "a:1", raft_term=1), 0)
+    assert addrs(table) == {0: "a:1"}
+
+
+def test_the_end_of_a_connection_removes_what_it_registered_at_once():
+    table = RouteTable()
+    table.register(registration(connection=7), 0)
+    table.register(registration(0, "z:1", broker_name="z", connection=8), 0)
+    assert table.on_connection_closed(6) == []
+    assert table.on_connection_closed(7) == ["a:1"]
+    assert [data.broker_name for data in table.route("T").broker_datas] == ["z"]
+    assert table.cluster_info().cluster_addr_table == {"c": ["z"]}
+    assert table.on_connection_closed(8) == ["z:1"]
+    assert table.route("T") is None
+    assert table.topics().topic_list == []
+
+
+def test_a_broker_that_came_back_over_a_new_connection_stays_when_the_old_one_ends():
+    table = RouteTable()
+    table.register(registration(connection=7), 0)
+    table.register(registration(connection=8), 0)
+    assert table.on_connection_closed(7) == []
+    assert addrs(table) == {0: "a:1"}
+
+
+def test_silence_of_120_seconds_removes_a_broker():
+    table = RouteTable()
+    table.register(registration(connection=7), 0)
+    table.register(registration(1, "s:1"), 1)
+    assert table.expire(EXPIRY_MS) == []
+    assert table.expire(EXPIRY_MS + 1) == [("a:1", 7)]
+    assert addrs(table) == {1: "s:1"}
+
+
+def test_a_broker_that_leaves_is_removed():
+    table = RouteTable()
+    table.register(registration(), 0)
+    assert not table.unregister("other", "a:1")
+    assert table.unregister("b", "a:1")
+    assert table.route("T") is None
+
+
+def test_an_equal_version_proves_that_a_broker_lives():
+    table = RouteTable()
+    version = topics().data_version
+    assert table.touch("a:1", version, 0) == (True, None)
+    table.register(registration(), 0)
+    assert table.touch("a:1", version, 100) == (False, version)
+    assert table.touch("a:1", DataVersion(counter=5), 200) == (True, version)
+    assert table.expire(EXPIRY_MS + 100) == []
+    assert table.expire(EXPIRY_MS + 101) == [("a:1", 1)]
+
+
+def test_topics_are_deleted_everywhere_or_in_one_cluster():
+    table = RouteTable()
+    table.register(registration(), 0)
+    table.register(registration(0, "z:1", broker_name="z", cluster="d"), 0)
+    table.delete_topic("absent")
+    table.delete_topic("T", "d")
+    assert [data.broker_name for data in table.route("T").broker_datas] == ["b"]
+    table.delete_topic("T")
+    assert table.topics().topic_list == []
+
+
+def test_write_permission_is_wiped_until_it_is_added_again():
+    table = RouteTable()
+    table.register(registration(topics=topics(T=1, U=1)), 0)
+    assert table.set_write_perm("absent", allowed=False) == 0
+    assert table.set_write_perm("b", allowed=False) == 2
+    assert table.route("T").queue_datas[0].perm == 4
+    assert table.set_write_perm("b", allowed=True) == 2
+    assert table.route("T").queue_datas[0].perm == 6
+
+
+def test_lists_of_topics_clusters_and_groups():
+    table = RouteTable()
+    assert table.system_topics().broker_addr is None
+    table.register(registration(), 0)
+    table.register(registration(0, "z:1", broker_name="z", cluster="d", topics=topics(Z=1)), 0)
+    assert table.topics_of_cluster("c").topic_list == ["T"]
+    assert table.topics_of_cluster("x").topic_list == []
+    assert table.system_topics().topic_list == ["c", "d", "b", "z"]
+    assert table.system_topics().broker_addr == "a:1"
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"c": ["b"], "d": ["z"]}
+    assert info.broker_addr_table["z"].broker_addrs == {0: "z:1"}
+
+
+@pytest.mark.parametrize(
+    "change", ["register", "topics", "unregister", "close", "expire", "delete"]
+)
+def test_every_change_of_an_answer_changes_the_version(change):
+    table = RouteTable()
+    table.register(registration(), 0)
+    before = table.version
+    table.register(registration(), 0)
+    assert table.version == before
+    {
+        "register": lambda: table.register(registration(1, "s:1"), 0),
+        "topics": lambda: table.register(registration(topics=topics(5, X=1)), 0),
+        "unregister": lambda: table.unregister("b", "a:1"),
+        "close": lambda: table.on_connection_closed(1),
+        "expire": lambda: table.expire(EXPIRY_MS * 2),
+        "delete": lambda: table.delete_topic("T"),
+    }[change]()
+    assert table.version > before
+
+
+class RouteTableMachine(RuleBasedStateMachine):
+    """Brokers of two groups come, change roles and go in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = RouteTable()
+        self.now_ms = 0
+
+    @rule(
+        group=st.sampled_from(["b", "c"]),
+        broker_id=st.integers(0, 2),
+        host=st.integers(0, 2),
+        connection=st.integers(1, 3),
+        term=st.integers(-1, 3),
+    )
+    def register(self, group, broker_id, host, connection, term):
+        self.table.register(
+            registration(
+                broker_id,
+                f"{group}:{host}",
+                broker_name=group,
+                connection=connection,
+                raft_term=term,
+            ),
+            self.now_ms,
+        )
+
+    @rule(connection=st.integers(1, 3))
+    def close(self, connection):
+        self.table.on_connection_closed(connection)
+
+    @rule(group=st.sampled_from(["b", "c"]), host=st.integers(0, 2))
+    def leave(self, group, host):
+        self.table.unregister(group, f"{group}:{host}")
+
+    @rule(step_ms=st.integers(0, EXPIRY_MS))
+    def wait(self, step_ms):
+        self.now_ms += step_ms
+        self.table.expire(self.now_ms)
+
+    @invariant()
+    def routes_name_living_brokers_only_and_each_address_once(self):
+        living = set(self.table.broker_addrs())
+        info = self.table.cluster_info()
+        for data in info.broker_addr_table.values():
+            values = list(data.broker_addrs.values())
+            assert values
+            assert len(values) == len(set(values))
+            assert set(values) <= living
+        route = self.table.route("T")
+        if route is not None:
+            assert [data.broker_name for data in route.broker_datas] == [
+                queues.broker_name for queues in route.queue_datas
+            ]
+
+
+TestRouteTableMachine = RouteTableMachine.TestCase
+TestRouteTableMachine.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

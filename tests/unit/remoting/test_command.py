@@ -1,0 +1,201 @@
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.protocol.codes import LanguageCode, SerializeType
+from remoting.protocol.command import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    RemotingCommand,
+    decode_command,
+    decode_head,
+    encode_command,
+    make_response,
+    peek_code,
+)
+from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from remoting.protocol.frame import Frame, FrameDecoder
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+filled = text.filter(bool)
+
+
+def commands(serialize_type: SerializeType) -> st.SearchStrategy[RemotingCommand]:
+    binary = serialize_type is SerializeType.ROCKETMQ
+    small = st.integers(-(2**15), 2**15 - 1)
+    fields = st.dictionaries(text, filled if binary else text, max_size=4)
+    return st.builds(
+        RemotingCommand,
+        small if binary else int32,
+        int32,
+        int32,
+        small if binary else int32,
+        st.sampled_from(list(map(int, LanguageCode))),
+        st.none() | filled,
+        fields,
+        st.binary(max_size=20),
+        st.just(serialize_type),
+    )
+
+
+def through_the_wire(command: RemotingCommand) -> Frame:
+    (frame,) = FrameDecoder().feed(b"".join(encode_command(command)))
+    return frame
+
+
+def json_frame(value: object, body: bytes = b"") -> Frame:
+    return Frame(0, value if isinstance(value, bytes) else json.dumps(value).encode(), body)
+
+
+@given(st.one_of(commands(SerializeType.JSON), commands(SerializeType.ROCKETMQ)))
+def test_decode_of_encode_is_the_same(command):
+    frame = through_the_wire(command)
+    assert decode_command(frame) == command
+    head = decode_head(frame)
+    assert (head.code, head.flag, head.opaque) == (command.code, command.flag, command.opaque)
+    assert peek_code(frame) == command.code
+
+
+@given(st.integers(0, 1), st.one_of(st.binary(), text.map(str.encode)))
+def test_any_header_gives_a_command_or_a_remote_protocol_error(serialize_type, header):
+    frame = Frame(serialize_type, header, b"")
+    for read in (decode_command, decode_head, peek_code):
+        with contextlib.suppress(RemoteProtocolError):
+            read(frame)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["code", "flag", "opaque", "version", "language", "remark", "extFields", "other"]
+        ),
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | text,
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
+            max_leaves=4,
+        ),
+    )
+)
+def test_any_json_object_gives_a_command_or_a_remote_protocol_error(value):
+    try:
+        command = decode_command(json_frame(value))
+    except RemoteProtocolError:
+        return
+    assert decode_command(through_the_wire(command)).ext_fields == command.ext_fields
+
+
+def test_the_json_reader_is_as_tolerant_as_java():
+    command = decode_command(
+        json_frame(
+            b' { "opaque" : "7", "language":"ELVISH", "unknown":[1], "code":105.0,'
+            b'"extFields":{"n":1,"b":true,"s":"x","none":null,"o":{"a":1},"f":1.5},'
+            b'"remark":5 } '
+        )
+    )
+    assert command == RemotingCommand(
+        105,
+        opaque=7,
+        version=0,
+        language=LanguageCode.OTHER,
+        remark="5",
+        ext_fields={"n": "1", "b": "true", "s": "x", "o": '{"a":1}', "f": "1.5"},
+    )
+
+
+def test_missing_members_have_javas_defaults():
+    assert decode_command(json_frame(b"{}")) == RemotingCommand(0, version=0)
+    assert decode_command(json_frame(b'{"code":null}')).code == 0
+    assert decode_head(json_frame(b'{"code":null,"opaque":3}')).opaque == 3
+
+
+@pytest.mark.parametrize("language", [3, "PYTHON"])
+def test_language_is_a_name_or_a_number(language):
+    command = decode_command(json_frame({"code": 1, "language": language}))
+    assert command.language == LanguageCode.PYTHON
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"[]",
+        b'{"code":',
+        b'{"code":"x"}',
+        b'{"code":[1]}',
+        b'{"opaque":2147483648}',
+        b'{"extFields":[1]}',
+    ],
+)
+def test_a_broken_json_header_is_refused(header):
+    with pytest.raises(RemoteProtocolError):
+        decode_command(json_frame(header))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda header: header[:10], id="cut in the fixed part"),
+        pytest.param(lambda header: header[:-1], id="cut in the fields"),
+        pytest.param(lambda header: header[:13] + b"\x7f\xff\xff\xff" + header[17:], id="remark"),
+        pytest.param(lambda header: header[:-3] + b"\xff\xff\xff", id="no UTF-8"),
+    ],
+)
+def test_a_broken_binary_header_is_refused(change):
+    command = RemotingCommand(105, ext_fields={"topic": "abc"}, serialize_type=1)
+    header = through_the_wire(command).header
+    with pytest.raises(RemoteProtocolError):
+        decode_command(Frame(1, change(header), b""))
+
+
+def test_a_short_binary_header_has_no_head():
+    with pytest.raises(RemoteProtocolError):
+        decode_head(Frame(1, b"\0", b""))
+
+
+def test_binary_fields_without_a_value_are_dropped_and_unknown_languages_are_other():
+    header = through_the_wire(RemotingCommand(1, ext_fields={"k": ""}, serialize_type=1)).header
+    command = decode_command(Frame(1, header[:2] + b"\x63" + header[3:], b""))
+    assert command.ext_fields == {}
+    assert command.language == LanguageCode.OTHER
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RemotingCommand(200_050, serialize_type=1),
+        RemotingCommand(1, remark="\ud800", serialize_type=1),
+        RemotingCommand(1, remark="\ud800"),
+        RemotingCommand(1, ext_fields={"k" * 40_000: "v"}, serialize_type=1),
+    ],
+)
+def test_what_a_header_cannot_carry_is_a_local_error(command):
+    with pytest.raises(LocalProtocolError):
+        encode_command(command)
+
+
+def test_a_response_echoes_opaque_and_header_type_and_keeps_empty_fields():
+    request = RemotingCommand(103, FLAG_ONEWAY, 9, serialize_type=1)
+    response = make_response(request, 17, "no", {}, b"b")
+    assert request.is_oneway
+    assert not request.is_response
+    assert response.is_response
+    assert (response.opaque, response.flag, response.serialize_type) == (9, FLAG_RESPONSE, 1)
+    assert response.empty_ext_fields
+    assert not make_response(request, 0).empty_ext_fields
+    request.serialize_type = 0
+    written = b"".join(encode_command(make_response(request, 0, None, {})))
+    assert written[8:] == (
+        b'{"code":0,"extFields":{},"flag":1,"language":"JAVA","opaque":9,'
+        b'"serializeTypeCurrentRPC":"JSON","version":407}'
+    )
+
+
+def test_peek_reads_what_java_writes_and_falls_back_for_the_rest():
+    assert peek_code(json_frame(b'{"code":310,"flag":0}')) == 310
+    assert peek_code(json_frame(b'{"flag":0,"code":310}')) == 310
+    assert peek_code(json_frame(b'{"code":-1,"flag":0}')) == -1
+    assert peek_code(json_frame(b'{"code":11}')) == 11
