@@ -1,6 +1,7 @@
 """``ledgermq chaos``: run a scenario, or check a recorded run in process.
 
-Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover; ``check RUN``.
+Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover,
+zombies; ``check RUN``.
 Exit codes as `chaos.demo`.
 """
 
@@ -15,20 +16,22 @@ from rich.text import Text
 from chaos.checker.compose import EXIT_USAGE
 from chaos.convert import read_table
 from chaos.demo import parser, run_and_judge
-from chaos.scenario import Scenario, baseline, demo, failover
+from chaos.scenario import Scenario, baseline, demo, failover, zombies
 from chaos.show import show_judgement
 from chaos.verdict import combine, judge_in_process
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "demo": lambda o: demo(seconds=o.seconds, rate=o.rate),
     "baseline": lambda o: baseline(seconds=o.seconds, rate=o.rate),
-    "failover": lambda o: failover(kills=o.kills, rate=o.rate),
+    "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate),
+    "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate),
 }
-USAGE = """usage: ledgermq chaos run {demo,baseline,failover} [--kills N] [options of demo]
+USAGE = """usage: ledgermq chaos run {demo,baseline,failover,zombies} [--rounds N] [options of demo]
        ledgermq chaos check RUN
 
 run     run a scenario and judge it: demo (kills, cut links, pauses), baseline (no faults at
-        all: must be valid), failover (kill the leader again and again, measure the gap)
+        all: must be valid), failover (the leader is killed again and again; how long is the
+        gap?), zombies (the leader is cut off and comes back with a tail that nobody has)
 check   judge a recorded run again, in process, without Spark
 """
 
@@ -40,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     match arguments:
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")
-            made.add_argument("--kills", type=int, default=20, help="failover: how many kills")
+            made.add_argument("--rounds", type=int, help="failover, zombies: how many times")
             options = made.parse_args(rest)
             return run_and_judge(SCENARIOS[name](options), options)
         case ["check", run]:

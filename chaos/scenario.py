@@ -125,6 +125,26 @@ def minority_leader(name: str) -> tuple[Step, ...]:
     )
 
 
+def zombie_leader(name: str) -> tuple[Step, ...]:
+    """Cut the leader off while ``other`` sleeps, then let everything go on: nobody is killed.
+
+    The old leader is there, with a tail that nobody else has, when the others elect and send it
+    the first entries of the new term.
+    """
+    cut, wall, pause = (f"{name}-{part}" for part in ("cut", "cut-other", "pause"))
+    return (
+        Step(do="look"),
+        Step(do="start", name=cut, kind="cut", targets=("leader", "follower"), after_s=0.5),
+        Step(do="start", name=wall, kind="cut", targets=("leader", "other"), after_s=0.3),
+        Step(do="start", name=pause, kind="pause", targets=("other",)),
+        Step(do="stop", name=pause, after_s=1.0),
+        Step(do="stop", name=wall),
+        Step(do="stop", name=cut),
+        Step(do="await", what="acks"),
+        Step(do="await", what="healthy"),
+    )
+
+
 def pause_follower(name: str, *, hold_s: float = 2.0) -> tuple[Step, ...]:
     """Freeze one follower and let it go on: it must catch up, nobody else may notice."""
     return (
@@ -172,4 +192,18 @@ def failover(*, kills: int = 20, rate: float = 300.0) -> Scenario:
         timeline=timeline,
         coverage={"kill": kills},
         timeline_s_max=15.0 * kills,
+    )
+
+
+def zombies(*, rounds: int = 5, rate: float = 300.0) -> Scenario:
+    """The leader is left alone with a tail of its own and comes back alive, again and again."""
+    timeline: tuple[Step, ...] = ()
+    for at in range(1, rounds + 1):
+        timeline += zombie_leader(str(at))
+    return replace(
+        demo(rate=rate),
+        name="zombies",
+        timeline=timeline,
+        coverage={"cut": rounds, "pause": rounds},
+        timeline_s_max=20.0 * rounds,
     )

@@ -7,7 +7,7 @@ from chaos.backends.base import both_ways, link_names
 from chaos.backends.sparse import copy_used_prefix, used_bytes
 from chaos.demo import main, parser
 from chaos.nemesis.journal import UndoJournal, pending
-from chaos.scenario import as_script, baseline, demo, failover, planned_faults
+from chaos.scenario import as_script, baseline, demo, failover, planned_faults, zombies
 from chaos.verdict import combine
 from chaos.workload.audit import QueueEnds, drain_rows
 from chaos.workload.producer import surely_not_stored
@@ -15,7 +15,9 @@ from chaos.workload.worker import decode_status, encode_status
 from client import Attempt, MessageQueue, Outcome
 
 
-@pytest.mark.parametrize("scenario", [demo(), demo(seconds=100), failover(kills=3), baseline()])
+@pytest.mark.parametrize(
+    "scenario", [demo(), demo(seconds=100), failover(kills=3), zombies(), baseline()]
+)
 def test_every_fault_is_lifted_and_has_a_name_of_its_own(scenario):
     started = [step.name for step in planned_faults(scenario)]
     stopped = [step.name for step in scenario.timeline if step.do == "stop"]
