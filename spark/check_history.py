@@ -83,7 +83,8 @@ def show(report: Report, history: History, console: Console) -> None:
     for result in report.results:
         for item in result.evidence[:3] if result.verdict != VALID else ():
             console.print(f"  {result.check}: {item['explain']}", markup=False, soft_wrap=True)
-    counts = ", ".join(f"{n} {_COUNT_WORDS.get(w, w)}" for w, n in report.counts.items())
+    told = [(w, n) for w, n in report.counts.items() if n is not None]
+    counts = ", ".join(f"{n} {_COUNT_WORDS.get(w, w)}" for w, n in told)
     console.print(counts, markup=False, soft_wrap=True)
     verdict = report.verdict
     word = "VALID, BUT THE CONTRACT WAS EXCEEDED" if verdict.exit_code == 3 else verdict.verdict

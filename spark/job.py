@@ -42,7 +42,7 @@ class Report:
     results: list[CheckResult]
     contract: Contract
     verdict: Verdict
-    counts: dict[str, int]
+    counts: dict[str, int | None]
     problems: list[str]
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -156,18 +156,18 @@ def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> Ch
 
 def _counts(
     results: list[CheckResult], fates: MessageFates | None, entries: LogEntries | None
-) -> dict[str, int]:
+) -> dict[str, int | None]:
     found = {r.check: r.count for r in results}
     totals = fates.totals if fates else {}
     names = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
     return {
         **{name: totals.get(name, 0) for name in names},
-        "lost": found.get("A1", 0),
-        "phantom": found.get("A5", 0),
-        "corrupt": found.get("A6", 0),
-        "aborted": found.get("A7", 0),
-        "duplicates": found.get("A8", 0),
-        "inconsistent_offsets": found.get("A15", 0),
+        "lost": found.get("A1"),
+        "phantom": found.get("A5"),
+        "corrupt": found.get("A6"),
+        "aborted": found.get("A7"),
+        "duplicates": found.get("A8"),
+        "inconsistent_offsets": found.get("A15"),
         "divergent": entries.divergent if entries else 0,
         "log_entries": sum(n.rows for n in entries.nodes) if entries else 0,
     }

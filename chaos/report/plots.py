@@ -118,7 +118,8 @@ def _bands(data: RunData, axes: Axes, height: float) -> None:
             continue
         end = data.duration if fault.end is None else fault.end
         alpha = 0.13 if fault.effective else 0.05
-        axes.axvspan(fault.start, max(end, fault.start + 0.05), color=BAND, alpha=alpha, lw=0)
+        end = max(end, fault.start + 0.05)
+        axes.axvspan(fault.start, end, color=BAND, alpha=alpha, lw=0, zorder=0)
         level = (level + 1) % 3 if fault.start - last_label < data.duration * 0.16 else 0
         last_label = fault.start
         axes.text(
@@ -192,6 +193,7 @@ def _roles(data: RunData, axes: Axes) -> None:
                 axes.text(start, row, f" {int(term)}", va="center", fontsize=8, color="#ffffff")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    axes.set_axisbelow(b=True)
     axes.grid(visible=False, axis="y")
     _legend(axes)
 

@@ -56,9 +56,6 @@ def encode_record(entry: Entry, pos: int) -> bytes:
     tail += struct.pack(">H" if wide else ">B", len(topic)) + topic
     tail += struct.pack(">h", len(properties)) + properties
     head = struct.pack(
-        ">Iiiqqiq", 0xDAA320AB if wide else 0xDAA320A7, body_crc, entry.queue_id, 0, 0, 0, 0
-    )
-    head = struct.pack(
         ">IIiiqqiq",
         0xDAA320AB if wide else 0xDAA320A7,
         body_crc,
@@ -125,8 +122,17 @@ class HistoryBuilder:
         self.tables.setdefault(table, []).append(row)
         return row
 
-    def send(self, *, queue_id: int | None = None, outcome: str = "ok", pid: int = 1,
-             topic: str = TOPIC, stored: bool | None = None, term: int = 1, **row: Any) -> Message:
+    def send(
+        self,
+        *,
+        queue_id: int | None = None,
+        outcome: str = "ok",
+        pid: int = 1,
+        topic: str = TOPIC,
+        stored: bool | None = None,
+        term: int = 1,
+        **row: Any,
+    ) -> Message:
         """A send; it is stored on all nodes if it is ok (or `stored` says so)."""
         self._sequence += 1
         self.clock += 2 * MS
@@ -154,8 +160,9 @@ class HistoryBuilder:
         )  # fmt: skip
         return Message(key, queue_id, offset, body, index, self.clock, sent)
 
-    def deliver(self, message: Message, *, grp: str = GROUP, after: int = 5 * MS,
-                **row: Any) -> dict[str, Any]:
+    def deliver(
+        self, message: Message, *, grp: str = GROUP, after: int = 5 * MS, **row: Any
+    ) -> dict[str, Any]:
         self.clock += MS
         got = self.add(
             "deliveries", **{
@@ -171,23 +178,64 @@ class HistoryBuilder:
         message.delivery = message.delivery or got
         return got
 
-    def commit(self, queue_id: int, offset: int, *, topic: str = TOPIC, grp: str = GROUP,
-               t: int | None = None) -> None:
+    def commit(
+        self,
+        queue_id: int,
+        offset: int,
+        *,
+        topic: str = TOPIC,
+        grp: str = GROUP,
+        t: int | None = None,
+    ) -> None:
         t = self.clock if t is None else t
-        self.add("acks", op_id=self.op(), grp=grp, topic=topic, queue_id=queue_id, kind="commit",
-                 value_offset=offset, t_inv=t, t_cmp=t, outcome="ok", durable=True)
+        self.add(
+            "acks",
+            op_id=self.op(),
+            grp=grp,
+            topic=topic,
+            queue_id=queue_id,
+            kind="commit",
+            value_offset=offset,
+            t_inv=t,
+            t_cmp=t,
+            outcome="ok",
+            durable=True,
+        )
 
-    def fault(self, kind: str, targets: list[str], start: int, end: int,
-              effective: bool = True) -> None:
-        self.add("faults", fault_id=f"f{len(self.tables.get('faults', []))}", kind=kind,
-                 targets=targets, t_on0=start, t_on1=start, t_off0=end, t_off1=end,
-                 status="healed",
-                 witness={"probe": "p", "before": 0.0, "during": 1.0, "after": 0.0,
-                          "effective": effective})
+    def fault(
+        self, kind: str, targets: list[str], start: int, end: int, effective: bool = True
+    ) -> None:
+        self.add(
+            "faults",
+            fault_id=f"f{len(self.tables.get('faults', []))}",
+            kind=kind,
+            targets=targets,
+            t_on0=start,
+            t_on1=start,
+            t_off0=end,
+            t_off1=end,
+            status="healed",
+            witness={
+                "probe": "p",
+                "before": 0.0,
+                "during": 1.0,
+                "after": 0.0,
+                "effective": effective,
+            },
+        )
 
     def probe(self, node: str, role: str, term: int, t: int) -> None:
-        self.add("raft_probe", node=node, t0=t, t1=t + 1, ok=True, role=role, term=term, group=0,
-                 commit=0)
+        self.add(
+            "raft_probe",
+            node=node,
+            t0=t,
+            t1=t + 1,
+            ok=True,
+            role=role,
+            term=term,
+            group=0,
+            commit=0,
+        )
 
     def traffic(self, count: int, **kw: Any) -> list[Message]:
         """Send and deliver `count` messages."""
@@ -214,22 +262,37 @@ class HistoryBuilder:
 
     def _drain(self) -> None:
         topics = {row["topic"] for row in self.tables.get("sends", [])}
-        groups = {row["grp"] for row in self.tables.get("deliveries", [])
-                  if not row["auditor"]} or {GROUP}
+        groups = {
+            row["grp"] for row in self.tables.get("deliveries", []) if not row["auditor"]
+        } or {GROUP}
         for grp in sorted(groups):
             for topic in sorted(topics):
                 for queue_id in range(self.queues):
                     end = self._offsets.get((topic, queue_id), 0)
-                    self.add("drain", grp=grp, topic=topic, queue_id=queue_id, min_off=0,
-                             end_off=end, read_to=end, empty_polls=2, drained=True)
+                    self.add(
+                        "drain",
+                        grp=grp,
+                        topic=topic,
+                        queue_id=queue_id,
+                        min_off=0,
+                        end_off=end,
+                        read_to=end,
+                        empty_polls=2,
+                        drained=True,
+                    )
 
     def _write_replica(self, path: Path, node: str) -> None:
         (path / "data").mkdir(parents=True, exist_ok=True)
         log = self.logs[node]
         last = log[-1].index if log else -1
-        meta = {"node": node, "group": "g", "boot_id": "b", "end_index": last,
-                "first_index": self.first_index.get(node, 0),
-                "commit_index": self.commits.get(node, last)}
+        meta = {
+            "node": node,
+            "group": "g",
+            "boot_id": "b",
+            "end_index": last,
+            "first_index": self.first_index.get(node, 0),
+            "commit_index": self.commits.get(node, last),
+        }
         (path / "meta.json").write_text(json.dumps(meta))
         start = 0
         for at in range(0, len(log), self.entries_per_segment):
@@ -311,8 +374,10 @@ def plant_mismatch(run: HistoryBuilder, message: Message) -> None:
 
 def plant_divergence(run: HistoryBuilder, message: Message) -> None:
     # One replica committed another entry (of another term) at the message's index.
+    # Of the same length, or everything behind it would lie elsewhere and differ too.
     at = next(i for i, e in enumerate(run.logs["n2"]) if e.index == message.index)
-    run.logs["n2"][at] = Entry(message.index, 5, 0, 6_000, b"z" * 50, "%other")
+    other = b"z" * len(message.body)
+    run.logs["n2"][at] = Entry(message.index, 5, 0, 6_000, other, "%" * len(TOPIC))
 
 
 _PLANTS = {

@@ -1,0 +1,88 @@
+"""The verdict over all checks, the contract, and what is said of errors."""
+
+import pytest
+
+from spark.context import Fault
+from spark.contract import evaluate_contract
+from spark.job import describe_error
+from spark.result import INVALID, UNKNOWN, CheckResult, Contract, decide
+
+KEPT = Contract(stated={}, exceeded=False, reasons=())
+BROKEN = Contract(stated={}, exceeded=True, reasons=("power was lost on n0, n1",))
+
+
+def found(check, count=1, verdict=None):
+    result = CheckResult(check=check, count=count)
+    result.judge()
+    if verdict:
+        result.verdict = verdict
+    return result
+
+
+def power_loss(*targets, kind="proc.powerloss", effective=True):
+    return Fault(
+        fault_id="f", kind=kind, targets=targets, start=0, end=9, effective=effective, status=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "contract", "problems", "expected"),
+    [
+        ([found("A1", 0), found("A5", 0)], KEPT, [], ("valid", 0)),
+        ([found("A1")], KEPT, [], ("invalid", 1)),
+        ([found("A8"), found("A9")], KEPT, [], ("valid", 0)),
+        ([found("A1", 0, UNKNOWN)], KEPT, [], ("unknown", 2)),
+        ([found("A1", 0, UNKNOWN), found("A5")], KEPT, [], ("invalid", 1)),
+        ([found("A1", 0)], KEPT, ["sends is broken"], ("unknown", 2)),
+        ([found("A1")], BROKEN, [], ("valid", 3)),
+        ([found("A1", 0)], BROKEN, [], ("valid", 0)),
+        ([found("A1"), found("A6")], BROKEN, [], ("invalid", 1)),
+        ([found("A1"), found("A5", 0, UNKNOWN)], BROKEN, [], ("unknown", 2)),
+    ],
+)
+def test_the_worst_check_decides(results, contract, problems, expected):
+    verdict = decide(results, contract, problems)
+    assert (verdict.verdict, verdict.exit_code) == expected
+    assert bool(verdict.reasons) == (expected != ("valid", 0))
+
+
+def test_a_redelivery_bound_that_is_broken_exceeds_the_contract():
+    result = found("A9", 5)
+    result.details["bound_exceeded"] = "too many"
+    assert decide([result], KEPT, []).exit_code == 3
+
+
+def test_an_idempotent_contract_makes_duplicates_invalid():
+    result = found("A8", 1, INVALID)
+    assert decide([result], KEPT, []).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("flush", "faults", "exceeded"),
+    [
+        ("ASYNC_FLUSH", [power_loss("n0", "n1")], True),
+        ("ASYNC_FLUSH", [power_loss("n0"), power_loss("n1")], True),
+        ("ASYNC_FLUSH", [power_loss("n0")], False),
+        ("ASYNC_FLUSH", [power_loss("n0", "n1", effective=False)], False),
+        ("ASYNC_FLUSH", [power_loss("n0", "n1", kind="kill")], False),
+        ("SYNC_FLUSH", [power_loss("n0", "n1")], False),
+        ("SYNC_FLUSH", [power_loss("n0", "n1", kind="disk.wipe")], True),
+    ],
+)
+def test_only_witnessed_loss_of_a_majority_exceeds_the_contract(flush, faults, exceeded):
+    contract = evaluate_contract({"contract": {"flush": flush}}, faults, quorum=2)
+    assert contract.exceeded is exceeded
+    assert bool(contract.reasons) is exceeded
+
+
+def test_no_promise_is_exceeded_by_definition():
+    assert evaluate_contract({"contract": {"durability": "none"}}, [], 2).exceeded
+
+
+def test_an_error_is_one_line_even_if_it_came_from_a_worker():
+    worker = RuntimeError(
+        "An exception was thrown\nTraceback:\n  File x\nspark.history.BrokenHistoryError: seg: bad"
+    )
+    assert describe_error(worker) == "BrokenHistoryError: seg: bad"
+    assert describe_error(ValueError("no good\nmore")) == "ValueError: no good"
+    assert describe_error(KeyError()) == "KeyError: "
