@@ -10,7 +10,7 @@ at or below the first entry that is missing.
 Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dledger.config import ENTRY_HEADER_BYTES
 from dledger.errors import CorruptEntry
@@ -22,7 +22,9 @@ from store.layout import (
     UNIT,
     UNIT_BYTES,
     CorruptRecord,
+    RecordFields,
     delivery_code,
+    entry_size,
     read_record,
     record_body,
     state_kind,
@@ -31,10 +33,15 @@ from store.layout import (
 from store.results import PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store.commit_log import CommitLog
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode, StoreListener
+
+_CHUNK_BYTES: Final = 256 * 1024
+"""How much of the log is looked at at a time; a view of a segment ends with the segment."""
 
 _pack_unit = UNIT.pack
 
@@ -135,26 +142,16 @@ class Dispatcher:
 
         Errors: `FatalError` if a committed entry is no record, or a queue lacks what comes before.
         """
-        entry = self._node.entry
-        view = self._node.view
         by_key = self._queues.by_key
         unwritten = self._queues.unwritten
         touched = self._touched
         count = 0
-        for index in range(first, last + 1):
-            try:
-                position, size, self.applied_term = entry(index)
-                physical = position + ENTRY_HEADER_BYTES
-                size -= ENTRY_HEADER_BYTES
-                record = view(physical, size)
-                _, queue_id, offset, flags, stored, topic, properties = read_record(record)
-            except (CorruptRecord, CorruptEntry) as error:
-                message = f"entry {index} holds no message: {error}"
-                raise FatalError(message, EXIT_ENVIRONMENT) from error
+        for index, physical, record, place in self._records(first, last):
+            size, queue_id, offset, flags, stored, topic, properties = record
             self.applied_index = index
             if flags & FLAG_NOT_INDEXED:
                 if topic == STATE_TOPIC_BYTES:
-                    self._apply_state(index, properties, record_body(record, flags))
+                    self._apply_state(index, properties, *place)
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
@@ -174,10 +171,39 @@ class Dispatcher:
                 queue.touched = True
                 touched.append((queue, tags))
         self._queues.unwritten_units += count
+        self.applied_term = self._node.entry(last)[2]
 
-    def _apply_state(self, index: int, properties: bytes, payload: memoryview) -> None:
+    def _records(
+        self, first: int, last: int
+    ) -> "Iterator[tuple[int, int, RecordFields, tuple[memoryview, int]]]":
+        """Walk entries: (index, physical offset, fields, (bytes, where in them the entry is)).
+
+        Entries lie side by side, so that only the first of a piece of the log is looked up.
+        """
+        node = self._node
+        chunk = memoryview(b"")
+        position = base = 0
+        for index in range(first, last + 1):
+            try:
+                size = entry_size(chunk, position - base, index)
+                if not size:
+                    position, size, _ = node.entry(index)
+                    chunk = node.view(position, max(size, _CHUNK_BYTES))
+                    base = position
+                record = read_record(chunk, position - base + ENTRY_HEADER_BYTES)
+            except (CorruptRecord, CorruptEntry) as error:
+                message = f"entry {index} at position {position} holds no message: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            if record[0] != size - ENTRY_HEADER_BYTES:
+                message = f"entry {index} of {size} bytes holds a record of {record[0]}"
+                raise FatalError(message, EXIT_ENVIRONMENT)
+            yield index, position + ENTRY_HEADER_BYTES, record, (chunk, position - base)
+            position += size
+
+    def _apply_state(self, index: int, properties: bytes, chunk: memoryview, at: int) -> None:
         kind = state_kind(properties)
         if index > self.state_applied_index and kind != KIND_NOOP:
+            payload = record_body(chunk[at + ENTRY_HEADER_BYTES :])
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)
         if own is not None and own.done is not None:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from dledger.config import ENTRY_HEADER_BYTES
 from remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
@@ -65,6 +66,7 @@ def _reader(born: int, store: int) -> Struct:
 
 _READERS: Final = tuple(_reader(*widths) for widths in ((8, 8), (20, 8), (8, 20), (20, 20)))
 """Like `RECORD_HEADS`, by ``sys_flag >> 4 & 3``, without the fields that nobody here needs."""
+_unpack_entry: Final = Struct(">iiq").unpack_from
 _unpack_v4 = _READERS[0].unpack_from
 _V4_HEAD_BYTES: Final = _READERS[0].size
 assert [r.size for r in _READERS] == [r.size for r in RECORD_HEADS], _READERS
@@ -104,6 +106,17 @@ def read_record(view: memoryview, start: int = 0) -> RecordFields:
     return size, queue_id, queue_offset, sys_flag, stored, topic, tail[properties_at:]
 
 
+def entry_size(view: memoryview, start: int, index: int) -> int:
+    """Return the size of the log entry at ``start``, 0 if entry ``index`` is not there as a whole.
+
+    Looks at magic, size and index of DLedger's entry header (protocol.md 6.1).
+    """
+    if start + ENTRY_HEADER_BYTES > len(view):
+        return 0
+    magic, size, found = _unpack_entry(view, start)
+    return size if magic == 1 and found == index and start + size <= len(view) else 0
+
+
 def record_size(view: memoryview, physical_offset: int) -> int | None:
     """Return the size of the record that begins at ``view``, None if it is none.
 
@@ -125,9 +138,9 @@ def store_timestamp(view: memoryview) -> int:
     return int.from_bytes(view[at : at + 8], "big")
 
 
-def record_body(view: memoryview, sys_flag: int) -> memoryview:
+def record_body(view: memoryview) -> memoryview:
     """Return the body of the record that begins at ``view``."""
-    at = _READERS[sys_flag >> 4 & 3].size
+    at = _READERS[view[39] >> 4 & 3].size
     return view[at : at + int.from_bytes(view[at - 4 : at], "big")]
 
 

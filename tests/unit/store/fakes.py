@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Sequence
 
+from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
 from dledger.errors import DiskFull, NotLeader, PendingFull
@@ -137,7 +138,7 @@ class FakeNode:
     def __init__(self, *, segment_bytes: int = 1 << 20) -> None:
         self.segment_bytes = segment_bytes
         self.entries: list[tuple[int, int, bytes]] = []  # position, term, body
-        self.by_physical: dict[int, bytes] = {}
+        self.segments: dict[int, bytearray] = {}
         self.end = 0
         self.first_index = 0
         self.first_position = 0
@@ -190,7 +191,9 @@ class FakeNode:
 
     def add(self, position: int, term: int, body: bytes) -> int:
         self.entries.append((position, term, body))
-        self.by_physical[position + ENTRY_HEADER_BYTES] = body
+        at = position % self.segment_bytes
+        segment = self.segments.setdefault(position - at, bytearray())
+        segment[at:] = encode_entry(self.end_index, term, position, body)
         self.end = position + ENTRY_HEADER_BYTES + len(body)
         return self.end_index
 
@@ -202,15 +205,8 @@ class FakeNode:
         return memoryview(self.entries[index][2])
 
     def view(self, physical_offset: int, size: int) -> memoryview:
-        body = self.by_physical.get(physical_offset)
-        if body is None:
-            start = max((at for at in self.by_physical if at < physical_offset), default=None)
-            if start is None:
-                raise IndexError(physical_offset)
-            body = self.by_physical[start][physical_offset - start :]
-        if len(body) < size:
-            raise IndexError(physical_offset)
-        return memoryview(body)[:size]
+        at = physical_offset % self.segment_bytes
+        return memoryview(bytes(self.segments[physical_offset - at][at : at + size]))
 
     # What tests do with it.
 
@@ -235,10 +231,17 @@ class FakeNode:
 
     def truncate(self, index: int) -> None:
         if index < len(self.entries):
-            self.end = self.entries[index][0]
-        for position, _, _ in self.entries[index:]:
-            del self.by_physical[position + ENTRY_HEADER_BYTES]
+            self.end = end = self.entries[index][0]
+            base = end - end % self.segment_bytes
+            del self.segments[base][end - base :]
+            self.segments = {at: data for at, data in self.segments.items() if at <= base}
         del self.entries[index:]
+
+    def spoil(self, index: int) -> None:
+        """Flip the magic of the record in an entry."""
+        position = self.entries[index][0]
+        at = position % self.segment_bytes
+        self.segments[position - at][at + ENTRY_HEADER_BYTES + 4] ^= 1
 
     def commit(self, index: int | None = None) -> None:
         assert self.store is not None

@@ -43,7 +43,7 @@ def fill(world, count=40, queues=3):
 
 def log_of(world):
     """Another replica's node, with the same log."""
-    node = FakeNode()
+    node = FakeNode(segment_bytes=world.node.segment_bytes)
     for position, term, body in world.node.entries:
         node.add(position, term, body)
     node.term = world.node.term
@@ -62,8 +62,9 @@ def test_nothing_uncommitted_is_readable():
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_a_follower_has_the_units_and_the_state_of_the_leader(batch):
-    leader = World().begin()
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 1000])
+def test_a_follower_has_the_units_and_the_state_of_the_leader(batch, segment_bytes):
+    leader = World(node=FakeNode(segment_bytes=segment_bytes)).begin()
     leader.node.lead()
     states = fill(leader)
     leader.node.commit()
@@ -203,9 +204,17 @@ def test_a_committed_entry_that_is_no_message_stops_the_node():
     node = FakeNode()
     node.add(0, 1, b"no message at all")
     node.commit_index = 0
-    with pytest.raises(FatalError, match="entry 0 holds no message") as caught:
+    with pytest.raises(FatalError, match="entry 0 at position 0 holds no message") as caught:
         World(node=node).begin()
     assert caught.value.exit_code == 3
+
+
+def test_a_record_shorter_than_its_entry_stops_the_node():
+    node = FakeNode()
+    node.add(0, 1, record("t", 0, 48) + b"more")
+    node.commit_index = 0
+    with pytest.raises(FatalError, match="of 145 bytes holds a record of 93"):
+        World(node=node).begin()
 
 
 def record(topic, queue_offset, physical):
@@ -280,7 +289,7 @@ def test_what_fails_in_a_later_turn_is_fatal_and_the_last_thing_done():
     leader.node.lead()
     fill(leader)
     world = World(node=log_of(leader), dispatch_batch=5).begin()
-    world.node.entries[20] = (0, 1, b"")
+    world.node.spoil(20)
     world.node.commit()
     world.turns()
     assert [error.exit_code for error in world.fatal] == [3]

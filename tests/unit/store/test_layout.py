@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.codec.entry import encode_entry
 from remoting.protocol.message import MessageExt, encode_record
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout
@@ -39,9 +40,19 @@ def test_fields_of_a_record_are_those_that_were_encoded(
     expected = (len(record), 3, 77, flags, 99, topic.encode(), properties)
     assert layout.read_record(view, before) == expected
     assert layout.store_timestamp(memoryview(record)) == 99
-    assert bytes(layout.record_body(memoryview(record), flags)) == body
+    assert bytes(layout.record_body(memoryview(record))) == body
     assert layout.record_size(memoryview(record), 4096) == len(record)
     assert layout.record_size(memoryview(record), 4097) is None
+
+
+def test_an_entry_is_there_only_with_its_index_and_as_a_whole():
+    entry = encode_entry(7, 2, 100, record_of())
+    view = memoryview(bytes(3) + entry)
+    assert layout.entry_size(view, 3, 7) == len(entry)
+    assert layout.entry_size(view, 3, 8) == 0
+    assert layout.entry_size(view[:-1], 3, 7) == 0
+    assert layout.entry_size(view, len(view) - 40, 7) == 0
+    assert layout.entry_size(memoryview(bytes(100)), 0, 0) == 0
 
 
 @given(st.binary(max_size=250))

@@ -1,0 +1,133 @@
+"""Three replicas with their stores: the same queues everywhere, through a change of leader."""
+
+import asyncio
+import socket
+
+import uvloop
+
+from dledger.config import DLedgerConfig
+from dledger.node import DLedgerNode
+from remoting.protocol.hosts import pack_host
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.results import PutStatus
+from tests.unit.store.fakes import Listener, message
+
+DEADLINE_S = 30
+NAMES = ("n0", "n1", "n2")
+
+
+def free_addresses():
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in NAMES]
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    return {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, ports, strict=True)}
+
+
+class Replica:
+    def __init__(self, root, name, peers):
+        self.root = root / name
+        self.root.mkdir(exist_ok=True)
+        self.listener = Listener()
+        self.node = DLedgerNode(
+            DLedgerConfig(
+                group="g",
+                self_id=name,
+                peers=peers,
+                directory=str(self.root / "dledger"),
+                data_segment_bytes=1 << 17,
+                index_segment_bytes=32 * 1000,
+                tick_ms=10,
+            )
+        )
+        config = StoreConfig(
+            directory=str(self.root), store_host=pack_host("127.0.0.1", 1), queue_file_bytes=2000
+        )
+        self.store = MessageStore(config, RealDisk(), SystemClock(), self.listener)
+        self.store.attach(self.node)
+        self.node.listener = self.store
+        self.store.load()
+
+    async def start(self):
+        await self.node.start()
+        self.store.start()
+
+    async def stop(self):
+        await self.store.stop()
+        await self.node.stop()
+
+    def queues(self):
+        folder = self.root / "consumequeue"
+        return {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+
+async def writable(replicas):
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            for replica in replicas:
+                if replica.store.writable:
+                    return replica
+            await asyncio.sleep(0.005)
+
+
+async def put_many(replica, count):
+    answers = []
+    finished = asyncio.get_running_loop().create_future()
+
+    def on_answer(*answer):
+        answers.append(answer)
+        if len(answers) == count:
+            finished.set_result(answers)
+
+    for number in range(count):
+        replica.store.put(message(topic=f"t{number % 3}", body=b"%d" % number), on_answer)
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    await asyncio.wait_for(finished, DEADLINE_S)
+    return answers
+
+
+def test_all_replicas_have_the_same_queues_and_state(tmp_path):
+    async def main():
+        peers = free_addresses()
+        replicas = [Replica(tmp_path, name, peers) for name in NAMES]
+        for replica in replicas:
+            await replica.start()
+        leader = await writable(replicas)
+        answers = await put_many(leader, 900)
+        assert {answer[0] for answer in answers} == {PutStatus.OK}
+        leader.store.propose_state("k", b"1", lambda status: None)
+        tail = []
+        for _ in range(20):
+            leader.store.put(message(topic="t0"), lambda *answer: tail.append(answer[0]))
+        await leader.stop()
+        assert tail == [PutStatus.UNKNOWN] * 20
+
+        rest = [replica for replica in replicas if replica is not leader]
+        second = await writable(rest)
+        assert second.store.max_offset("t1", 0) == 300
+        answers = await put_many(second, 300)
+        assert {answer[0] for answer in answers} == {PutStatus.OK}
+        again = Replica(tmp_path, leader.node.self_id, peers)
+        await again.start()
+        replicas = [*rest, again]
+        async with asyncio.timeout(DEADLINE_S):
+            while {r.store.applied_index for r in replicas} != {second.node.end_index}:
+                await asyncio.sleep(0.005)
+        for replica in replicas:
+            await replica.stop()
+        return replicas
+
+    replicas = uvloop.run(main())
+    expected = replicas[0].queues()
+    assert len(expected) >= 3
+    assert all(replica.queues() == expected for replica in replicas)
+    states = replicas[0].listener.states
+    assert all(replica.listener.states == states for replica in replicas)
