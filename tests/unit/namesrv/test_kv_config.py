@@ -1,3 +1,5 @@
+"""Key-value configuration over a disk in a dict."""
+
 import pytest
 
 from namesrv import kv_config

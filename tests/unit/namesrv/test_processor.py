@@ -1,3 +1,5 @@
+"""Answers of the name server, handlers called without a network."""
+
 import zlib
 
 import pytest

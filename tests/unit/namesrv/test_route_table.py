@@ -1,3 +1,5 @@
+"""Which brokers and queues a route shows after registrations, failovers and silence."""
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

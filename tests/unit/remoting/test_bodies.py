@@ -1,3 +1,5 @@
+"""JSON bodies, strict and as fastjson writes them."""
+
 import contextlib
 import zlib
 

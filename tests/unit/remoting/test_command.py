@@ -1,3 +1,5 @@
+"""Commands through both header forms."""
+
 import contextlib
 import json
 

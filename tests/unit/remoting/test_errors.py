@@ -1,3 +1,5 @@
+"""What each error says about the outcome of a request."""
+
 import pytest
 
 from remoting.protocol import errors

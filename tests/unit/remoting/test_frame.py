@@ -1,3 +1,5 @@
+"""Frames out of any split of a stream."""
+
 import itertools
 import struct
 

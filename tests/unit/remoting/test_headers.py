@@ -1,3 +1,5 @@
+"""Typed headers and response templates."""
+
 import contextlib
 
 import pytest

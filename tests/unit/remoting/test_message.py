@@ -1,3 +1,5 @@
+"""Message records, batches and offset ids."""
+
 import contextlib
 import struct
 

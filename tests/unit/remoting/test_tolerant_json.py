@@ -1,3 +1,5 @@
+"""JSON beyond the standard, as fastjson writes it."""
+
 import contextlib
 import json
 

@@ -1,3 +1,5 @@
+"""Clocks, randomness, errors and log lines."""
+
 import logging
 
 from runtime.clock import SystemClock

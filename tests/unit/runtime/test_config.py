@@ -1,3 +1,5 @@
+"""Properties files bound to configuration classes."""
+
 import logging
 from dataclasses import dataclass
 from enum import Enum

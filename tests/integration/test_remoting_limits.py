@@ -1,0 +1,276 @@
+"""Peers that misbehave: garbage, silence, floods, and how connections end."""
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+from remoting.protocol.command import (
+    RemotingCommand,
+    encode_command,
+)
+from remoting.protocol.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from remoting.protocol.frame import FrameDecoder
+from remoting.transport.client import RemotingClient
+from remoting.transport.config import TransportConfig
+from remoting.transport.connection import Connection
+from remoting.transport.server import RemotingServer
+from runtime.errors import FatalError
+from tests.integration.remoting_world import ECHO, LATER, World, run, run_bounded, until, warnings
+
+GARBAGE = [
+    pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
+    pytest.param(b"\x01\x00\x00\x00" + bytes(100), id="oversize"),
+    pytest.param(b"\0\0\0\x06\0\0\0\x02{]", id="header is no JSON"),
+    pytest.param(b"\0\0\0\x06\x01\0\0\x02\0\0", id="header is no binary header"),
+    pytest.param(b"\0\0\0\x10\0\0\0\x0c" + b'{"code":310,' * 1, id="hot header is no JSON"),
+    pytest.param(b"".join(encode_command(RemotingCommand(ECHO))) + b"\xff" * 9, id="after a frame"),
+]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+def test_garbage_closes_that_connection_with_one_log_line(data, caplog):
+    async def test(w: World) -> None:
+        other = await w.client.connect(w.addr)
+        with caplog.at_level(logging.WARNING):
+            reader, writer = await w.raw(data)
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+            writer.close()
+            await until(lambda: len(w.server.connections) == 1)
+        assert not other.closed
+        assert len(warnings(caplog)) == 1, warnings(caplog)
+        assert warnings(caplog)[0].startswith("event=connection_closed remote=127.0.0.1:")
+
+    run(test)
+
+
+def test_half_a_frame_is_not_waited_for_beyond_the_idle_timeout(caplog):
+    async def test(w: World) -> None:
+        reader, writer = await w.raw(b"\0\0\1\0\0")
+        with caplog.at_level(logging.WARNING), contextlib.suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b"\0")  # drop by drop: the connection is never quiet
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.02)
+        writer.close()
+        assert len(warnings(caplog)) == 1
+        assert "half a frame" in warnings(caplog)[0]
+
+    run(test, idle_timeout_ms=160)
+
+
+def test_a_quiet_connection_is_closed_without_a_warning(caplog):
+    async def test(w: World) -> None:
+        connection = await w.client.connect(w.addr)
+        with caplog.at_level(logging.WARNING):
+            await until(lambda: connection.closed)
+        assert warnings(caplog) == []
+
+    run(test, idle_timeout_ms=80)
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(caplog):
+    async def test(w: World) -> None:
+        await w.ask(ECHO)
+        with caplog.at_level(logging.WARNING):
+            reader, writer = await w.raw(b"")
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+        assert "limit" in warnings(caplog)[0]
+        assert (await w.ask(ECHO)).code == 0
+
+    run(test, connections_max=1)
+
+
+def test_requests_in_progress_are_bounded_for_each_connection():
+    async def test(w: World) -> None:
+        tasks = [asyncio.ensure_future(w.ask(LATER)) for _ in range(4)]
+        busy = [await one for one in asyncio.as_completed(tasks[2:])]
+        assert {answer.code for answer in busy} == {2}
+        assert all("[OVERLOAD]" in answer.remark for answer in busy)
+        w.service.release.set()
+        assert [(await task).code for task in tasks[:2]] == [0, 0]
+
+    run(test, requests_in_progress_max=2)
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_read_either():
+    async def test(w: World) -> None:
+        request = b"".join(encode_command(RemotingCommand(ECHO, body=bytes(60_000))))
+        reader, writer = await w.raw(b"")
+        count = 400
+        sent = asyncio.ensure_future(write_all(writer, request, count))
+        await until(lambda: len(w.service.seen) > 0)
+        seen = -1
+        while seen != len(w.service.seen):
+            seen = len(w.service.seen)
+            await asyncio.sleep(0.1)
+        assert seen < count, "reading stopped while answers waited"
+        decoder, answers = FrameDecoder(), 0
+        while answers < count:
+            answers += len(decoder.feed(await reader.read(1 << 20)))
+        await sent
+        writer.close()
+
+    run(test, write_pause_bytes=100_000)
+
+
+async def write_all(writer: asyncio.StreamWriter, data: bytes, count: int) -> None:
+    for _ in range(count):
+        writer.write(data)
+        await writer.drain()
+
+
+def test_a_peer_for_whom_too_much_waits_is_closed_with_one_log_line(caplog):
+    async def test(w: World) -> None:
+        await w.ask(ECHO)
+        server_side = next(iter(w.server.connections.values()))
+        reader, writer = await w.raw(b"")
+        await until(lambda: len(w.server.connections) == 2)
+        slow = next(one for one in w.server.connections.values() if one is not server_side)
+        with caplog.at_level(logging.WARNING):
+            while not slow.closed:
+                slow.write(bytes(500_000), bytes(500_000))
+                await asyncio.sleep(0)
+            slow.close("again")
+            slow.abort("again")
+        assert len(warnings(caplog)) == 1
+        assert "does not read" in warnings(caplog)[0]
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+
+    run(test, write_pause_bytes=1000, write_close_bytes=5_000_000)
+
+
+def test_what_was_written_before_closing_is_sent():
+    async def test(w: World) -> None:
+        reader, writer = await w.raw(b"")
+        await until(lambda: len(w.server.connections) == 1)
+        server_side = next(iter(w.server.connections.values()))
+        server_side.write(b"a" * 100, b"b")
+        assert server_side.unsent_bytes == 101
+        server_side.close("test")
+        assert await reader.read() == b"a" * 100 + b"b"
+        writer.close()
+
+    run(test)
+
+
+def test_a_peer_that_never_reads_cannot_keep_a_closed_connection_open():
+    async def test(w: World) -> None:
+        _, writer = await w.raw(b"")
+        await until(lambda: len(w.server.connections) == 1)
+        server_side = next(iter(w.server.connections.values()))
+        server_side.write(bytes(20_000_000))
+        server_side.close("test")
+        await until(lambda: not w.server.connections)
+        writer.close()
+
+    run(test, close_timeout_ms=50)
+
+
+def test_callbacks_run_once_and_their_failures_are_logged(caplog):
+    async def test() -> None:
+        calls: list[str] = []
+
+        def fail(_: Connection) -> None:
+            raise ValueError("callback")
+
+        def fail_too(_: Connection) -> None:
+            calls.append("server")
+            raise ValueError("server callback")
+
+        server = RemotingServer(name="test", handlers={}, on_close=fail_too)
+        port = await server.start("127.0.0.1", 0)
+        client = RemotingClient()
+        connection = await client.connect(f"127.0.0.1:{port}")
+        connection.on_close += [fail, lambda _: calls.append("client")]
+        await until(lambda: len(server.connections) == 1)
+        connection.close("test")
+        await until(lambda: len(calls) == 2)
+        assert sorted(calls) == ["client", "server"]
+        await server.stop()
+        await server.stop()
+        await client.close()
+
+    run_bounded(test())
+    assert sum("on_close_failed" in line for line in warnings(caplog)) == 2
+
+
+def test_a_port_in_use_is_fatal_and_named():
+    async def test(w: World) -> None:
+        server = RemotingServer(name="second", handlers={})
+        with pytest.raises(
+            FatalError, match=f"second: cannot listen on 127.0.0.1:{w.port}: is in use"
+        ):
+            await server.start("127.0.0.1", w.port)
+        with pytest.raises(FatalError, match=r"cannot listen on 192\.0\.2\.1:0"):
+            await server.start("192.0.2.1", 0)
+        await server.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("error", [FatalError("disk"), AssertionError("invariant")])
+def test_fatal_errors_of_handlers_reach_the_process_and_not_the_peer(error):
+    async def test() -> None:
+        caught: list[BaseException] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: caught.append(context["exception"])
+        )
+
+        def fail(_: Connection, __: RemotingCommand) -> None:
+            raise error
+
+        server = RemotingServer(name="test", handlers={1: fail})
+        port = await server.start("127.0.0.1", 0)
+        client = RemotingClient()
+        with pytest.raises(RequestTimeout):
+            await client.request(f"127.0.0.1:{port}", RemotingCommand(1), 50)
+        assert caught == [error]
+        await client.close()
+        await server.stop()
+
+    run_bounded(test())
+
+
+def test_an_answer_that_is_no_command_is_a_protocol_error():
+    async def test() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            header = b'{"flag":1,"opaque":1,"language":[],"extFields":[]}'
+            writer.write((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big"))
+            writer.write(header)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        client = RemotingClient()
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(RemoteProtocolError):
+            await client.request(f"127.0.0.1:{port}", RemotingCommand(ECHO), 1000)
+        with pytest.raises(LocalProtocolError):
+            await client.request(
+                f"127.0.0.1:{port}", RemotingCommand(200_050, serialize_type=1), 1000
+            )
+        await client.close()
+        server.close()
+        await server.wait_closed()
+
+    run_bounded(test())
+
+
+@pytest.mark.parametrize(
+    "limits", [{"write_pause_bytes": 0}, {"write_pause_bytes": 1 << 30}, {"connections_max": 0}]
+)
+def test_limits_that_contradict_each_other_are_refused(limits):
+    with pytest.raises(ValueError, match="above 0"):
+        TransportConfig(**limits)
