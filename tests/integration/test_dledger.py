@@ -1,0 +1,498 @@
+"""Real nodes on loopback with real disks: elect, replicate, lose a leader, catch up."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dledger.codec.peer import PeerCodec
+from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.core.messages import Heartbeat
+from dledger.core.model import Role
+from dledger.errors import DiskFull, NotLeader, PendingFull
+from dledger.node import DLedgerNode
+from runtime.disk import RealDisk
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+LIMIT_S = 20
+SEGMENT = 1 << 16
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.commit_index = -1
+        self.calls = 0
+        self.roles = []
+        self.rolled_back = []
+        self.changed = asyncio.Event()
+
+    def noop_body(self, physical_offset):
+        return b"noop at %d" % physical_offset
+
+    def on_committed(self, commit_index):
+        assert commit_index > self.commit_index
+        self.commit_index = commit_index
+        self.calls += 1
+        self.changed.set()
+
+    def on_role(self, role, term, leader_id):
+        self.roles.append((role, term, leader_id))
+        self.changed.set()
+
+    def on_rolled_back(self, first_index):
+        self.rolled_back.append(first_index)
+
+
+class Group:
+    """Some nodes of one group, in this process."""
+
+    def __init__(self, path, size=3, *, disks=None, **settings):
+        ports = free_ports(size)
+        self.ids = [f"n{number}" for number in range(size)]
+        self.peers = {i: f"127.0.0.1:{port}" for i, port in zip(self.ids, ports, strict=True)}
+        self.path = path
+        self.settings = {
+            "data_segment_bytes": SEGMENT, "index_segment_bytes": 32 * 100, "tick_ms": 10,
+            **settings,
+        }  # fmt: skip
+        self.disks = disks or {}
+        self.nodes = {}
+        self.listeners = {}
+        self.fatal = []
+
+    def config(self, node_id, **other):
+        settings = {"directory": f"{self.path}/{node_id}", **self.settings, **other}
+        return DLedgerConfig(group="group", self_id=node_id, peers=self.peers, **settings)
+
+    async def start(self, *ids, **other):
+        for node_id in ids or self.ids:
+            listener = Listener()
+            node = DLedgerNode(
+                self.config(node_id, **other), listener, disk=self.disks.get(node_id),
+                on_fatal=self.fatal.append,
+            )  # fmt: skip
+            await node.start()
+            self.nodes[node_id], self.listeners[node_id] = node, listener
+
+    async def stop(self, *ids):
+        for node_id in ids or list(self.nodes):
+            node = self.nodes.pop(node_id, None)
+            if node is not None:
+                await node.stop()
+
+    async def until(self, condition):
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def leader(self):
+        def found():
+            leaders = [n for n in self.nodes.values() if n.is_leader and n.commit_index >= 0]
+            return max(leaders, key=lambda node: node.term, default=None)
+
+        await self.until(
+            lambda: found() and self.listeners[found().self_id].roles[-1][0] is Role.LEADER
+        )
+        return found()
+
+    async def append(self, count, size=100, tag=b""):
+        """Append through whoever leads, and wait until all is committed there."""
+        node = await self.leader()
+        listener = self.listeners[node.self_id]
+        for number in range(count):
+            body = (tag + b"%d " % number).ljust(size, b".")
+            offset = node.reserve(size)
+            index = node.append((body[:10], body[10:]), size)
+            if number % 10 == 9:
+                await asyncio.sleep(0)
+        await self.until(lambda: listener.commit_index >= index)
+        assert bytes(node.view(offset, size)) == body
+        return node
+
+    async def settle(self):
+        """Wait until all that run have committed the same."""
+        leader = await self.leader()
+        await asyncio.sleep(0.01)  # what was appended in this turn is written in the next
+        await self.until(
+            lambda: all(n.commit_index == leader.end_index for n in self.nodes.values())
+        )
+
+    def files(self, node_id, kind):
+        folder = self.path / node_id / kind
+        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, LIMIT_S * 3))
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_group_survives_its_leader(tmp_path, flush):
+    async def main():
+        group = Group(tmp_path, flush_disk_type=flush)
+        await group.start()
+        first = await group.append(500, tag=b"one ")
+        await group.stop(first.self_id)
+        second = await group.append(700, tag=b"two ")
+        assert second.term > first.term
+        assert first.self_id not in group.nodes
+        await group.start(first.self_id)
+        await group.append(300, tag=b"three ")
+        await group.settle()
+        logs = [
+            [(node.entry(i), bytes(node.body_view(i))) for i in range(node.end_index + 1)]
+            for node in group.nodes.values()
+        ]
+        assert logs[0] == logs[1] == logs[2]
+        tags = [body.split(b" ")[0] for _, body in logs[0] if not body.startswith(b"noop")]
+        assert tags == [b"one"] * 500 + [b"two"] * 700 + [b"three"] * 300
+        await group.stop()
+        for kind in ("data", "index"):
+            files = [group.files(node_id, kind) for node_id in group.ids]
+            assert files[0] == files[1] == files[2]
+        assert len(files[0]) > 2
+        assert not group.fatal
+
+    run(main())
+
+
+def test_one_commit_call_a_turn(tmp_path):
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        node = await group.leader()
+        listener = group.listeners[node.self_id]
+        before = listener.calls
+        for _ in range(400):
+            node.reserve(50)
+            node.append((b"x" * 50,), 50)
+        await group.until(lambda: listener.commit_index >= 400)
+        assert listener.calls - before <= 4, "one batch, cut only where a segment ends"
+        await group.stop()
+
+    run(main())
+
+
+def test_bodies_lie_where_it_was_promised(tmp_path):
+    async def main():
+        group = Group(tmp_path, 1)
+        await group.start()
+        node = await group.leader()
+        promised = {}
+        for size in (10, 5000, 30000, 30000, 1, 40000, 0):
+            offset = node.reserve(size)
+            index = node.append((b"%d" % (size % 7) * size,), size)
+            promised[index] = offset
+        offsets = node.reserve_batch([7, 20000, 9])
+        for offset, size in zip(offsets, (7, 20000, 9), strict=True):
+            promised[node.append((b"b" * size,), size)] = offset
+        assert offsets[0] // SEGMENT == offsets[-1] // SEGMENT
+        await group.settle()
+        for index, offset in promised.items():
+            assert node.entry(index)[0] + 48 == offset
+            assert bytes(node.view(offset, node.entry(index)[1] - 48)) == node.body_view(index)
+        assert node.committed_position == node.end_position
+        await group.stop()
+
+    run(main())
+
+
+def test_follower_refuses_and_names_the_leader(tmp_path):
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        leader = await group.leader()
+        await group.settle()
+        follower = next(n for n in group.nodes.values() if n is not leader)
+        with pytest.raises(NotLeader) as caught:
+            follower.reserve(10)
+        assert caught.value.leader_id == leader.self_id
+        assert follower.status()["leader"] == leader.self_id
+        assert leader.status()["match"].keys() == set(group.ids) - {leader.self_id}
+        await group.stop()
+        with pytest.raises(NotLeader):
+            leader.reserve(10)
+
+    run(main())
+
+
+def test_leader_without_followers_takes_only_so_much_and_steps_down(tmp_path):
+    async def main():
+        group = Group(tmp_path, pending_bytes_max=50_000)
+        await group.start()
+        leader = await group.leader()
+        await group.settle()
+        await group.stop(*(i for i in group.ids if i != leader.self_id))
+        for _ in range(45):
+            leader.reserve(1000)
+            leader.append((b"x" * 1000,), 1000)
+        with pytest.raises(PendingFull):
+            leader.reserve(5000)
+        listener = group.listeners[leader.self_id]
+        await group.until(lambda: not leader.is_leader)
+        await group.until(lambda: listener.roles[-1][0] is not Role.LEADER)
+        assert listener.commit_index < leader.end_index
+        await group.stop()
+
+    run(main())
+
+
+def test_everything_is_found_again_after_all_nodes_restart(tmp_path):
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        await group.append(200)
+        await group.settle()
+        terms = [node.term for node in group.nodes.values()]
+        await group.stop()
+        node = DLedgerNode(group.config("n0"), Listener())
+        node.open()
+        assert node.commit_index == node.end_index == 200
+        assert node.body_view(200)[:4] == b"199 "
+        await node.stop()
+        await group.start()
+        leader = await group.append(10)
+        assert leader.term > max(terms)
+        await group.stop()
+
+    run(main())
+
+
+def test_addresses_may_change(tmp_path):
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        await group.append(10)
+        await group.settle()
+        await group.stop()
+        moved = Group(tmp_path)
+        await moved.start()
+        await moved.append(10)
+        await moved.stop()
+
+    run(main())
+
+
+def test_directory_of_another_node_or_in_use_is_refused(tmp_path):
+    async def main():
+        group = Group(tmp_path, 1)
+        await group.start()
+        await group.leader()
+        await group.stop()
+        thief = Group(tmp_path, 2)
+        with pytest.raises(FatalError, match="belongs to node n0"):
+            await thief.start("n1", directory=f"{tmp_path}/n0")
+        await group.start()
+        script = (
+            "import sys; from dledger.__main__ import main;"
+            f"sys.exit(main(['--id','n0','--peers','n0-','--dir',{str(tmp_path / 'n0')!r},"
+            " '--group','group']))"
+        ).replace("'n0-'", "'n0-127.0.0.1:1'")
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", script], capture_output=True, timeout=20,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert b"in use by another process" in done.stderr
+        await group.stop()
+
+    run(main())
+
+
+def test_port_in_use_is_refused(tmp_path):
+    async def main():
+        group = Group(tmp_path)
+        host, port = group.peers["n0"].split(":")
+        with socket.create_server((host, int(port))), pytest.raises(FatalError, match=port):
+            await group.start("n0")
+
+    run(main())
+
+
+def test_garbage_closes_that_connection_only(tmp_path, caplog):
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        leader = await group.leader()
+        host, port = leader.config.listen_address.split(":")
+        stranger = PeerCodec("other group", "n1", ("n0", "n2", leader.self_id))
+        frame = b"".join(stranger.encode(Heartbeat("n1", leader.self_id, 99, 0, 0)))
+        bad = bytearray(frame)
+        bad[-1] ^= 1
+        for data in (b"GET / HTTP/1.1\r\n\r\n", struct.pack(">iI", 1 << 30, 1 << 24), bytes(bad)):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(data)
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(frame * 3)
+        await writer.drain()
+        await group.append(20)
+        writer.close()
+        assert leader.is_leader
+        await group.stop()
+
+    run(main())
+    lines = [r.getMessage() for r in caplog.records if r.name == "dledger.rpc"]
+    assert sum("bad_peer_frame" in line for line in lines) == 3
+    assert sum("misaddressed" in line for line in lines) == 1
+
+
+class FaultyDisk(RealDisk):
+    """A disk whose data files fail on demand."""
+
+    def __init__(self):
+        self.write_error = None
+        self.sync_error = None
+
+    def open(self, path, *, size):
+        file = super().open(path, size=size)
+        return FaultyFile(file, self) if "/data/" in path else file
+
+
+class FaultyFile:
+    def __init__(self, file, disk):
+        self._file, self._disk = file, disk
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def pwrite(self, offset, buffers):
+        if self._disk.write_error:
+            raise OSError(self._disk.write_error, "planted")
+        self._file.pwrite(offset, buffers)
+
+    def fdatasync(self):
+        if self._disk.sync_error:
+            raise OSError(self._disk.sync_error, "planted")
+        self._file.fdatasync()
+
+
+def test_full_disk_of_the_leader_refuses_and_recovers(tmp_path):
+    async def main():
+        disks = {f"n{number}": FaultyDisk() for number in range(3)}
+        group = Group(tmp_path, disks=disks, disk_full_retry_ms=50)
+        await group.start()
+        leader = await group.append(10)
+        await group.settle()
+        listener = group.listeners[leader.self_id]
+        disks[leader.self_id].write_error = errno.ENOSPC
+        end = leader.end_index
+        for _ in range(3):
+            leader.reserve(10)
+            leader.append((b"0123456789",), 10)
+        await group.until(lambda: listener.rolled_back)
+        assert listener.rolled_back == [end + 1]
+        with pytest.raises(DiskFull):
+            leader.reserve(10)
+        assert leader.body_view(end)[:2] == b"9 ", "it still serves reads"
+        disks[leader.self_id].write_error = None
+        await group.until(lambda: leader._appender.accepting)
+        again = await group.append(10)
+        assert again is leader
+        await group.settle()
+        assert leader.end_index == end + 10
+        await group.stop()
+
+    run(main())
+
+
+def test_full_disk_of_a_follower_is_caught_up_later(tmp_path):
+    async def main():
+        disks = {f"n{number}": FaultyDisk() for number in range(3)}
+        group = Group(tmp_path, disks=disks, disk_full_retry_ms=50)
+        await group.start()
+        leader = await group.append(10)
+        await group.settle()
+        follower = next(i for i in group.ids if i != leader.self_id)
+        disks[follower].write_error = errno.ENOSPC
+        await group.append(100)
+        assert group.nodes[follower].commit_index < leader.commit_index
+        disks[follower].write_error = None
+        await group.settle()
+        await group.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_failed_sync_is_fatal(tmp_path, flush):
+    async def main():
+        disks = {"n0": FaultyDisk()}
+        group = Group(tmp_path, 1, disks=disks, flush_disk_type=flush, flush_interval_ms=20)
+        await group.start()
+        leader = await group.append(5)
+        disks["n0"].sync_error = errno.EIO
+        leader.reserve(3)
+        leader.append((b"abc",), 3)
+        await group.until(lambda: group.fatal)
+        assert [error.exit_code for error in group.fatal] == [EXIT_ENVIRONMENT]
+        with pytest.raises(NotLeader):
+            leader.reserve(3)
+        disks["n0"].sync_error = None
+        await group.stop()
+
+    run(main())
+
+
+def test_killed_leader_is_replaced_soon(tmp_path):
+    """Three processes; the leader gets SIGKILL."""
+    ports = free_ports(3)
+    peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
+    command = [sys.executable, "-m", "dledger", "--peers", peers]
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*command, "--id", f"n{number}", "--dir", f"{tmp_path}/n{number}"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            for number in range(3)
+        ]
+        for process in processes:
+            stack.callback(process.kill)
+            os.set_blocking(process.stdout.fileno(), False)
+        output = dict.fromkeys(processes, b"")
+
+        def leader_of(term_min, among):
+            deadline = time.monotonic() + LIMIT_S
+            while time.monotonic() < deadline:
+                for process in among:
+                    output[process] += process.stdout.read() or b""
+                    for line in output[process].splitlines():
+                        words = line.split()
+                        if words[:2] == [b"role", b"LEADER"] and int(words[3]) >= term_min:
+                            return process, int(words[3])
+                time.sleep(0.002)
+            raise AssertionError("no leader")
+
+        leader, term = leader_of(1, processes)
+        time.sleep(0.3)
+        leader.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        rest = [process for process in processes if process is not leader]
+        leader_of(term + 1, rest)
+        took = time.monotonic() - killed
+        assert took < 5
