@@ -13,8 +13,10 @@ from __future__ import annotations
 import msgspec
 
 from remoting.protocol.bodies import decode_body
+from remoting.protocol.errors import InvalidHeader
 
 OFFSETS_MAX = 1_000_000
+OFFSET_MAX = 2**63 - 1
 #: Largest number of offsets put into one log entry; about 60 bytes each.
 PROPOSAL_OFFSETS_MAX = 4_096
 
@@ -45,7 +47,15 @@ class ConsumerOffsetTable:
         return bool(self._pending)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Take a committed offset, a smaller one too, as RocketMQ does. False: table full."""
+        """Take a committed offset, a smaller one too, as RocketMQ does.
+
+        Returns False if the table is full.
+
+        Raises:
+            InvalidHeader: no int64.
+        """
+        if not -OFFSET_MAX <= offset <= OFFSET_MAX:
+            raise InvalidHeader(f"offset {offset} is no int64")
         key = topic + "@" + group
         queues = self._pending.get(key)
         if queues is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,6 +80,8 @@ class BrokerController:
         self._tasks = tasks
         #: What `stop` has to undo, youngest first.
         self._leave = AsyncExitStack()
+        #: One thread, so that a snapshot never overtakes an earlier one.
+        self._writer = ThreadPoolExecutor(1, "snapshot")
         self._boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
         self.tables = Tables(config, clock)
         self._client = RemotingClient(on_disconnect=self._on_namesrv_lost)
@@ -150,6 +153,7 @@ class BrokerController:
     async def stop(self) -> None:
         """Go down cleanly, as far as it came up: out of the routes first, nothing accepted lost."""
         await self._leave.aclose()
+        self._writer.shutdown()
         _log.info("broker stopped id=%s", self._config.self_id)
 
     # StoreListener
@@ -214,9 +218,10 @@ class BrokerController:
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
-        files = self._snapshot.capture(self.store.applied_index)
+        capture = self._snapshot.capture(self.store.applied_index)
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._snapshot.write, files)
+            await loop.run_in_executor(self._writer, self._snapshot.write, capture)
         except OSError as error:
             # The disk may be full: reads go on, and the log keeps what the snapshot lacks.
             _log.warning("snapshot not written error=%s", error)

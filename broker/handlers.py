@@ -5,10 +5,13 @@ Source: protocol.md 2.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.processor.admin import RAFT_STATUS, AdminProcessor
 from remoting.protocol.codes import RequestCode
+
+#: 361 of 5.x clients: a pull of a lite consumer, the same in all else.
+LITE_PULL_MESSAGE: Final = 361
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +43,7 @@ def hot_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], None]
         RequestCode.SEND_MESSAGE_V2: processors.send.handle,
         RequestCode.SEND_BATCH_MESSAGE: processors.send.handle_batch,
         RequestCode.PULL_MESSAGE: processors.pull.handle,
+        LITE_PULL_MESSAGE: processors.pull.handle,
         RequestCode.UPDATE_CONSUMER_OFFSET: processors.offset.handle_update,
         RequestCode.HEART_BEAT: processors.client.handle_heartbeat,
     }

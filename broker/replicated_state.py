@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -99,6 +100,8 @@ class ReplicatedState:
         self.groups = groups
         self.offsets = offsets
         self.locks = locks
+        #: By kind, how many records were applied since the start.
+        self.revisions: Counter[str] = Counter()
         self._appliers: dict[str, Callable[[bytes], object]] = {
             StateKind.TOPIC.value: topics.apply,
             StateKind.GROUP.value: groups.apply,
@@ -115,6 +118,7 @@ class ReplicatedState:
             return False
         try:
             applier(payload)
+            self.revisions[kind] += 1
         except msgspec.MsgspecError as error:
             _log.error("state record skipped index=%d kind=%s reason=%s", index, kind, error)
             return False

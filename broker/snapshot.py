@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.replicated_state import StateKind
 from remoting.protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -34,6 +35,24 @@ class _AppliedIndex(msgspec.Struct, rename="camel"):
     applied_index: int
 
 
+class _Table(msgspec.Struct):
+    """One file: the kinds of records that change it, and how it is taken and restored."""
+
+    kinds: tuple[StateKind, ...]
+    take: Callable[[], bytes]
+    restore: Callable[[bytes], None]
+    #: Number of records in the file on disk; -1 before the first write.
+    saved_revision: int = -1
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """Tables at one moment, ready to be written."""
+
+    applied_index: int
+    files: dict[str, bytes]
+    revisions: dict[str, int]
+
+
 class Snapshot:
     """Loads and saves the tables of one broker.
 
@@ -44,22 +63,28 @@ class Snapshot:
     def __init__(self, directory: str, state: ReplicatedState, disk: Disk, clock: Clock) -> None:
         self._directory = directory
         self._disk = disk
-        self._saved: dict[str, bytes] = {}
-        self._tables: dict[str, tuple[Callable[[], bytes], Callable[[bytes], None]]] = {
-            "topics.json": (state.topics.snapshot, state.topics.restore),
-            "subscriptionGroup.json": (state.groups.snapshot, state.groups.restore),
-            "consumerOffset.json": (state.offsets.snapshot, state.offsets.restore),
-            "queueLock.json": (
+        self._revisions = state.revisions
+        self._tables = {
+            "topics.json": _Table((StateKind.TOPIC,), state.topics.snapshot, state.topics.restore),
+            "subscriptionGroup.json": _Table(
+                (StateKind.GROUP,), state.groups.snapshot, state.groups.restore
+            ),
+            "consumerOffset.json": _Table(
+                (StateKind.OFFSET,), state.offsets.snapshot, state.offsets.restore
+            ),
+            "queueLock.json": _Table(
+                (StateKind.LOCK, StateKind.UNLOCK),
                 state.locks.snapshot,
                 lambda data: state.locks.restore(data, clock.monotonic_ms()),
             ),
         }
+        self._saved_index = -1
 
     def load(self) -> int:
         """Restore the tables; returns the index they include, -1 if the log must be read again."""
         complete = True
-        for name, (_, restore) in self._tables.items():
-            complete = self._load_table(name, restore) and complete
+        for name, table in self._tables.items():
+            complete = self._load_table(name, table.restore) and complete
         data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
         index = -1
         if data is not None and complete:
@@ -69,31 +94,42 @@ class Snapshot:
                 _log.warning("snapshot index unreadable file=%s error=%s", _INDEX_FILE, error)
         return index
 
-    def capture(self, applied_index: int) -> dict[str, bytes]:
-        """Return the files that differ from what was saved last, in the order to write them.
+    def capture(self, applied_index: int) -> Capture:
+        """Return what changed since the last write, in the order to write it.
 
         ``applied_index``: every state record up to this entry is in the tables now.
         """
-        files = {name: take() for name, (take, _) in self._tables.items()}
-        files[_INDEX_FILE] = msgspec.json.encode(_AppliedIndex(applied_index))
-        return {name: data for name, data in files.items() if self._saved.get(name) != data}
+        capture = Capture(applied_index, {}, {})
+        for name, table in self._tables.items():
+            revision = self._revision(table)
+            if revision != table.saved_revision:
+                capture.files[name] = table.take()
+                capture.revisions[name] = revision
+        if capture.files or applied_index != self._saved_index:
+            capture.files[_INDEX_FILE] = msgspec.json.encode(_AppliedIndex(applied_index))
+        return capture
 
-    def write(self, files: dict[str, bytes]) -> None:
-        """Write captured files; may run in a thread.
+    def write(self, capture: Capture) -> None:
+        """Write what was captured; may run in a thread.
 
         Raises:
             OSError: the disk refused; what was not written will be captured again.
         """
-        if not files:
+        if not capture.files:
             return
         self._disk.make_directories(self._directory)
-        for name, data in files.items():
+        for name, data in capture.files.items():
             path = f"{self._directory}/{name}"
             previous = None if name == _INDEX_FILE else self._disk.read(path)
             if previous is not None:
                 self._disk.replace(path + ".bak", previous)
             self._disk.replace(path, data)
-            self._saved[name] = data
+            if name in self._tables:
+                self._tables[name].saved_revision = capture.revisions[name]
+        self._saved_index = capture.applied_index
+
+    def _revision(self, table: _Table) -> int:
+        return sum(self._revisions[kind.value] for kind in table.kinds)
 
     def _load_table(self, name: str, restore: Callable[[bytes], None]) -> bool:
         """Restore one table; False if its file is there and unreadable."""

@@ -136,12 +136,12 @@ class PullProcessor:
             codes,
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
         )
-        if not self._run(pull, may_hold=suspend_ms > 0):
-            self._run(pull, may_hold=False)
         if header.sys_flag & FLAG_COMMIT:
             self._offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
+        if not self._run(pull, may_hold=suspend_ms > 0):
+            self._run(pull, may_hold=False)
 
     def wake(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Run the pulls that wait for a queue, which now ends at ``max_offset``."""

@@ -121,7 +121,7 @@ class SendProcessor:
                 return
             topic, queue_id = picked
         text = header.properties
-        properties = self._rewriter.rewrite(text.encode() if text else b"")
+        properties = self._rewriter.rewrite(text.encode("utf-8", "replace") if text else b"")
         sys_flag = header.sys_flag | topic.system_flag
         if properties.delay_level or properties.transactional or sys_flag & _TRANSACTION_BITS:
             self._refuse(connection, frame, opaque, flag, _unsupported(properties.delay_level))
@@ -222,7 +222,7 @@ class SendProcessor:
 
         RocketMQ 4.9 puts the properties of the batch behind those of every element.
         """
-        batch_text = header.properties.encode() if header.properties else b""
+        batch_text = (header.properties or "").encode("utf-8", "replace")
         try:
             elements = decode_batch(body)
         except RemoteProtocolError:
