@@ -3,8 +3,9 @@
 Both are legal under at-least-once delivery; they are counted and their causes are found. A8: a
 message lies at more places than its sender made attempts. A9: each delivery of a message to a group
 after the first is looked at with the one before it, and gets the first cause that lies between:
-a negative acknowledgement or retry, a crash of the consumer, a change of consumer or generation, a
-change of leader, no commit beyond its offset yet. The rest is unexplained. Source: chaos.md A8, A9.
+another copy in the log (A8), a negative acknowledgement or retry, a crash of the consumer, a change
+of consumer or generation, a change of leader, no commit beyond its offset yet. The rest is
+unexplained. Source: chaos.md A8, A9.
 """
 
 from pyspark import StorageLevel
@@ -18,7 +19,14 @@ from spark.log_entries import LogEntries
 from spark.message_fates import MessageFates
 from spark.result import CRIT, INVALID, CheckResult
 
-CAUSES = ("nack", "consumer crash", "generation change", "leader change", "commit interval")
+CAUSES = (
+    "copy in the log",
+    "nack",
+    "consumer crash",
+    "generation change",
+    "leader change",
+    "commit interval",
+)
 UNEXPLAINED = "unexplained"
 _CRASHES = frozenset({"kill", "crash", "stop", "restart", "start", "shutdown"})
 
@@ -116,6 +124,7 @@ def _again(context: Context, fates: MessageFates) -> DataFrame:
         "t_before": F.lag("t_recv").over(order),
         "op_before": F.lag("op_id").over(order),
         "consumer_before": F.lag("consumer").over(order),
+        "place_before": F.lag(F.struct("topic", "queue_id", "queue_offset")).over(order),
         "generation_before": F.lag("generation").over(order),
         "rewind": F.max("queue_offset").over(queue) - F.col("queue_offset"),
     }
@@ -142,13 +151,16 @@ def _caused(context: Context, again: DataFrame) -> DataFrame:
     changed = (F.col("generation") != F.col("generation_before")) | (
         F.col("consumer") != F.col("consumer_before")
     )
+    here = F.struct("topic", "queue_id", "queue_offset")
+    elsewhere = ~F.col("copied") & (F.col("place_before") != here)
     retried = F.coalesce("is_retry", F.lit(col=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
     cause = (
-        F.when(retried | nacked, CAUSES[0])
-        .when(_crashed(context), CAUSES[1])
-        .when(changed, CAUSES[2])
-        .when(_leader_changed(context), CAUSES[3])
-        .when(F.col("uncommitted"), CAUSES[4])
+        F.when(elsewhere, CAUSES[0])
+        .when(retried | nacked, CAUSES[1])
+        .when(_crashed(context), CAUSES[2])
+        .when(changed, CAUSES[3])
+        .when(_leader_changed(context), CAUSES[4])
+        .when(F.col("uncommitted"), CAUSES[5])
         .otherwise(UNEXPLAINED)
     )
     return rows.withColumn("cause", cause)

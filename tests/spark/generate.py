@@ -106,6 +106,11 @@ class HistoryBuilder:
             "run_id": self.run_id,
             "nodes": list(self.nodes),
             "contract": {"durability": "quorum", "flush": "ASYNC_FLUSH"},
+            "topic": TOPIC,
+            "group": GROUP,
+            "quorum": 2,
+            "coverage": {},
+            "problems": [],
         }
         self.logs = {node: [] for node in self.nodes}
         self.tag = bytes.fromhex(payload.run_tag(self.run_id))
@@ -325,6 +330,8 @@ def random_history(seed: int, path: Path) -> dict[str, int]:
         if rng.random() < 0.4:
             _PLANTS[name](run, next(victims))
             planted[name] += 1
+    # A corrupt body is also a second content of its place.
+    planted["A15"] += planted["A6"]
     run.write(path)
     return planted
 
@@ -341,9 +348,8 @@ def plant_phantom(run: HistoryBuilder, message: Message) -> None:
 
 
 def plant_corrupt(run: HistoryBuilder, message: Message) -> None:
-    # The body changed on its way in: the delivery, and only it, has another hash; its place is
-    # left out of A15 by calling it a retry copy.
-    message.delivery.update(body_hash=message.delivery["body_hash"] ^ 1, is_retry=True)
+    # The body changed on its way out: its place has two contents now, so A15 sees it too.
+    message.delivery["body_hash"] ^= 1
 
 
 def plant_aborted(run: HistoryBuilder, message: Message) -> None:
@@ -358,10 +364,10 @@ def plant_copy(run: HistoryBuilder, message: Message) -> None:
 
 
 def plant_clash(run: HistoryBuilder, message: Message) -> None:
-    # Two acknowledged sends say the same place; the second is neither stored nor missed.
+    # Two acknowledged sends say the same place; the second one is read from another.
     other = run.send(outcome="ok", stored=False, queue_id=message.queue_id)
     other.send["queue_offset"] = message.queue_offset
-    run.deliver(other, is_retry=True)
+    run.deliver(other, queue_offset=2_000_000 + other.key % 1000)
 
 
 def plant_mismatch(run: HistoryBuilder, message: Message) -> None:

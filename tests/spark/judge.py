@@ -8,7 +8,8 @@ from spark.history import open_history
 from spark.job import CHECKS, Report, run_checks
 from tests.spark.generate import HistoryBuilder
 
-# pyspark 3.5 compares versions with distutils, and leaves the sockets it fetches results through to the garbage collector.
+# pyspark 3.5 compares versions with distutils, and leaves the sockets it fetches results through
+# to the garbage collector.
 SPARK_MARKS = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning"),

@@ -1,0 +1,125 @@
+"""The report page: what it shows, and that missing parts are left out."""
+
+import json
+import re
+
+import pytest
+
+from chaos.report.data import load_run
+from chaos.report.page import write_report
+from tests.spark.generate import MS, HistoryBuilder
+
+SECOND = 1_000 * MS
+
+
+def a_run(path):
+    """Leader n0 is killed at 3 s; n1 leads from 3.5 s; sends stall for 600 ms."""
+    run = HistoryBuilder(run_id="<b>run</b>")
+    run.run |= {"t0_mono_ns": 0, "phases": [{"name": "main", "t0": 0, "t1": 8 * SECOND}]}
+    for number in range(80):
+        run.clock = number * SECOND // 10
+        down = 30 <= number < 36
+        message = run.send(outcome="info" if down else "ok")
+        if not down:
+            run.deliver(message)
+    run.fault("kill", ["n0"], 3 * SECOND, 5 * SECOND)
+    run.fault("cut", ["n1", "n2"], 6 * SECOND, 7 * SECOND, effective=False)
+    for tenth in range(80):
+        t = tenth * SECOND // 10
+        if tenth < 30:
+            run.probe("n0", "LEADER", 1, t)
+        else:
+            run.add("raft_probe", node="n0", t0=t, t1=t, ok=False)
+        run.probe("n1", "LEADER" if tenth >= 35 else "follower", 2 if tenth >= 35 else 1, t)
+    return run.write(path / "run")
+
+
+def test_the_page_tells_verdict_faults_failovers_and_plots(tmp_path):
+    run = a_run(tmp_path)
+    (run / "verdict").mkdir()
+    results = {
+        "verdict": "invalid",
+        "reasons": ["A1 acknowledged but lost: 1"],
+        "counts": {"sent": 80, "lost": 1, "phantom": None},
+        "checks": {
+            "A1": {
+                "title": "lost", "verdict": "invalid", "count": 1, "summary": "1 vanished",
+                "evidence": [
+                    {
+                        "key": "7", "explain": "message 7 <is> gone", "faults": ["f0 kill n0"],
+                        "around": {"below": {"queue_offset": 3}}, "presence": {"n0": "-"},
+                        "rows": [{"table": "sends", "op_id": 9, "t": None}],
+                    }
+                ],
+            },
+            "A34": {"title": "log", "verdict": "not checked", "count": 0, "evidence": [{}]},
+        },
+    }  # fmt: skip
+    (run / "verdict" / "results.json").write_text(json.dumps(results))
+    page = write_report(run).read_text()
+    assert '<div class="verdict invalid">Invalid</div>' in page
+    assert "message 7 &lt;is&gt; gone" in page
+    assert "&lt;b&gt;run&lt;/b&gt;" in page
+    assert "<b>run</b>" not in page
+    assert "faults in force: f0 kill n0" in page
+    assert "1 of 2 planned faults took effect" in page
+    assert "n0 → n1" in page
+    assert page.count("<svg") == 5
+    for title in ("Send latency", "Sends per second", "Unseen messages", "Roles", "Commit index"):
+        assert f"<h3>{title}</h3>" in page
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path):
+    page = write_report(a_run(tmp_path)).read_text()
+    links = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert all(link.startswith("#") for link in links)
+    assert "<script" not in page
+    assert "var(--ink)" in page
+    assert "#010203" not in page
+
+
+def test_a_failover_is_measured_from_the_fault(tmp_path):
+    data = load_run(a_run(tmp_path))
+    (failover,) = data.failovers
+    assert (failover.old, failover.new, failover.term) == ("n0", "n1", 2)
+    assert failover.leaderless_ms == pytest.approx(500)
+    assert failover.stall_ms == pytest.approx(700)
+    assert failover.cause == "f0 kill"
+    assert [fault.effective for fault in data.faults] == [True, False]
+    assert data.faults[0].in_flight == 20
+
+
+def test_unseen_counts_what_was_acknowledged_and_not_yet_delivered(tmp_path):
+    run = HistoryBuilder(queues=1)
+    run.run["t0_mono_ns"] = run.clock
+    first = run.send()
+    run.deliver(first, after=SECOND)
+    run.send()
+    data = load_run(run.write(tmp_path / "run"))
+    times, line = data.unseen["t"], data.unseen["queues"]["orders/0"]
+    assert line[times == 0.5] == 2
+    assert line[-1] == 1
+
+
+def test_an_empty_directory_still_has_a_page(tmp_path):
+    page = write_report(tmp_path).read_text()
+    assert "Not checked" in page
+    assert "the table sends is missing" in page
+    assert "<svg" not in page
+
+
+def test_a_broken_table_is_named_and_the_rest_is_shown(tmp_path):
+    run = a_run(tmp_path)
+    (run / "tables" / "sends" / "part-0.parquet").write_bytes(b"PAR1 no")
+    page = write_report(run).read_text()
+    assert "part-0.parquet of sends cannot be read" in page
+    assert "<h3>Roles</h3>" in page
+
+
+def test_a_history_without_many_columns_is_shown(tmp_path):
+    run = HistoryBuilder()
+    for number in range(5):
+        run.add("sends", op_id=number, msg_key=number, topic="t", t_inv=number * SECOND)
+    data = load_run(run.write(tmp_path / "run"))
+    assert list(data.sends["outcome"]) == ["info"] * 5
+    assert "Send latency" in write_report(tmp_path / "run").read_text()
