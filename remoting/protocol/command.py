@@ -274,14 +274,14 @@ def _decode_binary(frame: Frame) -> RemotingCommand:
     header = frame.header
     try:
         code, language, version, opaque, flag = _HEAD.unpack_from(header)
-        remark, position = _binary_text(header, _HEAD.size, len(header), 4)
+        remark, position = _binary_remark(header)
         (fields_bytes,) = _INT32.unpack_from(header, position)
         position += 4
         end = position + fields_bytes
         if fields_bytes < 0 or end > len(header):
             raise RemoteProtocolError("extFields reach beyond the binary header")
         fields = decode_binary_fields(header, position, end)
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"binary header is malformed: {error}") from error
     return RemotingCommand(
         code,
@@ -299,21 +299,25 @@ def _decode_binary(frame: Frame) -> RemotingCommand:
 def decode_binary_fields(header: bytes, position: int, end: int) -> dict[str, str]:
     """Return the extFields between two positions of a binary header.
 
-    Errors: `RemoteProtocolError`, `struct.error` or `UnicodeDecodeError` if they are malformed.
+    Errors: `RemoteProtocolError`, `IndexError` or `UnicodeDecodeError` if they are malformed.
     """
     fields: dict[str, str] = {}
     while position < end:
-        key, position = _binary_text(header, position, end, 2)
-        value, position = _binary_text(header, position, end, 4)
-        if value:
-            fields[key] = value
+        key_end = position + 2 + (header[position] << 8 | header[position + 1])
+        value_at = key_end + 4
+        value_end = value_at + int.from_bytes(header[key_end:value_at], "big")
+        if value_end > end:
+            raise RemoteProtocolError("extFields reach beyond their length")
+        if value_end > value_at:
+            fields[header[position + 2 : key_end].decode()] = header[value_at:value_end].decode()
+        position = value_end
     return fields
 
 
-def _binary_text(header: bytes, position: int, end: int, width: int) -> tuple[str, int]:
-    """Return a text whose length takes ``width`` bytes, and the position after it."""
-    (size,) = (_INT16 if width == 2 else _INT32).unpack_from(header, position)
-    start = position + width
-    if size < 0 or start + size > end:
-        raise RemoteProtocolError("text reaches beyond the binary header")
+def _binary_remark(header: bytes) -> tuple[str, int]:
+    """Return the remark of a binary header and the position after it."""
+    start = _HEAD.size + 4
+    (size,) = _INT32.unpack_from(header, _HEAD.size)
+    if size < 0 or start + size > len(header):
+        raise RemoteProtocolError("remark reaches beyond the binary header")
     return header[start : start + size].decode(), start + size

@@ -63,8 +63,14 @@ class RemotingClient(RequestDispatcher):
             task = asyncio.ensure_future(self._connect(addr))
             self._connecting[addr] = task
             task.add_done_callback(lambda done: self._on_connected(addr, done))
-        # One caller that gives up must not take the attempt from the others.
-        return await asyncio.shield(task)
+        try:
+            # One caller that gives up must not take the attempt from the others.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise ConnectFailed(f"{addr}: the client was closed") from None
+            raise
 
     async def request(
         self, addr: str, command: RemotingCommand, timeout_ms: int

@@ -243,6 +243,26 @@ def test_connecting_counts_towards_the_time_of_a_request(monkeypatch):
     run(test)
 
 
+def test_closing_a_client_fails_those_who_wait_for_a_connection(monkeypatch):
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    async def test(w: World) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(RemotingClient, "_connect", never)
+            waiting = asyncio.ensure_future(w.client.connect(w.addr))
+            given_up = asyncio.ensure_future(w.client.connect(w.addr))
+            await asyncio.sleep(0.01)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+            assert given_up.cancelled()
+            await w.client.close()
+            with pytest.raises(ConnectFailed, match="was closed"):
+                await waiting
+
+    run(test)
+
+
 def test_connections_leave_from_the_source_address():
     async def test(w: World) -> None:
         client = RemotingClient(source_address="127.0.0.2")

@@ -144,6 +144,8 @@ def test_a_broken_json_header_is_refused(header):
         pytest.param(lambda header: header[:-1], id="cut in the fields"),
         pytest.param(lambda header: header[:13] + b"\x7f\xff\xff\xff" + header[17:], id="remark"),
         pytest.param(lambda header: header[:-3] + b"\xff\xff\xff", id="no UTF-8"),
+        pytest.param(lambda header: header[:21] + b"\0\x7f" + header[23:], id="long key"),
+        pytest.param(lambda header: header[:17] + b"\0\0\0\1\0", id="half a key length"),
     ],
 )
 def test_a_broken_binary_header_is_refused(change):

@@ -69,6 +69,13 @@ def test_good_frames_before_garbage_are_delivered_then_the_error_is_raised():
         decoder.received(0)
 
 
+def test_good_frames_before_garbage_are_delivered_however_far_apart_they_are():
+    good = Frame(0, b"{}", bytes(RECEIVE_BYTES_MIN - 10))
+    for count in (1, 100):
+        stream = packed(good) * count
+        assert FrameDecoder().feed(stream + b"\xff" * 50_000) == [good] * count
+
+
 @pytest.mark.parametrize(
     "prefix",
     [

@@ -126,6 +126,7 @@ def test_what_a_record_cannot_hold_is_a_local_error(message):
     ("position", "value"),
     [
         pytest.param(0, struct.pack(">i", 5), id="size"),
+        pytest.param(0, struct.pack(">i", 97), id="size of one byte more"),
         pytest.param(4, b"\0\0\0\0", id="magic"),
         pytest.param(84, struct.pack(">i", -1), id="negative body"),
         pytest.param(84, struct.pack(">i", 5000), id="long body"),
@@ -134,7 +135,7 @@ def test_what_a_record_cannot_hold_is_a_local_error(message):
     ],
 )
 def test_a_broken_record_is_refused(position, value):
-    data = bytearray(encode_record(plain()))
+    data = bytearray(encode_record(plain()) + b"\0")
     data[position : position + len(value)] = value
     with pytest.raises(RemoteProtocolError):
         decode_record(bytes(data))
