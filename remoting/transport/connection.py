@@ -25,7 +25,7 @@ _ids = itertools.count(1)
 Buffer = bytes | bytearray | memoryview
 HotHandler = Callable[["Connection", Frame], None]
 
-JOIN_BYTES_MAX: Final = 16 * 1024
+JOIN_BYTES_MAX: Final = 64 * 1024
 """Buffers of one turn that are together smaller than this are joined: one copy, one write."""
 IDLE_SWEEPS: Final = 8
 """A connection is idle when this many sweeps in a row saw nothing of it."""
