@@ -16,6 +16,7 @@ from rich.text import Text
 from chaos.checker.compose import EXIT_USAGE
 from chaos.convert import read_table
 from chaos.demo import parser, run_and_judge
+from chaos.run import convert_interrupted
 from chaos.scenario import Scenario, baseline, demo, failover, zombies
 from chaos.show import show_judgement
 from chaos.verdict import combine, judge_in_process
@@ -60,6 +61,7 @@ def _check(run: Path, console: Console) -> int:
     if not (run / "run.json").is_file():
         console.print(Text(f"{run} is no recorded run: it has no run.json"))
         return EXIT_USAGE
+    convert_interrupted(run)
     judgement = combine(judge_in_process(run), None, spark_wanted=False)
     show_judgement(console, judgement, read_table(run, "faults"), run)
     return judgement.exit_code

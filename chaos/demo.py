@@ -6,6 +6,7 @@ harness failure. Source: chaos.md 6.2, architecture.md 11.
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -56,13 +57,19 @@ def run_and_judge(scenario: Scenario, options: argparse.Namespace) -> int:
     except (ClusterFailed, OSError) as error:
         console.print(Text(f"the run failed: {error}", style="bold red"), soft_wrap=True)
         return EXIT_HARNESS
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("interrupted; everything that was started has been ended")
         return EXIT_HARNESS
 
 
 async def _go(scenario: Scenario, options: argparse.Namespace, console: Console) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     run = options.out or new_run_directory(Path("runs"))
+    if run.exists():
+        console.print(Text(f"--out {run}: there is something already"), soft_wrap=True)
+        return EXIT_USAGE
     seed = options.seed if options.seed is not None else SystemClock().wall_ms() % 1_000_000
     chosen = RunOptions(run=run, seed=seed, backend=options.backend, mutant=options.mutant)
     planted = f", with a planted bug: {options.mutant}" if options.mutant else ""

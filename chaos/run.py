@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,8 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
             clock=clock,
             t0_wall_us=clock.wall_ms() * 1000,
         )
+        # Should the harness die, this and the recordings are enough to judge what there is.
+        _write_about(parts, ["the run was interrupted"])
         try:
             await _live(parts)
         except BaseException:
@@ -141,7 +143,7 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         await _put_down(parts)
         await _collect(parts)
         await cluster.remove()
-    _write_history(parts)
+    convert(run, run_row(_write_about(parts, parts.problems)))
     return run
 
 
@@ -352,7 +354,8 @@ async def _collect(parts: _Parts) -> None:
         parts.problem(f"the logs could not be collected: {error}")
 
 
-def _write_history(parts: _Parts) -> None:
+def _write_about(parts: _Parts, problems: Sequence[str]) -> dict[str, Any]:
+    """Write RUN/run.json and return its content."""
     scenario, options = parts.scenario, parts.options
     nodes = list(parts.cluster.nodes)
     contract = {"durability": "quorum", "flush": scenario.flush, "duplicates": "at-least-once"}
@@ -373,21 +376,28 @@ def _write_history(parts: _Parts) -> None:
         "t0_wall_us": parts.t0_wall_us,
         "contract": contract,
         "coverage": dict(scenario.coverage),
-        "problems": parts.problems,
+        "problems": list(problems),
         "client_errors": dict(parts.workers.errors()),
         "plan": asdict(scenario),
     }
     (options.run / "run.json").write_text(json.dumps(about, indent=2) + "\n")
-    convert(
-        options.run,
-        {
-            "run_id": parts.run_id,
-            "scenario": scenario.name,
-            "seed": options.seed,
-            "backend": parts.cluster.backend,
-            "caps": {"links": parts.cluster.links.method},
-            "config": json.dumps(asdict(scenario)),
-            "t0_wall": parts.t0_wall_us,
-            "contract": json.dumps(contract),
-        },
-    )
+    return about
+
+
+def run_row(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of the table ``runs`` that stands for a run.json."""
+    return {
+        "run_id": about["run_id"],
+        "scenario": about["scenario"],
+        "seed": about["seed"],
+        "backend": about["backend"],
+        "config": about["plan"],
+        "t0_wall": about["t0_wall_us"],
+        "contract": about["contract"],
+    }
+
+
+def convert_interrupted(run: Path) -> None:
+    """Make the tables of a run whose harness died before it could."""
+    if not (run / "tables").exists():
+        convert(run, run_row(json.loads((run / "run.json").read_text())))

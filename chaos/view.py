@@ -62,11 +62,13 @@ class View:
             f"delivered {totals.get('delivered', 0)}  leader {leader or '-'}"
         )
         if self._console.is_terminal:
-            self._live.update(Text(f"{self.seconds:6.1f} s  {self._phase:<9}{line}", style="cyan"))
+            text = Text(f"{self.seconds:6.1f} s  {self._phase:<9}{line}", style="cyan")
+            text.truncate(self._console.width - 1)
+            self._live.update(text)
         elif self.seconds - self._plain_at >= PLAIN_EVERY_S:
             self._plain_at = self.seconds
             self._print(Text(f"{'':<9}{line}"))
 
     def _print(self, text: Text) -> None:
-        stamp = Text(f"{self.seconds:6.1f} s  ", style="dim")
-        self._console.print(stamp + text, soft_wrap=True)
+        stamp = (f"{self.seconds:6.1f} s  ", "dim")
+        self._console.print(Text.assemble(stamp, text), soft_wrap=True)

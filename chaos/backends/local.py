@@ -9,7 +9,7 @@ Source: chaos.md 2 (backend c), contract of ``python -m namesrv`` and ``python -
 import asyncio
 import contextlib
 import json
-import shutil
+import os
 import signal
 import socket
 import tempfile
@@ -27,6 +27,8 @@ HOST = "127.0.0.1"
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 STOP_TIMEOUT_S = 8.0
+SOCKET_PATH_BYTES_MAX = 100
+"""Linux takes 107 bytes."""
 
 
 class ProxyLinks:
@@ -84,8 +86,7 @@ class LocalCluster:
     def __init__(self, spec: ClusterSpec) -> None:
         self.nodes = spec.nodes
         self._spec = spec
-        # Paths of unix sockets are limited to about a hundred bytes; a run's may be longer.
-        self._socket = Path(tempfile.mkdtemp(prefix="lmq-")) / "proxy.sock"
+        self._socket = socket_path(spec.run)
         self._control = ProxyControl(str(self._socket))
         self.links = ProxyLinks(self._control)
         self._name_servers: list[tuple[int, Child]] = []
@@ -122,7 +123,7 @@ class LocalCluster:
         rest += [self._proxy] if self._proxy is not None else []
         self._control.close()
         await asyncio.gather(*(child.stop(STOP_TIMEOUT_S) for child in rest))
-        shutil.rmtree(self._socket.parent, ignore_errors=True)
+        self._socket.unlink(missing_ok=True)
 
     async def kill(self, node: str) -> None:
         """SIGKILL a broker; wait until it is gone."""
@@ -270,6 +271,14 @@ def exit_line(child: Child) -> str | None:
     if child.state() != "gone" or child.ending:
         return None
     return f"{child.name} pid={child.pid} exit={child.process.returncode}"
+
+
+def socket_path(run: Path) -> Path:
+    """Return a path for the proxy's socket: in the run, or a short one if that is too long."""
+    path = run.resolve() / "proxy.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    return Path(tempfile.mkdtemp(prefix="ledgermq-")) / path.name
 
 
 def is_segment(path: Path) -> bool:
