@@ -46,7 +46,7 @@ docker-demo: docker-image ## The same job as make demo against a cluster of cont
 	@$(BIN)/ledgermq demo --backend docker $(ARGS)
 
 docker-test: docker-image ## Tests of the image and of the compose cluster
-	@$(BIN)/pytest -m docker tests $(ARGS)
+	@$(BIN)/pytest -m docker tests/docker $(ARGS)
 
 interop: $(STAMP) ## Drive the cluster with the published RocketMQ Java client (needs Java and Maven)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)

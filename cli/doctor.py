@@ -29,7 +29,7 @@ PROBE_TIMEOUT_SECONDS: Final = 10
 DISK_WANTED_BYTES: Final = 2 << 30
 MEMORY_WANTED_BYTES: Final = 3 << 30
 DEFAULT_PORTS: Final = (9876, 9877, 10911, 10921, 10931)
-RUNTIME_MODULES: Final = ("msgspec", "uvloop", "rich", "typer")
+RUNTIME_MODULES: Final = ("msgspec", "uvloop", "lz4", "zstandard", "rich", "typer")
 RUN_MODULES: Final = ("pyarrow", "matplotlib", "pyspark", "pandas")
 
 
