@@ -20,9 +20,14 @@ from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
 WHERE_NOT_CHECKED = "not checked"
 
 
-def check_loss(context: Context, fates: MessageFates, entries: LogEntries | None) -> CheckResult:
-    """Return A1."""
+def check_loss(
+    context: Context, fates: MessageFates, entries: LogEntries | None, *, gaps: bool
+) -> CheckResult:
+    """Return A1; ``gaps``: the history lost records, so a missing delivery proves nothing."""
     result = CheckResult(check="A1")
+    if not context.delivered_rows:
+        result.verdict, result.summary = UNKNOWN, "no delivery was recorded"
+        return result
     if not context.judged_groups:
         result.verdict, result.summary = UNKNOWN, "no group consumed anything"
         return result
@@ -39,6 +44,9 @@ def check_loss(context: Context, fates: MessageFates, entries: LogEntries | None
     result.details = {"undrained": undrained, "removed_by_retention": removed}
     if result.count:
         _explain(context, entries, absent.filter("state = 'lost'"), result)
+        if gaps:
+            result.verdict = UNKNOWN
+            result.summary += "; but the history has gaps: deliveries may not have been recorded"
     elif undrained:
         result.verdict = UNKNOWN
         result.summary = f"{undrained} undelivered messages lie in queues that were not drained"
