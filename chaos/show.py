@@ -38,7 +38,7 @@ def show_judgement(
     if faults:
         console.print(faults_table(judgement, faults))
     failover = judgement.local["checks"]["A41"]["summary"]
-    console.print(f"Back in service after each kill: {failover}", soft_wrap=True)
+    console.print(f"No acknowledgements around each kill for: {failover}", soft_wrap=True)
     console.print(checks_table(judgement))
     show_evidence(console, judgement)
     line = Text("Verdict: ") + Text(judgement.verdict.upper(), style=STYLES[judgement.verdict])

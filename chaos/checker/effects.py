@@ -1,6 +1,7 @@
 """Did the run prove anything: A41 (time without service), A45, A47, A48. Source: chaos.md 3.7."""
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 from chaos.checker.model import (
     INFO,
@@ -16,14 +17,16 @@ SENDS_PER_PHASE_MIN = 10
 
 
 def check_failover(history: History) -> Result:
-    """A41, simple: from each kill to the end of the first acknowledged send begun after it.
+    """A41, simple: for how long nothing was acknowledged around each kill.
 
-    Where another fault was on when the node died, the time also counts from when that was lifted
-    (``since_heal_ms``): without a majority nobody can serve.
+    The node died at some time of t_on0..t_on1, and not before its last acknowledgement. So the
+    longest gap between acknowledgements that touches this span, counted from t_on0 at the
+    earliest, bounds the time without service from above. Where another fault kept the others from
+    electing, ``since_heal_ms`` counts from when that was lifted.
     """
-    ok = sorted(history.ok_sends, key=lambda s: int(s["t_inv"]))
+    acks = sorted(int(s["t_cmp"]) for s in history.ok_sends)
     rows = [
-        _failover_row(history, fault, ok)
+        _failover_row(history, fault, acks)
         for fault in history.faults
         if fault["kind"] == "kill" and fault["t_on1"] is not None
     ]
@@ -47,26 +50,35 @@ def _words(row: Row) -> str:
     return f"{row['ms']:.0f} ms" + (f" ({heal:.0f} ms after the heal)" if heal is not None else "")
 
 
-def _failover_row(history: History, fault: Row, ok: list[Row]) -> Row:
-    t_on = fault["t_on1"]
-    others = [
+def _failover_row(history: History, fault: Row, acks: list[int]) -> Row:
+    t_on0, t_on1 = fault["t_on0"], fault["t_on1"]
+    gaps = [
+        (after - max(before, t_on0), after)
+        for before, after in pairwise([0, *acks])
+        if before <= t_on1 and after >= t_on0
+    ]
+    served = bool(acks) and acks[-1] >= t_on1
+    gap, first = max(gaps) if served else (None, None)
+    healed = [t for t in _lifted(history, fault) if first is not None and t <= first]
+    since_heal = first - max(healed) if first is not None and healed else None
+    return {
+        "fault_id": fault["fault_id"],
+        "targets": list(fault["targets"] or ()),
+        "ms": None if gap is None else gap / 1e6,
+        "since_heal_ms": None if since_heal is None else since_heal / 1e6,
+    }
+
+
+def _lifted(history: History, fault: Row) -> list[int]:
+    """Return when the faults were lifted that were on as this one began."""
+    return [
         f["t_off1"]
         for f in history.faults
         if f is not fault
         and f["t_on0"] is not None
-        and f["t_on0"] <= t_on <= (f["t_off1"] or t_on)
         and f["t_off1"] is not None
+        and f["t_on0"] <= fault["t_on1"] <= f["t_off1"]
     ]
-    first = next((s for s in ok if s["t_inv"] >= t_on), None)
-    heal = max((t for t in others if first is None or t <= first["t_cmp"]), default=None)
-    ms = None if first is None else (first["t_cmp"] - t_on) / 1e6
-    since_heal = None if ms is None or heal is None or first is None else first["t_cmp"] - heal
-    return {
-        "fault_id": fault["fault_id"],
-        "targets": list(fault["targets"] or ()),
-        "ms": ms,
-        "since_heal_ms": None if since_heal is None else since_heal / 1e6,
-    }
 
 
 def check_floor(history: History) -> Result:

@@ -140,7 +140,7 @@ TITLES = {
     "A15": "inconsistent offset: two messages at one place",
     "A34": "log matching: one (index, term), two contents",
     "A35": "committed, then lost or replaced",
-    "A41": "time without service after each fault",
+    "A41": "time without acknowledgements around each kill",
     "A45": "enough was recorded to judge",
     "A47": "the planned faults took effect",
     "A48": "the harness itself worked",
