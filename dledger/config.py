@@ -61,7 +61,7 @@ class DLedgerConfig:
     """How often the committed index is noted on disk, when it has changed."""
     disk_full_retry_ms: int = 500
     """How long sends are refused after the disk was full, before one is tried again."""
-    recovery_bytes: int = 64 * 1024 * 1024
+    recovery_bytes: int = 32 * 1024 * 1024
     """At start, how much of the log before its last known synced entry is verified byte by byte;
     everything behind that entry always is."""
     reconnect_ms_min: int = 50

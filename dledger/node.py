@@ -14,12 +14,10 @@ appends collected, and the next turn takes them all.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 from dledger.appender import Appender
-from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
@@ -27,8 +25,9 @@ from dledger.core.ready import Ready, describe_event
 from dledger.driver import Driver, Sync
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import DLedgerListener, RollbackListener, exit_process
-from dledger.replica import open_replica
+from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
+from dledger.worker import Worker
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -62,8 +61,7 @@ class DLedgerNode:
             disk: where the files lie; the machine's by default.
             clock: source of time; the machine's by default.
             rng: source of chance; the machine's by default.
-            on_fatal: called in the loop thread when the environment failed while running; the
-                node does nothing any more then. By default the process ends.
+            on_fatal: called when the node cannot go on; by default the process ends.
         """
         self.config = config
         self.listener = listener
@@ -72,6 +70,7 @@ class DLedgerNode:
         self._rng: Rng = rng or SystemRng()
         self._on_fatal = on_fatal
         self._opened = False
+        self._started = False
         self._running = False
 
         self._appender = Appender(
@@ -127,10 +126,10 @@ class DLedgerNode:
         self.open()
         self._loop = asyncio.get_running_loop()
         # Two threads: a vote must not wait behind the sync of a large batch.
-        self._state_pool = ThreadPoolExecutor(1, f"dledger-state-{self.config.self_id}")
-        self._sync_pool = ThreadPoolExecutor(1, f"dledger-sync-{self.config.self_id}")
+        self._state_worker = Worker(f"{self.self_id}-state", on_error=self._on_error)
+        self._sync_worker = Worker(f"{self.self_id}-sync", on_error=self._on_error)
         await self._transport.start()
-        self._running = True
+        self._started = self._running = True
         self._last_tick_ms = self._last_flush_ms = self._clock.monotonic_ms()
         self._last_checkpoint_ms = self._last_flush_ms
         if len(self.config.peers) == 1:
@@ -139,25 +138,33 @@ class DLedgerNode:
         self._schedule_turn()
 
     async def stop(self) -> None:
-        """Leave the group cleanly: what was written is synced and noted. Idempotent."""
-        if self._running:
-            self._running = False
-            self._appender.accepting = False
+        """Leave the group cleanly: what was written is synced and noted. Idempotent.
+
+        A node that had failed (`on_fatal`) only lets go of what it holds.
+        """
+        is_sound, self._running = self._running, False
+        self._appender.accepting = False
+        if self._started:
+            self._started = False
             if self._timer is not None:
                 self._timer.cancel()
             await self._transport.stop()
-            await self._loop.run_in_executor(self._state_pool, _nothing)
-            await self._loop.run_in_executor(self._sync_pool, _nothing)
-            if self._raft.state.role is Role.LEADER:
-                self._raft.resign()
-                self._note_role()
-                self._tell_role()
-            self._save_all()
-            self._state_pool.shutdown()
-            self._sync_pool.shutdown()
+            await self._state_worker.drain()
+            await self._sync_worker.drain()
+            if is_sound:
+                self._give_up_office()
+                self._save_all()
+            self._state_worker.close()
+            self._sync_worker.close()
         if self._opened:
             self._opened = False
             self._replica.close()
+
+    def _give_up_office(self) -> None:
+        if self._raft.state.role is Role.LEADER:
+            self._raft.resign()
+            self._note_role()
+            self._tell_role()
 
     def _save_all(self) -> None:
         if self._sync is not None:
@@ -239,7 +246,7 @@ class DLedgerNode:
         return self._store.view(physical_offset, size)
 
     def status(self) -> dict[str, object]:
-        """Return what an administrator asks; JSON types only."""
+        """Return what an administrator asks, in JSON types."""
         state = self._raft.state
         return {
             "node": self.self_id,
@@ -291,18 +298,17 @@ class DLedgerNode:
         return NotLeader(self.leader_id)
 
     def _make_noop(self, index: LogIndex, term: Term, end_position: int) -> Span:
-        """Build the entry that opens a term (see `NoopBuilder`)."""
-        body = self._user.noop_body(end_position + HEADER_BYTES)
-        position = self._store.place(end_position, len(body) + HEADER_BYTES)
-        if position != end_position:
-            body = self._user.noop_body(position + HEADER_BYTES)
-        return encode_span(index, term, position, (body,))
+        return build_noop(self._user.noop_body, self._store, index, term, end_position)
 
     # Inputs
 
     def _on_message(self, message: Message) -> None:
-        self._raft.step(message)
-        self._after_input()
+        if self._running:
+            try:
+                self._raft.step(message)
+            except Exception as error:  # noqa: BLE001  # must end the node, not a connection
+                self._on_error(error)
+            self._after_input()
 
     def _on_unreachable(self, peer: NodeId) -> None:
         if self._running:
@@ -336,9 +342,11 @@ class DLedgerNode:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
-        if not self._running:
-            return
-        self._schedule_timer()
+        if self._running:
+            self._schedule_timer()
+            self._guard(self._pass_time)
+
+    def _pass_time(self) -> None:
         now = self._clock.monotonic_ms()
         ticks = (now - self._last_tick_ms) // self.config.tick_ms
         if ticks > TICKS_PER_WAKEUP_MAX:
@@ -361,7 +369,7 @@ class DLedgerNode:
     def _schedule_turn(self) -> None:
         if not self._appender.scheduled:
             self._appender.scheduled = True
-            self._loop.call_soon(self._turn)
+            self._call_turn()
 
     def _call_turn(self) -> None:
         self._loop.call_soon(self._turn)
@@ -379,11 +387,8 @@ class DLedgerNode:
         try:
             work()
             self._tell()
-        except FatalError as error:
-            self._fail(error)
-        except Exception:  # noqa: BLE001  # a bug must end the node, not vanish in the event loop
-            _log.exception("event=bug node=%s", self.self_id)
-            self._fail(FatalError("a bug in the log or its listener", EXIT_ENVIRONMENT))
+        except Exception as error:  # noqa: BLE001  # must end the node, not vanish in the loop
+            self._on_error(error)
 
     def _work_off(self) -> None:
         raft, driver = self._raft, self._driver
@@ -394,10 +399,9 @@ class DLedgerNode:
                 break
             if driver.begin(ready):
                 self._in_flight = ready
-                self._submit(
-                    self._state_pool,
+                self._state_worker.submit(
                     partial(driver.persist_state, ready),
-                    partial(self._on_state_persisted, ready),
+                    partial(self._guard, partial(self._on_state_persisted, ready)),
                 )
                 break
             self._complete(ready)
@@ -405,24 +409,6 @@ class DLedgerNode:
             self._schedule_turn()
         if driver.needs_sync():
             self._start_sync()
-
-    def _submit(
-        self, pool: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None]
-    ) -> None:
-        """Run ``work`` in a thread, and ``then`` in the loop when it has succeeded."""
-
-        def on_done(future: asyncio.Future[None]) -> None:
-            if not future.cancelled():
-                error = future.exception()
-                if isinstance(error, FatalError):
-                    self._fail(error)
-                elif error is not None:
-                    _log.error("event=bug node=%s", self.self_id, exc_info=error)
-                    self._fail(FatalError("a bug in the log", EXIT_ENVIRONMENT))
-                else:
-                    self._guard(then)
-
-        self._loop.run_in_executor(pool, work).add_done_callback(on_done)
 
     def _on_state_persisted(self, ready: Ready) -> None:
         self._in_flight = None
@@ -475,7 +461,9 @@ class DLedgerNode:
             self._save_checkpoint()
             return
         self._sync = sync
-        self._submit(self._sync_pool, partial(self._store.sync, sync.dirty), self._on_synced)
+        self._sync_worker.submit(
+            partial(self._store.sync, sync.dirty), partial(self._guard, self._on_synced)
+        )
 
     def _on_synced(self) -> None:
         sync, self._sync = self._sync, None
@@ -491,12 +479,14 @@ class DLedgerNode:
         if now - self._last_checkpoint_ms >= self.config.checkpoint_interval_ms:
             self._last_checkpoint_ms = now
             checkpoint = self._driver.checkpoint()
-            self._submit(
-                self._sync_pool, lambda: self._replica.checkpoint_file.save(checkpoint), _nothing
-            )
+            save = partial(self._replica.checkpoint_file.save, checkpoint)
+            self._sync_worker.submit(save, _nothing)
 
-    def _fail(self, error: FatalError) -> None:
-        """Stop doing anything: what is on disk is not known any more."""
+    def _on_error(self, error: BaseException) -> None:
+        """Stop doing anything: what is on disk, or in memory, is not known any more."""
+        if not isinstance(error, FatalError):
+            _log.error("event=bug node=%s", self.self_id, exc_info=error)
+            error = FatalError("a bug in the log or its listener", EXIT_ENVIRONMENT)
         if self._running:
             self._running = False
             self._appender.accepting = False
@@ -506,4 +496,4 @@ class DLedgerNode:
 
 
 def _nothing() -> None:
-    """Take a thread's turn: what was submitted before has run then."""
+    """Do nothing more."""

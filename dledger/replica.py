@@ -1,13 +1,15 @@
 """The parts of a replica that exist without an event loop: its directory, opened, and its core."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.codec.properties import Identity
 from dledger.config import DLedgerConfig
 from dledger.core.log import RaftLog
-from dledger.core.model import LogIndex, NoopBuilder
+from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.storage.log_store import LogStore
@@ -98,3 +100,18 @@ def _open_claimed(
         checkpoint_file=checkpoint_file,
         commit_index=commit_index,
     )
+
+
+def build_noop(
+    make_body: Callable[[int], bytes],
+    store: LogStore,
+    index: LogIndex,
+    term: Term,
+    end_position: int,
+) -> Span:
+    """Return the entry that opens a term (see `NoopBuilder`); its body may name its position."""
+    body = make_body(end_position + HEADER_BYTES)
+    position = store.place(end_position, len(body) + HEADER_BYTES)
+    if position != end_position:
+        body = make_body(position + HEADER_BYTES)
+    return encode_span(index, term, position, (body,))

@@ -113,6 +113,22 @@ def index_units(
     return b"".join(units)
 
 
+def check_bodies(span: Span) -> None:
+    """Check what a disk gave back before it is sent on: headers, and bodies by their CRC.
+
+    Errors: `CorruptEntry` naming the first damaged entry.
+    """
+    data = memoryview(span.data)
+    if index_units(data, span.first_index, span.last_index, span.term) != span.units:
+        raise CorruptEntry(f"entries {span.first_index}..{span.last_index} and index differ")
+    for offset in range(0, len(span.units), UNIT.size):
+        _, position, size, index, _ = UNIT.unpack_from(span.units, offset)
+        start = position - span.position
+        body_crc = int.from_bytes(data[start + 40 : start + 44], "big")
+        if not body_matches(body_crc, data[start + HEADER_BYTES : start + size]):
+            raise CorruptEntry(f"entry {index}: CRC of the body does not match")
+
+
 def header_problem(header: EntryHeader, index: LogIndex, position: int, room: int) -> str | None:
     """Say what is wrong with a header found where entry ``index`` should be, None if nothing is.
 

@@ -23,7 +23,7 @@ from dledger.core.quorum import majority_index
 from dledger.core.ready import Event, EventKind
 from dledger.core.state import RaftState
 
-SPANS_PER_TURN: Final = 8
+SPANS_PER_TURN: Final = 4
 """Most messages with entries to one follower in one `Ready`; the next turn brings the next."""
 
 

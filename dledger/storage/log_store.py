@@ -12,7 +12,13 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dledger.codec.entry import END_MAGIC, END_RECORD, END_RECORD_BYTES, HEADER_BYTES
+from dledger.codec.entry import (
+    END_MAGIC,
+    END_RECORD,
+    END_RECORD_BYTES,
+    HEADER_BYTES,
+    check_bodies,
+)
 from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, UNIT_BYTES, LogIndex, Span, Term
 from dledger.errors import CorruptEntry, DiskFull, EntryTooLarge
@@ -238,14 +244,14 @@ class LogStore:
                 high = middle - 1
         end = self.position_after(low)
         units = self._index.read(first_index * UNIT_BYTES, (low - first_index + 1) * UNIT_BYTES)
-        return Span(
-            first_index,
-            low,
-            term,
-            position,
-            bytes(self._data.view(position, end - position)),
-            units,
-        )
+        data = bytes(self._data.view(position, end - position))
+        span = Span(first_index, low, term, position, data, units)
+        try:
+            check_bodies(span)
+        except CorruptEntry as error:
+            # It was sound when it was written: never hand rot on to another replica.
+            raise FatalError(f"{self._data.path(position)}: {error}", EXIT_ENVIRONMENT) from error
+        return span
 
 
 def _failed(what: str, error: OSError) -> FatalError:

@@ -1,0 +1,47 @@
+"""A thread for what waits on the disk; its results come back to the event loop, in order."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+
+class Worker:
+    """Runs one thing after the other; a simulator puts an inline one in its place."""
+
+    def __init__(self, name: str, *, on_error: Callable[[BaseException], None]) -> None:
+        """Start the thread.
+
+        Args:
+            name: of the thread.
+            on_error: called in the loop with whatever a piece of work raised.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(1, name)
+        self._on_error = on_error
+
+    def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Run ``work`` in the thread, and ``then`` in the loop if it succeeded."""
+        future = self._loop.run_in_executor(self._pool, work)
+        future.add_done_callback(partial(self._on_done, then))
+
+    def _on_done(self, then: Callable[[], None], future: "asyncio.Future[None]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            then()
+        else:
+            self._on_error(error)
+
+    async def drain(self) -> None:
+        """Return when everything submitted before has run."""
+        await self._loop.run_in_executor(self._pool, _nothing)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._pool.shutdown()
+
+
+def _nothing() -> None:
+    """Take the thread's turn."""
