@@ -327,16 +327,12 @@ class DLedgerNode:
         state = self._raft.state
         self._known_role = (state.role, state.term, state.leader_id)
         self._appender.accepting = self._may_accept()
-        self._restart_appender()
+        # Continue behind what the core has.
+        position = state.log.end_position if state.role is Role.LEADER else 0
+        self._appender.restart(state.term, state.log.last_index + 1, position)
 
     def _may_accept(self) -> bool:
         return self._running and self.is_leader and self._disk_full_until_ms is None
-
-    def _restart_appender(self) -> None:
-        """Continue behind what the core has."""
-        state = self._raft.state
-        position = state.log.end_position if state.role is Role.LEADER else 0
-        self._appender.restart(state.term, state.log.last_index + 1, position)
 
     def _schedule_timer(self) -> None:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
@@ -423,10 +419,9 @@ class DLedgerNode:
         first_index = ready.entries[0].first_index
         _log.error("event=disk_full node=%s index=%d", self.self_id, first_index)
         self._disk_full_until_ms = self._clock.monotonic_ms() + self.config.disk_full_retry_ms
-        self._appender.accepting = False
+        self._note_role()
         if not self.is_leader:
             return
-        self._restart_appender()
         if isinstance(self._user, RollbackListener):
             self._user.on_rolled_back(first_index)
         else:

@@ -454,6 +454,65 @@ def test_failed_sync_is_fatal(tmp_path, flush):
     run(main())
 
 
+def test_peer_that_never_reads_costs_bounded_memory(tmp_path):
+    async def main():
+        group = Group(tmp_path, data_segment_bytes=1 << 24, inflight_bytes_max=1 << 20)
+        held = []
+        host, port = group.peers["n2"].split(":")
+        server = await asyncio.start_server(
+            lambda reader, writer: held.append(writer) or writer.transport.pause_reading(),
+            host,
+            int(port),
+        )
+        await group.start("n0", "n1")
+        leader = await group.leader()
+        for _ in range(20):
+            await group.append(200, size=10_000)
+        link = leader._transport._links["n2"]
+        assert link._transport.get_write_buffer_size() < 3 << 20
+        assert leader.is_leader
+        await group.stop()
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_follower_far_behind_catches_up_under_load(tmp_path):
+    async def main():
+        group = Group(tmp_path, span_bytes_max=20_000)
+        await group.start()
+        leader = await group.append(10)
+        await group.settle()
+        behind = next(i for i in group.ids if i != leader.self_id)
+        await group.stop(behind)
+        await group.append(3000, size=300)
+        await group.start(behind)
+        await group.append(500, size=300)
+        await group.settle()
+        await group.stop()
+        assert group.files("n0", "data") == group.files("n1", "data") == group.files("n2", "data")
+
+    run(main())
+
+
+def test_full_disk_at_the_start_of_a_term_gives_up_office(tmp_path):
+    async def main():
+        disks = {"n0": FaultyDisk()}
+        disks["n0"].write_error = errno.ENOSPC
+        group = Group(tmp_path, 1, disks=disks, disk_full_retry_ms=50)
+        await group.start()
+        await group.until(lambda: len(group.listeners["n0"].roles) >= 2)
+        disks["n0"].write_error = None
+        await group.append(10)
+        assert not group.fatal
+        await group.stop()
+
+    run(main())
+
+
 def test_killed_leader_is_replaced_soon(tmp_path):
     """Three processes; the leader gets SIGKILL."""
     ports = free_ports(3)
