@@ -16,16 +16,8 @@ PACKAGES = (
 @functools.cache
 def tracked() -> tuple[str, ...]:
     """Every file that git tracks and that is there, as a path from the root."""
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]
+    git = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]  # the owner may be somebody else
+    command = [*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     return tuple(sorted({path for path in listed.split("\0") if path and (ROOT / path).is_file()}))
 
