@@ -31,7 +31,7 @@ class Printer:
 
     def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
         """Tell who leads."""
-        print(f"role {role.value} term {term} leader {leader_id}", flush=True)  # noqa: T201
+        print(f"role {role.value} term {term} leader {leader_id}", flush=True)  # noqa: T201  # it is the output
 
 
 def parse_peers(text: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ async def run(config: DLedgerConfig) -> None:
                 node.reserve(len(body))
                 node.append((body,), len(body))
             except DLedgerError as error:
-                print(f"refused: {error}", flush=True)  # noqa: T201
+                print(f"refused: {error}", flush=True)  # noqa: T201  # it is the output
     finally:
         await node.stop()
 
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         asyncio.run(run(config))
     except (FatalError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201  # it is the output
         return error.exit_code if isinstance(error, FatalError) else 2
     return 0
 
