@@ -1,0 +1,51 @@
+"""A harness that can only pass is worthless: a planted bug must be caught, by both checkers."""
+
+import asyncio
+import io
+
+import pytest
+from rich.console import Console
+
+from chaos.convert import read_table
+from chaos.run import RunOptions, run_scenario
+from chaos.scenario import Scenario, Workload, minority_leader
+from chaos.verdict import combine, judge_in_process, judge_with_spark
+from chaos.view import View
+from runtime.clock import SystemClock
+
+SHORT = Scenario(
+    name="minority-leader",
+    workload=Workload(producers=2, consumers=1),
+    timeline=minority_leader("1"),
+    warmup_s=1.0,
+    baseline_s=1.0,
+    quiesce_s=1.0,
+    coverage={"kill": 1, "cut": 2, "pause": 1},
+)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(("mutant", "verdict"), [(None, "valid"), ("ack-before-quorum", "invalid")])
+def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path, mutant, verdict):
+    run, screen = tmp_path / "run", io.StringIO()
+
+    async def body() -> dict[str, object] | None:
+        with View(Console(file=screen), SystemClock()) as view:
+            async with asyncio.timeout(90):
+                await run_scenario(SHORT, RunOptions(run=run, seed=1, mutant=mutant), view)
+        # One JVM is enough: a valid run is what the demo shows Spark every time.
+        return await judge_with_spark(run) if mutant is not None else None
+
+    spark = asyncio.run(body())
+    judgement = combine(judge_in_process(run), spark, spark_wanted=mutant is not None)
+    said = (judgement.reasons, screen.getvalue())
+    assert judgement.disagreements == (), said
+    assert judgement.verdict == verdict, said
+    lost = judgement.local["checks"]["A1"]
+    assert (lost["count"] > 10) is (mutant is not None)
+    for item in lost["evidence"]:
+        assert item["where"] == "vanished"
+        assert "1-cut" in item["faults"]
+    for fault in read_table(run, "faults"):
+        assert fault["witness"]["effective"], fault
