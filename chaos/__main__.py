@@ -27,13 +27,15 @@ SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate),
     "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate),
 }
-USAGE = """usage: ledgermq chaos run {demo,baseline,failover,zombies} [--rounds N] [options of demo]
+USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
        ledgermq chaos check RUN
 
-run     run a scenario and judge it: demo (kills, cut links, pauses), baseline (no faults at
-        all: must be valid), failover (the leader is killed again and again; how long is the
-        gap?), zombies (the leader is cut off and comes back with a tail that nobody has)
-check   judge a recorded run again, in process, without Spark
+run     Run a scenario and judge it.
+          demo      kills, cut links, pauses
+          baseline  no faults at all: must be valid
+          failover  the leader is killed again and again: how long is the gap?
+          zombies   the leader is cut off and returns with a tail of its own
+check   Judge a recorded run again, in process, without Spark.
 """
 
 

@@ -88,14 +88,18 @@ async def _go(scenario: Scenario, options: argparse.Namespace, console: Console)
         view.phase("report", "drawing")
         report = await make_report(run)
     show_judgement(console, judgement, read_table(run, "faults"), run)
-    say_next(console, judgement, options, report)
+    say_next(console, judgement, options, (run, report))
     return judgement.exit_code
 
 
 def say_next(
-    console: Console, judgement: Judgement, options: argparse.Namespace, report: Path | None
+    console: Console,
+    judgement: Judgement,
+    options: argparse.Namespace,
+    paths: tuple[Path, Path | None],
 ) -> None:
-    """Print where the report is and what to try next."""
+    """Print where the report is and what to try next; ``paths`` are the run and its report."""
+    run, report = paths
     if report is not None:
         console.print(Text(f"Report: {report.resolve()}"), soft_wrap=True)
     console.print("What to try next:")
@@ -103,7 +107,8 @@ def say_next(
         console.print("  make demo ARGS=--break=ack-before-quorum   a planted bug: must be INVALID")
     if options.backend == "local":
         console.print("  make docker-demo                           the same in containers")
-    console.print("  ledgermq check runs/latest --only A1,A15   Spark's checks again, by name")
+    again = f"  ledgermq check {run} --only A1,A15"
+    console.print(Text(f"{again:<45}Spark's checks again, by name"), soft_wrap=True)
 
 
 def new_run_directory(root: Path) -> Path:

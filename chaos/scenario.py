@@ -172,6 +172,7 @@ def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:
         workload=Workload(rate=rate),
         timeline=timeline,
         coverage={"kill": 2, "cut": 1, "pause": 2},
+        timeline_s_max=120.0 * rounds,
     )
 
 
