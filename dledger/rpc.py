@@ -29,7 +29,10 @@ _log: Final = logging.getLogger(__name__)
 
 INBOUND_MAX: Final = 64
 """Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
-CONNECT_TIMEOUT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 1.0
+USER_TIMEOUT_MS: Final = 1500
+"""A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
+cut that drops packets, the kernel alone would wait out its growing retransmission timer."""
 
 
 class PeerTransport(Protocol):
@@ -241,6 +244,8 @@ class _Link:
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         self._transport = transport
         return protocol
 

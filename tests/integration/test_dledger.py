@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import os
 import signal
 import socket
@@ -14,134 +13,13 @@ import time
 import pytest
 
 from dledger.codec.peer import PeerCodec
-from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.config import FlushDiskType
 from dledger.core.messages import Heartbeat
 from dledger.core.model import Role
-from dledger.errors import DiskFull, NotLeader, PendingFull
+from dledger.errors import NotLeader, PendingFull
 from dledger.node import DLedgerNode
-from runtime.disk import RealDisk
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-
-LIMIT_S = 20
-SEGMENT = 1 << 16
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-class Listener:
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.commit_index = -1
-        self.calls = 0
-        self.roles = []
-        self.rolled_back = []
-        self.changed = asyncio.Event()
-
-    def noop_body(self, physical_offset):
-        return b"noop at %d" % physical_offset
-
-    def on_committed(self, commit_index):
-        assert commit_index > self.commit_index
-        self.commit_index = commit_index
-        self.calls += 1
-        self.changed.set()
-
-    def on_role(self, role, term, leader_id):
-        self.roles.append((role, term, leader_id))
-        self.changed.set()
-
-    def on_rolled_back(self, first_index):
-        self.rolled_back.append(first_index)
-
-
-class Group:
-    """Some nodes of one group, in this process."""
-
-    def __init__(self, path, size=3, *, disks=None, **settings):
-        ports = free_ports(size)
-        self.ids = [f"n{number}" for number in range(size)]
-        self.peers = {i: f"127.0.0.1:{port}" for i, port in zip(self.ids, ports, strict=True)}
-        self.path = path
-        self.settings = {
-            "data_segment_bytes": SEGMENT, "index_segment_bytes": 32 * 100, "tick_ms": 10,
-            **settings,
-        }  # fmt: skip
-        self.disks = disks or {}
-        self.nodes = {}
-        self.listeners = {}
-        self.fatal = []
-
-    def config(self, node_id, **other):
-        settings = {"directory": f"{self.path}/{node_id}", **self.settings, **other}
-        return DLedgerConfig(group="group", self_id=node_id, peers=self.peers, **settings)
-
-    async def start(self, *ids, **other):
-        for node_id in ids or self.ids:
-            listener = Listener()
-            node = DLedgerNode(
-                self.config(node_id, **other), listener, disk=self.disks.get(node_id),
-                on_fatal=self.fatal.append,
-            )  # fmt: skip
-            await node.start()
-            self.nodes[node_id], self.listeners[node_id] = node, listener
-
-    async def stop(self, *ids):
-        for node_id in ids or list(self.nodes):
-            node = self.nodes.pop(node_id, None)
-            if node is not None:
-                await node.stop()
-
-    async def until(self, condition):
-        async with asyncio.timeout(LIMIT_S):
-            while not condition():
-                await asyncio.sleep(0.005)
-
-    async def leader(self):
-        def found():
-            leaders = [n for n in self.nodes.values() if n.is_leader and n.commit_index >= 0]
-            return max(leaders, key=lambda node: node.term, default=None)
-
-        await self.until(
-            lambda: found() and self.listeners[found().self_id].roles[-1][0] is Role.LEADER
-        )
-        return found()
-
-    async def append(self, count, size=100, tag=b""):
-        """Append through whoever leads, and wait until all is committed there."""
-        node = await self.leader()
-        listener = self.listeners[node.self_id]
-        for number in range(count):
-            body = (tag + b"%d " % number).ljust(size, b".")
-            offset = node.reserve(size)
-            index = node.append((body[:10], body[10:]), size)
-            if number % 10 == 9:
-                await asyncio.sleep(0)
-        await self.until(lambda: listener.commit_index >= index)
-        assert bytes(node.view(offset, size)) == body
-        return node
-
-    async def settle(self):
-        """Wait until all that run have committed the same."""
-        leader = await self.leader()
-        await asyncio.sleep(0.01)  # what was appended in this turn is written in the next
-        await self.until(
-            lambda: all(n.commit_index == leader.end_index for n in self.nodes.values())
-        )
-
-    def files(self, node_id, kind):
-        folder = self.path / node_id / kind
-        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def run(main):
-    asyncio.run(asyncio.wait_for(main, LIMIT_S * 3))
+from runtime.errors import FatalError
+from tests.integration.dledger_group import LIMIT_S, SEGMENT, Group, Listener, free_ports, run
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
@@ -164,11 +42,11 @@ def test_group_survives_its_leader(tmp_path, flush):
         assert logs[0] == logs[1] == logs[2]
         tags = [body.split(b" ")[0] for _, body in logs[0] if not body.startswith(b"noop")]
         assert tags == [b"one"] * 500 + [b"two"] * 700 + [b"three"] * 300
-        await group.stop()
         for kind in ("data", "index"):
             files = [group.files(node_id, kind) for node_id in group.ids]
             assert files[0] == files[1] == files[2]
         assert len(files[0]) > 2
+        await group.stop()
         assert not group.fatal
 
     run(main())
@@ -355,162 +233,6 @@ def test_garbage_closes_that_connection_only(tmp_path, caplog):
     lines = [r.getMessage() for r in caplog.records if r.name == "dledger.rpc"]
     assert sum("bad_peer_frame" in line for line in lines) == 3
     assert sum("misaddressed" in line for line in lines) == 1
-
-
-class FaultyDisk(RealDisk):
-    """A disk whose data files fail on demand."""
-
-    def __init__(self):
-        self.write_error = None
-        self.sync_error = None
-
-    def open(self, path, *, size):
-        file = super().open(path, size=size)
-        return FaultyFile(file, self) if "/data/" in path else file
-
-
-class FaultyFile:
-    def __init__(self, file, disk):
-        self._file, self._disk = file, disk
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def pwrite(self, offset, buffers):
-        if self._disk.write_error:
-            raise OSError(self._disk.write_error, "planted")
-        self._file.pwrite(offset, buffers)
-
-    def fdatasync(self):
-        if self._disk.sync_error:
-            raise OSError(self._disk.sync_error, "planted")
-        self._file.fdatasync()
-
-
-def test_full_disk_of_the_leader_refuses_and_recovers(tmp_path):
-    async def main():
-        disks = {f"n{number}": FaultyDisk() for number in range(3)}
-        group = Group(tmp_path, disks=disks, disk_full_retry_ms=50)
-        await group.start()
-        leader = await group.append(10)
-        await group.settle()
-        listener = group.listeners[leader.self_id]
-        disks[leader.self_id].write_error = errno.ENOSPC
-        end = leader.end_index
-        for _ in range(3):
-            leader.reserve(10)
-            leader.append((b"0123456789",), 10)
-        await group.until(lambda: listener.rolled_back)
-        assert listener.rolled_back == [end + 1]
-        with pytest.raises(DiskFull):
-            leader.reserve(10)
-        assert leader.body_view(end)[:2] == b"9 ", "it still serves reads"
-        disks[leader.self_id].write_error = None
-        await group.until(lambda: leader._appender.accepting)
-        again = await group.append(10)
-        assert again is leader
-        await group.settle()
-        assert leader.end_index == end + 10
-        await group.stop()
-
-    run(main())
-
-
-def test_full_disk_of_a_follower_is_caught_up_later(tmp_path):
-    async def main():
-        disks = {f"n{number}": FaultyDisk() for number in range(3)}
-        group = Group(tmp_path, disks=disks, disk_full_retry_ms=50)
-        await group.start()
-        leader = await group.append(10)
-        await group.settle()
-        follower = next(i for i in group.ids if i != leader.self_id)
-        disks[follower].write_error = errno.ENOSPC
-        await group.append(100)
-        assert group.nodes[follower].commit_index < leader.commit_index
-        disks[follower].write_error = None
-        await group.settle()
-        await group.stop()
-
-    run(main())
-
-
-@pytest.mark.parametrize("flush", list(FlushDiskType))
-def test_failed_sync_is_fatal(tmp_path, flush):
-    async def main():
-        disks = {"n0": FaultyDisk()}
-        group = Group(tmp_path, 1, disks=disks, flush_disk_type=flush, flush_interval_ms=20)
-        await group.start()
-        leader = await group.append(5)
-        disks["n0"].sync_error = errno.EIO
-        leader.reserve(3)
-        leader.append((b"abc",), 3)
-        await group.until(lambda: group.fatal)
-        assert [error.exit_code for error in group.fatal] == [EXIT_ENVIRONMENT]
-        with pytest.raises(NotLeader):
-            leader.reserve(3)
-        disks["n0"].sync_error = None
-        await group.stop()
-
-    run(main())
-
-
-def test_peer_that_never_reads_costs_bounded_memory(tmp_path):
-    async def main():
-        group = Group(tmp_path, data_segment_bytes=1 << 24, inflight_bytes_max=1 << 20)
-        held = []
-        host, port = group.peers["n2"].split(":")
-        server = await asyncio.start_server(
-            lambda reader, writer: held.append(writer) or writer.transport.pause_reading(),
-            host,
-            int(port),
-        )
-        await group.start("n0", "n1")
-        leader = await group.leader()
-        for _ in range(20):
-            await group.append(200, size=10_000)
-        link = leader._transport._links["n2"]
-        assert link._transport.get_write_buffer_size() < 3 << 20
-        assert leader.is_leader
-        await group.stop()
-        for writer in held:
-            writer.transport.abort()
-        server.close()
-        await server.wait_closed()
-
-    run(main())
-
-
-def test_follower_far_behind_catches_up_under_load(tmp_path):
-    async def main():
-        group = Group(tmp_path, span_bytes_max=20_000)
-        await group.start()
-        leader = await group.append(10)
-        await group.settle()
-        behind = next(i for i in group.ids if i != leader.self_id)
-        await group.stop(behind)
-        await group.append(3000, size=300)
-        await group.start(behind)
-        await group.append(500, size=300)
-        await group.settle()
-        await group.stop()
-        assert group.files("n0", "data") == group.files("n1", "data") == group.files("n2", "data")
-
-    run(main())
-
-
-def test_full_disk_at_the_start_of_a_term_gives_up_office(tmp_path):
-    async def main():
-        disks = {"n0": FaultyDisk()}
-        disks["n0"].write_error = errno.ENOSPC
-        group = Group(tmp_path, 1, disks=disks, disk_full_retry_ms=50)
-        await group.start()
-        await group.until(lambda: len(group.listeners["n0"].roles) >= 2)
-        disks["n0"].write_error = None
-        await group.append(10)
-        assert not group.fatal
-        await group.stop()
-
-    run(main())
 
 
 def test_killed_leader_is_replaced_soon(tmp_path):

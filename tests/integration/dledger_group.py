@@ -1,0 +1,130 @@
+"""A group of real nodes in one process, for tests of the log on real disks and sockets."""
+
+import asyncio
+import contextlib
+import socket
+
+from dledger.config import DLedgerConfig
+from dledger.core.model import Role
+from dledger.node import DLedgerNode
+
+LIMIT_S = 20
+SEGMENT = 1 << 16
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.commit_index = -1
+        self.calls = 0
+        self.roles = []
+        self.rolled_back = []
+        self.changed = asyncio.Event()
+
+    def noop_body(self, physical_offset):
+        return b"noop at %d" % physical_offset
+
+    def on_committed(self, commit_index):
+        assert commit_index > self.commit_index
+        self.commit_index = commit_index
+        self.calls += 1
+        self.changed.set()
+
+    def on_role(self, role, term, leader_id):
+        self.roles.append((role, term, leader_id))
+        self.changed.set()
+
+    def on_rolled_back(self, first_index):
+        self.rolled_back.append(first_index)
+
+
+class Group:
+    """Some nodes of one group, in this process."""
+
+    def __init__(self, path, size=3, *, disks=None, **settings):
+        ports = free_ports(size)
+        self.ids = [f"n{number}" for number in range(size)]
+        self.peers = {i: f"127.0.0.1:{port}" for i, port in zip(self.ids, ports, strict=True)}
+        self.path = path
+        self.settings = {
+            "data_segment_bytes": SEGMENT, "index_segment_bytes": 32 * 100, "tick_ms": 10,
+            **settings,
+        }  # fmt: skip
+        self.disks = disks or {}
+        self.nodes = {}
+        self.listeners = {}
+        self.fatal = []
+
+    def config(self, node_id, **other):
+        settings = {"directory": f"{self.path}/{node_id}", **self.settings, **other}
+        return DLedgerConfig(group="group", self_id=node_id, peers=self.peers, **settings)
+
+    async def start(self, *ids, **other):
+        for node_id in ids or self.ids:
+            listener = Listener()
+            node = DLedgerNode(
+                self.config(node_id, **other), listener, disk=self.disks.get(node_id),
+                on_fatal=self.fatal.append,
+            )  # fmt: skip
+            await node.start()
+            self.nodes[node_id], self.listeners[node_id] = node, listener
+
+    async def stop(self, *ids):
+        for node_id in ids or list(self.nodes):
+            node = self.nodes.pop(node_id, None)
+            if node is not None:
+                await node.stop()
+
+    async def until(self, condition):
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def leader(self):
+        def found():
+            leaders = [n for n in self.nodes.values() if n.is_leader and n.commit_index >= 0]
+            return max(leaders, key=lambda node: node.term, default=None)
+
+        await self.until(
+            lambda: found() and self.listeners[found().self_id].roles[-1][0] is Role.LEADER
+        )
+        return found()
+
+    async def append(self, count, size=100, tag=b""):
+        """Append through whoever leads, and wait until all is committed there."""
+        node = await self.leader()
+        listener = self.listeners[node.self_id]
+        for number in range(count):
+            body = (tag + b"%d " % number).ljust(size, b".")
+            offset = node.reserve(size)
+            index = node.append((body[:10], body[10:]), size)
+            if number % 10 == 9:
+                await asyncio.sleep(0)
+        await self.until(lambda: listener.commit_index >= index)
+        assert bytes(node.view(offset, size)) == body
+        return node
+
+    async def settle(self):
+        """Wait until all that run have committed the same."""
+        leader = await self.leader()
+        await asyncio.sleep(0.01)  # what was appended in this turn is written in the next
+        await self.until(
+            lambda: all(n.commit_index == leader.end_index for n in self.nodes.values())
+        )
+
+    def files(self, node_id, kind):
+        folder = self.path / node_id / kind
+        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, LIMIT_S * 3))
