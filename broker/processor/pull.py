@@ -168,9 +168,15 @@ class PullProcessor:
                 )
 
     def _rerun(self, pull: HeldPull) -> None:
-        """Run a woken pull; one whose filter refuses all there is goes back to waiting."""
+        """Run a woken pull; one whose filter refuses all there is goes back to waiting.
+
+        A read looks at so many messages only. Where it has not come to the end, what the filter
+        wants may lie behind and no further message need come to wake the pull: it is answered 20,
+        and the client asks on from there.
+        """
         result = self._read(pull)
-        if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None:
+        seen_all = result.next_offset >= result.max_offset
+        if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None and seen_all:
             pull.offset = result.next_offset
             if self._held.hold(pull):
                 return

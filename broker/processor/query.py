@@ -1,5 +1,8 @@
 """Limits and times of queues, and messages by id: 29, 30, 31, 32, 33.
 
+Limits belong to the leader: any other replica refuses 29 to 32 with 14, because the end that it
+knows may lie before messages that were acknowledged (ADR 7). A message that it has is the same
+everywhere.
 Source: protocol.md 3.7, 3.9, 5.3; RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
 """
 
@@ -9,10 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from broker.processor.answers import put_failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
-from store.results import Boundary
+from store.results import Boundary, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +28,10 @@ class _ViewHeader(msgspec.Struct):
 
 class QueryStore(Protocol):
     """What queries need of the store."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether this replica leads and has applied everything before its term."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last queue offset, 0 for no queue."""
@@ -49,18 +57,20 @@ class QueryProcessor:
 
     def handle_max_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MAX_OFFSET (30)."""
-        return _number(request, "offset", self._store.max_offset)
+        return self._number(request, "offset", self._store.max_offset)
 
     def handle_min_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MIN_OFFSET (31)."""
-        return _number(request, "offset", self._store.min_offset)
+        return self._number(request, "offset", self._store.min_offset)
 
     def handle_earliest(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_EARLIEST_MSG_STORETIME (32)."""
-        return _number(request, "timestamp", self._store.earliest_store_time)
+        return self._number(request, "timestamp", self._store.earliest_store_time)
 
     def handle_by_time(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+        if not self._store.writable:
+            return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, SearchOffsetHeader)
         upper = (header.boundary_type or "").upper() == "UPPER"
         offset = self._store.offset_by_time(
@@ -83,8 +93,11 @@ class QueryProcessor:
             )
         return make_response(request, ResponseCode.SUCCESS, body=bytes(record))
 
-
-def _number(request: RemotingCommand, name: str, ask: Callable[[str, int], int]) -> RemotingCommand:
-    header = decode_header(request, QueueHeader)
-    value = ask(header.topic, header.queue_id)
-    return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})
+    def _number(
+        self, request: RemotingCommand, name: str, ask: Callable[[str, int], int]
+    ) -> RemotingCommand:
+        if not self._store.writable:
+            return put_failure(request, PutStatus.NOT_LEADER)
+        header = decode_header(request, QueueHeader)
+        value = ask(header.topic, header.queue_id)
+        return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})

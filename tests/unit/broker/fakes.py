@@ -151,8 +151,8 @@ def found(*bodies: bytes, next_offset: int = 1) -> GetResult:
     return GetResult(GetStatus.FOUND, next_offset, 0, 9, views, len(views), size)
 
 
-def nothing(status: GetStatus, next_offset: int = 0) -> GetResult:
-    return GetResult(status, next_offset, 0, 9, [], 0, 0)
+def nothing(status: GetStatus, next_offset: int = 0, max_offset: int = 9) -> GetResult:
+    return GetResult(status, next_offset, 0, max_offset, [], 0, 0)
 
 
 def frame(code: int, body: bytes = b"", flag: int = 0, /, **fields: object) -> Frame:

@@ -262,6 +262,9 @@ def test_a_follower_registers_clients_and_creates_nothing(bench: Bench) -> None:
 class FakeQueues:
     """A store with one queue of five messages."""
 
+    def __init__(self, *, writable: bool = True) -> None:
+        self.writable = writable
+
     def max_offset(self, _topic: str, _queue_id: int) -> int:
         return 5
 
@@ -297,6 +300,17 @@ def test_limits_and_times_of_a_queue_are_told() -> None:
     assert ask(made.handle_by_time, timestamp=9, boundaryType="UPPER") == {"offset": "4"}
     with pytest.raises(InvalidHeader):
         made.handle_max_offset(None, request(30, topic="T"))
+
+
+@pytest.mark.parametrize("handler", ["max_offset", "min_offset", "earliest", "by_time"])
+def test_only_a_leader_tells_limits(handler: str) -> None:
+    # 1. A leader is cut off, another one acknowledges messages. 2. The first one is asked where
+    # the queue ends. Its end lies before them: a reader that begins there, or that compares, errs.
+    made = QueryProcessor(FakeQueues(writable=False))
+    handle = getattr(made, f"handle_{handler}")
+    answer = handle(None, request(30, topic="T", queueId=0, timestamp=9))
+    assert (answer.code, answer.ext_fields) == (14, {})
+    assert made.handle_by_id(None, request(33, offset=48)).body == b"record"
 
 
 def test_a_message_is_found_by_its_place() -> None:

@@ -145,7 +145,7 @@ def test_a_held_pull_whose_time_is_up_is_answered_and_never_held_again(bench: Be
 def test_refused_messages_move_a_held_pull_on_and_do_not_wake_it(bench: Bench) -> None:
     bench.store.results = [
         nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3),
-        nothing(GetStatus.NO_MATCHED_MESSAGE, 6),
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 6, 6),
         found(b"wanted", next_offset=8),
     ]
     bench.pull(SUBSCRIBED | WAIT, subscription="A")
@@ -155,6 +155,20 @@ def test_refused_messages_move_a_held_pull_on_and_do_not_wake_it(bench: Bench) -
     assert bench.answer == (0, "FOUND")
     assert [get[2] for get in bench.store.gets] == [3, 3, 6]
     assert bench.store.gets[0][5] == frozenset({65})
+
+
+def test_a_read_that_does_not_reach_the_end_is_not_waited_on(bench: Bench) -> None:
+    # 1. A pull that wants tag A is held. 2. A thousand messages of other tags come at once, and
+    # one of tag A behind them. 3. A read looks at 800. 4. No further message comes.
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3),
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 803, 1_004),
+    ]
+    bench.pull(SUBSCRIBED | WAIT, subscription="A")
+    bench.processor.wake("T", 0, 1_004)
+    assert bench.answer == (20, "NO_MATCHED_MESSAGE")
+    assert bench.connection.answers[0].ext_fields["nextBeginOffset"] == "803"
+    assert len(bench.held) == 0
 
 
 def test_nobody_is_held_for_ever(bench: Bench) -> None:
