@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import Json, loads
+from remoting.protocol.tolerant_json import NOT_DECODED, Json, loads
 
 Body = TypeVar("Body")
 
@@ -198,12 +198,11 @@ def decode_body(data: bytes, kind: type[Body]) -> Body:
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data, type=kind, strict=False)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (*NOT_DECODED, UnicodeDecodeError):
             pass
-    value = _without_null(loads(data))
     try:
-        return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
+        return msgspec.convert(_without_null(loads(data)), kind, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
         raise RemoteProtocolError(f"body is no {kind.__name__}: {error}") from error
 
 

@@ -27,7 +27,7 @@ import msgspec
 from remoting.protocol.codes import VERSION, LanguageCode, SerializeType
 from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
 from remoting.protocol.frame import Frame, encode_frame
-from remoting.protocol.tolerant_json import loads, text_of
+from remoting.protocol.tolerant_json import NOT_DECODED, loads, text_of
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -81,7 +81,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
         return _decode_binary(frame)
     try:
         head = _decode_json_fast(frame.header)
-    except msgspec.MsgspecError:
+    except NOT_DECODED:
         return _decode_json_tolerant(frame)
     fields = head.extFields
     return RemotingCommand(
@@ -107,7 +107,7 @@ def decode_head(frame: Frame) -> Head:
         return Head(opaque, flag, code)
     try:
         return _decode_json_head(frame.header)
-    except msgspec.MsgspecError:
+    except NOT_DECODED:
         command = _decode_json_tolerant(frame)
         return Head(command.opaque, command.flag, command.code)
 

@@ -24,6 +24,7 @@ from remoting.protocol.command import (
 )
 from remoting.protocol.errors import InvalidHeader
 from remoting.protocol.frame import Frame, encode_frame
+from remoting.protocol.tolerant_json import NOT_DECODED
 
 Header = TypeVar("Header", bound=msgspec.Struct)
 Decoded = tuple[int, int, int, Header]
@@ -238,7 +239,7 @@ def hot_decoder(
             if not frame.serialize_type:
                 found = decode(frame.header)
                 return found.opaque, found.flag, found.version, found.extFields
-        except msgspec.MsgspecError:
+        except NOT_DECODED:
             pass
         command = decode_command(frame)
         if long_form is not None and command.code in _LONG_CODES:

@@ -30,6 +30,8 @@ _ESCAPES: Final = {
     "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0",
 }  # fmt: skip
 _DIGITS_MAX: Final = 64
+NOT_DECODED: Final = (msgspec.MsgspecError, RecursionError)
+"""What msgspec raises for bytes that it takes for no JSON, or that are nested too deeply for it."""
 _REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -38,7 +40,7 @@ def loads(data: bytes) -> Json:
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data)
-        except msgspec.MsgspecError:
+        except NOT_DECODED:
             pass
     reader = _Reader(data.decode("utf-8", "replace"))
     return reader.read_all()
@@ -53,7 +55,7 @@ def text_of(value: Json) -> str:
     if isinstance(value, (dict, list)):
         try:
             return msgspec.json.encode(value).decode()
-        except (msgspec.MsgspecError, TypeError, ValueError):
+        except (*NOT_DECODED, TypeError, ValueError):
             return str(value)
     return str(value)
 

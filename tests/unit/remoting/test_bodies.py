@@ -183,3 +183,11 @@ def test_a_broken_compressed_registration_is_refused(plain):
         decode_register_body(zlib.compress(plain), compressed=True)
     with pytest.raises(RemoteProtocolError):
         decode_register_body(zlib.compress(plain)[:-2], compressed=True)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 20_000, b'{"a":' * 20_000, b'{"a":{"$ref":"$"}}', b'{"a":[{"$ref":"$.a"}]}']
+)
+def test_a_body_nested_too_deeply_is_refused(body):
+    with pytest.raises(RemoteProtocolError):
+        decode_heartbeat(body)

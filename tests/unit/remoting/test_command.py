@@ -155,6 +155,14 @@ def test_a_broken_binary_header_is_refused(change):
         decode_command(Frame(1, change(header), b""))
 
 
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"extFields":'])
+def test_a_header_nested_too_deeply_is_refused(opening):
+    frame = Frame(SerializeType.JSON, opening * 20_000, b"")
+    for decode in (decode_command, decode_head):
+        with pytest.raises(RemoteProtocolError):
+            decode(frame)
+
+
 def test_a_short_binary_header_has_no_head():
     with pytest.raises(RemoteProtocolError):
         decode_head(Frame(1, b"\0", b""))
