@@ -58,8 +58,10 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, o
     process = start(tmp_path, values)
     try:
         assert process.stderr is not None
+        missing = {"writable=True", "broker started"}  # in either order
         for line in process.stderr:
-            if "writable=True" in line:
+            missing = {words for words in missing if words not in line}
+            if not missing:
                 break
         yield process, values
     finally:
