@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import socket
 
+import uvloop
+
 from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.node import DLedgerNode
@@ -127,4 +129,4 @@ class Group:
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, LIMIT_S * 3))
+    uvloop.run(asyncio.wait_for(main, LIMIT_S * 3))
