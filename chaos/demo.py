@@ -87,6 +87,8 @@ async def _go(scenario: Scenario, options: argparse.Namespace, console: Console)
         judgement = combine(local, spark, spark_wanted=options.spark)
         view.phase("report", "drawing")
         report = await make_report(run)
+        if report is None:
+            view.notice(f"no report was drawn; its log: {run / 'logs' / 'report.log'}")
     show_judgement(console, judgement, read_table(run, "faults"), run)
     say_next(console, judgement, options, (run, report))
     return judgement.exit_code
@@ -108,7 +110,7 @@ def say_next(
     if options.backend == "local":
         console.print("  make docker-demo                           the same in containers")
     again = f"  ledgermq check {run} --only A1,A15"
-    console.print(Text(f"{again:<45}Spark's checks again, by name"), soft_wrap=True)
+    console.print(Text(f"{again:<43}  Spark's checks again, by name"), soft_wrap=True)
 
 
 def new_run_directory(root: Path) -> Path:
