@@ -20,6 +20,7 @@ QUEUES_SHOWN: Final = 16
 
 Series = dict[str, Any]
 Floats = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.int64]
 Words = npt.NDArray[np.object_]
 
 
@@ -136,8 +137,15 @@ def _table(path: Path, name: str, data: RunData, columns: str) -> pa.Table | Non
 
 
 def _floats(table: pa.Table, column: str) -> Floats:
-    values = table[column].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    # Not safe: a clock that has run for 104 days exceeds what a float holds to the nanosecond.
+    values = table[column].cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return np.asarray(values, dtype=float)
+
+
+def _keys(table: pa.Table) -> Keys:
+    """Return the message keys; they use all 64 bits, so never as floats."""
+    values = table["msg_key"].cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(values, dtype=np.int64)
 
 
 def _strings(table: pa.Table, column: str) -> Words:
@@ -170,13 +178,13 @@ def _unseen(path: Path, data: RunData, sends: pa.Table, zero: float) -> Series:
     if got is None or not got.num_rows:
         return {}
     audited = np.asarray(got["auditor"].cast(pa.bool_()).fill_null(fill_value=False).to_pylist())
-    keys = _floats(got, "msg_key")[~audited]
+    keys = _keys(got)[~audited]
     seen_at = ((_floats(got, "t_recv") - zero) / NS)[~audited]
     order = np.argsort(seen_at, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     first_seen = seen_at[order][first]
     ok = data.sends["outcome"] == "ok"
-    sent_keys = _floats(sends, "msg_key")[ok]
+    sent_keys = _keys(sends)[ok]
     at = np.searchsorted(distinct, sent_keys)
     at[at >= len(distinct)] = 0
     known = (distinct[at] == sent_keys) if len(distinct) else np.zeros(len(sent_keys), bool)

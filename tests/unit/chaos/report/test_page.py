@@ -123,3 +123,13 @@ def test_a_history_without_many_columns_is_shown(tmp_path):
     data = load_run(run.write(tmp_path / "run"))
     assert list(data.sends["outcome"]) == ["info"] * 5
     assert "Send latency" in write_report(tmp_path / "run").read_text()
+
+
+def test_keys_of_all_64_bits_are_told_apart(tmp_path):
+    run = HistoryBuilder()
+    for number in range(4):
+        send = {"op_id": number, "msg_key": (1 << 60) + number, "topic": "t", "queue_id": 0}
+        run.add("sends", **send, t_inv=SECOND, t_cmp=SECOND, outcome="ok")
+    run.add("deliveries", msg_key=1 << 60, t_recv=3 * SECOND, auditor=False)
+    data = load_run(run.write(tmp_path / "run"))
+    assert data.unseen["queues"]["t/0"][-1] == 3
