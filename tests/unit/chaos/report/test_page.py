@@ -130,6 +130,7 @@ def test_keys_of_all_64_bits_are_told_apart(tmp_path):
     for number in range(4):
         send = {"op_id": number, "msg_key": (1 << 60) + number, "topic": "t", "queue_id": 0}
         run.add("sends", **send, t_inv=SECOND, t_cmp=SECOND, outcome="ok")
-    run.add("deliveries", grp="g", msg_key=1 << 60, t_recv=3 * SECOND, auditor=False)
+    got = {"grp": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "msg_key": 1 << 60}
+    run.add("deliveries", **got, t_recv=3 * SECOND, auditor=False)
     data = load_run(run.write(tmp_path / "run"))
     assert data.unseen["queues"]["t/0"][-1] == 3
