@@ -23,6 +23,7 @@ from bench.result import Measurement
 
 Rows = dict[int, Measurement]
 WARMUP_S = 1.5
+JAVA_WARMUP_S = 8.0  # a JVM needs it to compile; the same for both sides
 LOAD_TIMEOUT_EXTRA_S = 90.0
 REAL_SETTLE_S = 8.0
 OURS = "three replicas, async flush"
@@ -113,7 +114,7 @@ def _measure_ours(
         Cluster(Path(home), replicas=replicas, sync_flush=sync) as cluster,
     ):
         command = [sys.executable, "-m", "bench.load", cluster.namesrv_addr, "bench"]
-        return {w: _load(command, w, size, seconds) for w in windows}
+        return {w: _load(command, w, size, (WARMUP_S, seconds)) for w in windows}
 
 
 def _measure_java(
@@ -130,12 +131,12 @@ def _measure_java(
             if real:
                 java.settle(REAL_SETTLE_S)
             command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
-            return {w: _load(command, w, size, seconds) for w in windows}
+            return {w: _load(command, w, size, (JAVA_WARMUP_S, seconds)) for w in windows}
 
 
-def _load(command: list[str], window: int, size: int, seconds: float) -> Measurement:
-    full = [*command, str(window), str(size), str(WARMUP_S), str(seconds)]
-    timeout = WARMUP_S + seconds + LOAD_TIMEOUT_EXTRA_S
+def _load(command: list[str], window: int, size: int, times_s: tuple[float, float]) -> Measurement:
+    full = [*command, str(window), str(size), *map(str, times_s)]
+    timeout = sum(times_s) + LOAD_TIMEOUT_EXTRA_S
     done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise SystemExit(f"load failed with code {done.returncode}: {done.stderr.strip()[-800:]}")

@@ -5,59 +5,28 @@ No proxies and no fault injection (that is chaos.backends); every process is end
 
 import json
 import os
-import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.ports import free_port_block
+from bench.processes import START_TIMEOUT_S, ServerProcesses, wait_for_port
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
 GROUP = "BenchGroup"
 RAFT_STATUS = 29001
 
 
-class Cluster:
+class Cluster(ServerProcesses):
     """``replicas`` brokers in one Raft group with their name server, on loopback."""
 
     def __init__(self, home: Path, *, replicas: int, sync_flush: bool) -> None:
-        """``home`` receives stores, configurations and logs; ``sync_flush`` as flushDiskType."""
-        self.namesrv_addr = ""
-        self.brokers: list[subprocess.Popen[bytes]] = []
+        """See `ServerProcesses`."""
+        super().__init__(home, replicas=replicas, sync_flush=sync_flush)
         self.ports: list[int] = []
-        self._home = home
-        self._replicas = replicas
-        self._flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
-        self._namesrv: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        """Start the processes and wait until they listen."""
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the processes."""
-        self.stop()
-
-    def stop(self) -> None:
-        """Terminate the brokers, then the name server; kill what does not end."""
-        _end(self.brokers)
-        _end([self._namesrv] if self._namesrv else [])
 
     def kill(self, node: int) -> None:
         """SIGKILL one broker and reap it."""
@@ -68,7 +37,7 @@ class Cluster:
         """Start a killed broker again on its store and wait until it listens."""
         conf = str(self._home / f"n{node}.conf")
         self.brokers[node] = self._spawn("broker", ["-c", conf], f"n{node}")
-        _wait_for_port(self.ports[node], self.brokers[node])
+        wait_for_port(self.ports[node], self.brokers[node])
 
     def raft_status(self, node: int) -> dict[str, Any] | None:
         """Return a broker's own view of its Raft state; None where it does not answer."""
@@ -98,14 +67,14 @@ class Cluster:
         base = free_port_block(1 + 2 * self._replicas)
         self.namesrv_addr = f"127.0.0.1:{base}"
         self._namesrv = self._spawn("namesrv", ["-p", str(base)])
-        _wait_for_port(base, self._namesrv)
+        wait_for_port(base, self._namesrv)
         for node in range(self._replicas):
             conf = self._home / f"n{node}.conf"
             conf.write_text(self._broker_conf(node, base), encoding="utf-8")
             self.brokers.append(self._spawn("broker", ["-c", str(conf)], f"n{node}"))
         self.ports = [base + 1 + node for node in range(self._replicas)]
         for port, process in zip(self.ports, self.brokers, strict=True):
-            _wait_for_port(port, process)
+            wait_for_port(port, process)
 
     def _broker_conf(self, node: int, base: int) -> str:
         peers = ";".join(
@@ -137,30 +106,6 @@ class Cluster:
                 env={**os.environ, "HOME": str(self._home)},
                 cwd=Path(__file__).resolve().parent.parent,
             )
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"process ended with code {process.returncode} before listening")
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise RuntimeError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")
 
 
 def _raft_status(port: int) -> dict[str, Any] | None:

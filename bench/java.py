@@ -8,21 +8,18 @@ reason.
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from bench.ports import free_port_block
+from bench.processes import ServerProcesses, wait_for_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = REPOSITORY / "tests" / "interop" / "java"
 MAVEN_TIMEOUT_S = 600
-START_TIMEOUT_S = 60.0
 LOGBACK = """<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">
 <file>{path}</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>
 <root level="WARN"><appender-ref ref="F"/></root></configuration>
@@ -101,47 +98,13 @@ def settle(seconds: float) -> None:
     time.sleep(seconds)
 
 
-class RealRocketMQ:
+class RealRocketMQ(ServerProcesses):
     """Real RocketMQ 4.9.7: one name server and one DLedger group (or one plain broker)."""
 
     def __init__(self, tools: JavaTools, home: Path, *, replicas: int, sync_flush: bool) -> None:
-        """``home`` receives stores and logs; one replica means a plain broker."""
-        self.namesrv_addr = ""
+        """See `ServerProcesses`; one replica means a plain broker without DLedger."""
+        super().__init__(home, replicas=replicas, sync_flush=sync_flush)
         self._tools = tools
-        self._home = home
-        self._replicas = replicas
-        self._flush = "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH"
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> Self:
-        """Start everything and wait until the ports answer."""
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the processes started here."""
-        self.stop()
-
-    def stop(self) -> None:
-        """Terminate, then kill, by process id."""
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._processes.clear()
 
     def _start(self) -> None:
         conf = self._home / "conf"
@@ -153,14 +116,16 @@ class RealRocketMQ:
         self.namesrv_addr = f"127.0.0.1:{base}"
         namesrv_conf = conf / "namesrv.conf"
         namesrv_conf.write_text(f"listenPort={base}\n", encoding="utf-8")
-        self._spawn("org.apache.rocketmq.namesrv.NamesrvStartup", namesrv_conf, "namesrv", 128)
-        _wait_for_port(base)
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        self._namesrv = self._spawn(main, namesrv_conf, "namesrv", 128)
+        wait_for_port(base, self._namesrv)
         for node in range(self._replicas):
             broker_conf = conf / f"n{node}.conf"
             broker_conf.write_text(self._broker_conf(node, base), encoding="utf-8")
-            self._spawn("org.apache.rocketmq.broker.BrokerStartup", broker_conf, f"n{node}", 1024)
-        for node in range(self._replicas):
-            _wait_for_port(_listen_port(base, node))
+            main = "org.apache.rocketmq.broker.BrokerStartup"
+            self.brokers.append(self._spawn(main, broker_conf, f"n{node}", 1024))
+        for node, broker in enumerate(self.brokers):
+            wait_for_port(_listen_port(base, node), broker)
 
     def _broker_conf(self, node: int, base: int) -> str:
         lines = [
@@ -186,27 +151,14 @@ class RealRocketMQ:
             ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
-    def _spawn(self, main: str, conf: Path, name: str, heap_mb: int) -> None:
+    def _spawn(self, main: str, conf: Path, name: str, heap_mb: int) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "ROCKETMQ_HOME": str(self._home)}
         with (self._home / f"{name}.out").open("wb") as out:
             command = self._tools.command(main, ["-c", str(conf)], heap_mb)
             command.insert(1, f"-Duser.home={self._home}")
-            self._processes.append(
-                subprocess.Popen(command, env=environment, stdout=out, stderr=out)
-            )
+            return subprocess.Popen(command, env=environment, stdout=out, stderr=out)
 
 
 def _listen_port(base: int, node: int) -> int:
     # listenPort - 2 is the VIP listener, + 1 the HA service, + 10 the DLedger peer port.
     return base + 4 + node * 20
-
-
-def _wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise JavaUnavailableError(f"nothing listens on 127.0.0.1:{port} after {START_TIMEOUT_S:.0f} s")
