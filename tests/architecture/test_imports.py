@@ -15,6 +15,7 @@ CONTRACTS = {
     "Name server and client know neither store nor log",
     "Spark sees only the history",
     "Pure code does no I/O",
+    "Siblings do not depend on each other in a circle",
 }
 
 
