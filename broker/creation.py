@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.processor.answers import BUSY, PUT_ANSWERS
+from broker.answers import BUSY, PUT_ANSWERS
 from broker.replicated_state import StateKind
 from broker.subscription import GroupChange
 from broker.topic_config import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.processor.answers import put_failure
+from broker.answers import put_failure
 from broker.topic_config import TOPIC_QUEUES_MAX, topic_name_error
 from remoting.protocol.bodies import TopicConfig
 from remoting.protocol.codes import ResponseCode

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from broker.answers import WritableConnection, write_command
 from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
-from broker.processor.answers import WritableConnection, write_command
 from remoting.protocol.bodies import decode_heartbeat
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.processor.answers import PUT_ANSWERS, put_failure
+from broker.answers import PUT_ANSWERS, put_failure
 from broker.queue_lock import LockChange, QueueLockTable
 from broker.replicated_state import StateKind
 from remoting.protocol.bodies import LockBody, LockResult, decode_body, encode_body

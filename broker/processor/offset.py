@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.processor.answers import PUT_ANSWERS, WritableConnection, write_command
+from broker.answers import PUT_ANSWERS, WritableConnection, write_command
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
 from remoting.protocol.headers import (

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.client_registry import BROADCASTING, Subscription
-from broker.long_polling import HeldPull
-from broker.processor.answers import (
+from broker.answers import (
     PUT_ANSWERS,
     WritableConnection,
     write_command,
 )
+from broker.client_registry import BROADCASTING, Subscription
+from broker.long_polling import HeldPull
 from broker.tags import tag_codes
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import decode_pull_header, encode_pull_response_head

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from broker.processor.answers import put_failure
+from broker.answers import put_failure
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.hosts import PeerConnection, packed_peer
-from broker.processor.answers import (
+from broker.answers import (
     PUT_ANSWERS,
     WritableConnection,
     write_answer,
     write_command,
 )
+from broker.hosts import PeerConnection, packed_peer
 from broker.topic_config import FORBIDDEN_TOPICS, RETRY_PREFIX, topic_name_error
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import RemoteProtocolError

@@ -102,7 +102,7 @@ def test_a_failed_put_says_whether_the_message_may_still_appear(
 
 
 def test_every_put_status_has_an_answer() -> None:
-    from broker.processor.answers import PUT_ANSWERS
+    from broker.answers import PUT_ANSWERS
 
     assert set(PUT_ANSWERS) == set(PutStatus) - {PutStatus.OK}
 
