@@ -23,6 +23,7 @@ from spark.result import EXIT_HARNESS, EXIT_USAGE, TITLES, VALID
 from spark.session import JvmNotFoundError, start_session
 
 ENTRY_BYTES_GUESS = 1200
+QUICK_ROWS_MAX = 600_000
 _STYLES = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "not checked": "dim"}
 _COUNT_WORDS = {"inconsistent_offsets": "inconsistent offsets", "log_entries": "log entries"}
 
@@ -96,10 +97,12 @@ def show(report: Report, history: History, console: Console) -> None:
 def _check(history: History, options: argparse.Namespace, out: Path, progress: Console) -> Report:
     say = _quiet if options.json else progress.print
     say(f"checking {history.path}")
+    entries = _guess_entries(history)
     session = start_session(
         options.master,
-        partitions=options.partitions or history.partitions(_guess_entries(history)),
+        partitions=options.partitions or history.partitions(entries),
         driver_memory=options.driver_memory,
+        quick=history.rows("sends") + history.rows("deliveries") + entries < QUICK_ROWS_MAX,
     )
     try:
         report = run_checks(session, history, only=options.only, progress=say)

@@ -11,7 +11,7 @@ from spark.session import start_session
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    started = start_session("local[2]", partitions=2)
+    started = start_session("local[2]", partitions=2, quick=True)
     yield started
     started.stop()
     # What is left of pyspark's sockets goes now, while the marks of these tests allow it.
