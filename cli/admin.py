@@ -184,7 +184,7 @@ def _run(job: Job) -> None:
 
 
 def _fail(error: AdminError) -> int:
-    typer.echo(f"ledgermq: {error}", err=True)
+    typer.echo(f"ledgermq: {' '.join(str(error).split())}", err=True)
     return 1
 
 
