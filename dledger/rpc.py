@@ -29,6 +29,8 @@ _log: Final = logging.getLogger(__name__)
 
 INBOUND_MAX: Final = 64
 """Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
+HALF_FRAME_S: Final = 10.0
+"""An accepted connection on which a frame has begun and nothing came for so long is closed."""
 CONNECT_TIMEOUT_S: Final = 1.0
 USER_TIMEOUT_MS: Final = 1500
 """A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
@@ -70,6 +72,7 @@ class TcpTransport:
         self._inbound: dict[_Inbound, None] = {}
         self._by_sender: dict[NodeId, _Inbound] = {}
         self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Listen on the own address and dial the others; a group of one needs neither."""
@@ -83,9 +86,12 @@ class TcpTransport:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
         for link in self._links.values():
             link.start()
+        self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
 
     async def stop(self) -> None:
         """Close all connections; nothing is reported any more."""
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._server is not None:
             self._server.close()
         for inbound in list(self._inbound):
@@ -120,10 +126,19 @@ class TcpTransport:
         self._on_message(message)
 
     def on_opened(self, inbound: "_Inbound") -> bool:
-        """Take a new connection, if there is room for it."""
+        """Take a new connection; where there are too many, the oldest that said nothing goes.
+
+        Whoever holds connections open cannot keep the members out: theirs are the newest, or have
+        spoken. A silent one of a member that is closed so is dialled anew.
+        """
         if len(self._inbound) >= INBOUND_MAX:
-            _log.warning("event=too_many_connections remote=%s", inbound.remote)
-            return False
+            silent = next((one for one in self._inbound if one.sender is None), None)
+            closed = inbound if silent is None else silent
+            _log.warning("event=too_many_connections closed=%s", closed.remote)
+            if silent is None:
+                return False
+            del self._inbound[silent]
+            silent.close()
         self._inbound[inbound] = None
         return True
 
@@ -136,6 +151,14 @@ class TcpTransport:
             del self._by_sender[sender]
             self._on_unreachable(sender)
 
+    def _close_half_frames(self) -> None:
+        for inbound in list(self._inbound):
+            if inbound.is_stuck():
+                _log.warning("event=half_peer_frame remote=%s", inbound.remote)
+                inbound.close()
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
+
 
 class _Inbound(asyncio.BufferedProtocol):
     """An accepted connection: frames in, nothing out."""
@@ -147,6 +170,7 @@ class _Inbound(asyncio.BufferedProtocol):
         self.remote = "?"
         self.sender: NodeId | None = None
         self.complained = False
+        self._moved = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -158,12 +182,18 @@ class _Inbound(asyncio.BufferedProtocol):
         return self._decoder.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._moved = True
         try:
             for frame in self._decoder.received(nbytes):
                 self._owner.on_frame(self, frame)
         except (RemoteProtocolError, CorruptEntry) as error:
             _log.warning("event=bad_peer_frame remote=%s error=%r", self.remote, str(error))
             self.close()
+
+    def is_stuck(self) -> bool:
+        """Tell whether nothing has come since the last call although a frame has begun."""
+        moved, self._moved = self._moved, False
+        return not moved and self._decoder.partial_bytes > 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.on_closed(self)
