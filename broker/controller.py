@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from remoting.protocol.command import RemotingCommand
+    from remoting.transport.config import TransportConfig
     from runtime.clock import Clock
     from runtime.disk import Disk
     from runtime.rng import Rng
@@ -68,10 +69,18 @@ class BrokerController:
         config: its settings.
         disk, clock, rng: the machine, or the simulator's.
         tasks: supervises everything that runs beside the loop's callbacks.
+        transport: limits of the clients' connections.
     """
 
     def __init__(
-        self, config: BrokerConfig, *, disk: Disk, clock: Clock, rng: Rng, tasks: Supervisor
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        tasks: Supervisor,
+        transport: TransportConfig | None = None,
     ) -> None:
         self._config = config
         self._disk = disk
@@ -80,6 +89,7 @@ class BrokerController:
         self._tasks = tasks
         #: What `stop` has to undo, youngest first.
         self._leave = AsyncExitStack()
+        self._started = False
         #: One thread, so that a snapshot never overtakes an earlier one.
         self._writer = ThreadPoolExecutor(1, "snapshot")
         self._boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
@@ -109,6 +119,7 @@ class BrokerController:
             name="broker",
             handlers=command_handlers(self._processors),
             hot=hot_handlers(self._processors),
+            config=transport,
             on_close=self._processors.client.on_close,
         )
 
@@ -137,6 +148,7 @@ class BrokerController:
         leave.push_async_callback(self._let_go)
         self._registrar.start()
         leave.push_async_callback(self._registrar.stop)
+        self._started = True
         _log.info(
             "broker started name=%s id=%s addr=%s boot_id=%s",
             config.registered_name,
@@ -154,7 +166,8 @@ class BrokerController:
         """Go down cleanly, as far as it came up: out of the routes first, nothing accepted lost."""
         await self._leave.aclose()
         self._writer.shutdown()
-        _log.info("broker stopped id=%s", self._config.self_id)
+        if self._started:
+            _log.info("broker stopped id=%s", self._config.self_id)
 
     # StoreListener
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from remoting.transport.config import TransportConfig, connections_within
 from runtime.clock import SystemClock
 from runtime.config import Properties, bind, load_properties
 from runtime.disk import RealDisk
 from runtime.log_format import configure_logging
-from runtime.process import freeze_gc, run_main
+from runtime.process import freeze_gc, raise_open_files_limit, run_main
 from runtime.rng import SystemRng
 from runtime.tasks import Supervisor
 
@@ -36,7 +37,12 @@ async def serve(config: BrokerConfig) -> None:
         FatalError: it cannot start or go on.
     """
     controller = BrokerController(
-        config, disk=RealDisk(), clock=SystemClock(), rng=SystemRng(), tasks=Supervisor()
+        config,
+        disk=RealDisk(),
+        clock=SystemClock(),
+        rng=SystemRng(),
+        tasks=Supervisor(),
+        transport=TransportConfig(connections_max=connections_within(raise_open_files_limit())),
     )
     try:
         await controller.start()

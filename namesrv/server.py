@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from namesrv.config import NamesrvConfig
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
 from namesrv.route_table import EXPIRY_MS, RouteTable
-from remoting.transport.config import TransportConfig
+from remoting.transport.config import TransportConfig, connections_within
 from remoting.transport.connection import Connection
 from remoting.transport.server import RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
-from runtime.process import freeze_gc, run_main
+from runtime.process import freeze_gc, raise_open_files_limit, run_main
 from runtime.tasks import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,9 @@ def run(config: NamesrvConfig) -> int:
     """Run a name server until a signal comes; return the exit code."""
 
     async def main() -> None:
-        server = NameServer(config, SystemClock(), RealDisk())
+        limit = connections_within(raise_open_files_limit(), config.connections_max)
+        limited = replace(config, connections_max=limit)
+        server = NameServer(limited, SystemClock(), RealDisk())
         try:
             await server.start()
             freeze_gc()

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -27,6 +28,8 @@ STOP_TIMEOUT_S: Final = 15
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Fewer collections: on the hot path hardly anything is garbage in cycles."""
 EXIT_SIGNAL_BASE: Final = 128
+OPEN_FILES_WANTED: Final = 65_536
+"""Files and connections of a process, as far as the system lets it have so many."""
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
@@ -56,6 +59,20 @@ def run_main(main: Main) -> int:
         _log.exception("event=crashed")
         return EXIT_ENVIRONMENT
     return 0
+
+
+def raise_open_files_limit() -> int:
+    """Let this process open as many files as it may, and return how many that is.
+
+    A shell's usual limit is 1024: fewer than the connections that a server takes, and a process
+    without a descriptor left cannot write its log.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return OPEN_FILES_WANTED if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def freeze_gc() -> None:

@@ -1,15 +1,18 @@
 """Limits and times of connections; everything a peer could use up has a name here."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from remoting.protocol.frame import MAX_FRAME_BYTES
+
+CONNECTIONS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportConfig:
     """Settings of a `RemotingServer` or a `RemotingClient`; times are milliseconds."""
 
-    connections_max: int = 4096
+    connections_max: int = CONNECTIONS_MAX
     """Connections a server holds; one more is closed at once."""
     backlog: int = 1024
     """Connections that the kernel may hold before they are accepted."""
@@ -33,3 +36,11 @@ class TransportConfig:
             raise ValueError("write_pause_bytes must be above 0 and not above write_close_bytes")
         if min(self.connections_max, self.idle_timeout_ms, self.requests_in_progress_max) <= 0:
             raise ValueError("connections_max, idle_timeout_ms, requests_in_progress_max: above 0")
+
+
+def connections_within(open_files_max: int, wanted: int = CONNECTIONS_MAX) -> int:
+    """Return how many connections a server may take in a process that may open so many files.
+
+    Half of them stay for everything else: connections of its own, logs, queues.
+    """
+    return max(min(wanted, open_files_max // 2), 1)
