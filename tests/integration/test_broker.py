@@ -198,6 +198,29 @@ def test_a_change_of_leader_loses_nothing_that_was_acknowledged(tmp_path: Path) 
     uvloop.run(scenario())
 
 
+def test_a_leader_without_a_majority_lets_go_of_who_waits_and_tells_no_limits(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with cluster(tmp_path, 3) as group:
+            leader = await group.leader()
+            assert (await group.ask(leader, 310, b"m", **send_fields("T"))).code == 0
+            pull = pull_fields("T", 1, suspend_ms=15_000)
+            held = asyncio.create_task(group.ask(leader, 11, **pull))
+            controller = group.brokers[leader]
+            assert controller is not None
+            await until(lambda: len(controller.tables.held) == 1, "a held pull")
+            for number in {0, 1, 2} - {leader}:
+                await group.stop(number)
+            # It answers after an election timeout, not after the 15 s of the pull.
+            assert (await asyncio.wait_for(held, 4)).code == 14
+            for code in (30, 31, 32):
+                assert (await group.ask(leader, code, topic="T", queueId=0)).code == 14
+            assert (await group.ask(leader, 11, **pull)).code == 14
+
+    uvloop.run(main())
+
+
 def test_state_survives_a_restart_of_the_only_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path) as group:
