@@ -89,6 +89,9 @@ def open_history(path: Path) -> History:
             history.run = dict(json.loads(run_file.read_text()))
         except (OSError, ValueError, TypeError) as error:
             history.problems.append(f"{run_file}: not a JSON object: {error}")
+    # What the harness says went wrong with itself (A48) leaves nothing proved.
+    told = history.run.get("problems")
+    history.problems += [f"{run_file}: {p}" for p in told] if isinstance(told, list) else []
     for name in INPUT_TABLES:
         files = _files_of(path, name)
         if files:

@@ -34,7 +34,7 @@ dd.alarm{color:var(--bad)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.92rem}
 th{font-weight:600;color:var(--soft);text-align:left}
 th,td{padding:.34rem .9rem .34rem 0;border-bottom:1px solid var(--grid);vertical-align:top}
-td.n,th.n{text-align:right}
+td.n,th.n{text-align:right;white-space:nowrap}
 details{margin:.5rem 0;background:var(--panel);border-radius:6px;padding:.5rem .9rem}
 summary{cursor:pointer;overflow-wrap:anywhere}
 details p,details li{overflow-wrap:anywhere;font-size:.9rem}
@@ -251,4 +251,6 @@ def _seconds(value: float | None) -> str:
 
 
 def _number(value: object) -> str:
-    return "?" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+    return "?" if value is None else str(value)

@@ -97,7 +97,7 @@ def _render(
         figure = Figure(figsize=(WIDTH_IN, height), layout="constrained")
         axes = figure.add_subplot()
         draw(data, axes)
-        _bands(data, axes, height)
+        _bands(data, axes)
         axes.set_xlim(0, max(data.duration, 1.0))
         axes.set_xlabel("seconds since the start")
         out = io.StringIO()
@@ -108,7 +108,7 @@ def _render(
     return svg.replace(INK, "var(--ink)").replace(GRID, "var(--grid)")
 
 
-def _bands(data: RunData, axes: Axes, height: float) -> None:
+def _bands(data: RunData, axes: Axes) -> None:
     """Shade the windows of all faults that were switched on; dashed lines separate phases."""
     top = axes.get_xaxis_transform()
     level = 0
@@ -122,16 +122,17 @@ def _bands(data: RunData, axes: Axes, height: float) -> None:
         axes.axvspan(fault.start, end, color=BAND, alpha=alpha, lw=0, zorder=0)
         level = (level + 1) % 3 if fault.start - last_label < data.duration * 0.16 else 0
         last_label = fault.start
-        axes.text(
-            fault.start, 1.01 + 0.3 / height * level, _name(fault),
-            transform=top, fontsize=7.5, va="bottom", color=BAND,
+        axes.annotate(
+            _name(fault), (fault.start, 1.0), (0, 2 + 10 * level), xycoords=top,
+            textcoords="offset points", fontsize=7.5, va="bottom", color=BAND,
         )  # fmt: skip
     for _, start, _ in data.phases[1:]:
         axes.axvline(start, color=INK, lw=0.6, ls=(0, (2, 4)), alpha=0.6)
 
 
 def _name(fault: FaultRow) -> str:
-    return f"{fault.fault_id} {fault.kind} {fault.targets}"
+    kind = "" if fault.kind in fault.fault_id else f" {fault.kind}"
+    return f"{fault.fault_id}{kind} {fault.targets}"
 
 
 def _legend(axes: Axes) -> None:

@@ -53,6 +53,14 @@ def test_a_broken_table_names_the_file(session, tmp_path):
     assert any(str(file) in reason for reason in report.verdict.reasons)
 
 
+def test_a_run_that_says_it_had_problems_is_unknown(session, tmp_path):
+    run = clean()
+    run.run["problems"] = ["the run was interrupted"]
+    report = report_of(session, run, tmp_path, only=["A5"])
+    assert report.verdict.exit_code == 2
+    assert "the run was interrupted" in report.verdict.reasons[0]
+
+
 def test_a_required_column_that_is_missing_is_named(session, tmp_path):
     directory = clean().write(tmp_path / "run")
     file = directory / "tables" / "deliveries" / "part-0.parquet"
