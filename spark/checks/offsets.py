@@ -9,7 +9,7 @@ Source: chaos.md A15.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from spark.context import Context
+from spark.context import Context, case_of
 from spark.evidence import anomaly_rows, attach, pointer, text
 from spark.log_entries import LogEntries
 from spark.result import EVIDENCE_MAX, CheckResult
@@ -104,7 +104,7 @@ def _witnesses(
     told = [
         context.sends.filter("outcome = 'ok'").join(first, on_place).select(
             *on_place, pointer("sends", "op_id", "t_cmp").alias("row"),
-            text("sent as ", F.col("msg_key"), " (op ", F.col("op_id"), ")").alias("words"),
+            text("acknowledged as ", F.col("msg_key"), " (op ", F.col("op_id"), ")").alias("words"),
         ),
         context.deliveries.filter("not copied").join(first, on_place).select(
             *on_place, pointer("deliveries", "op_id", "t_recv").alias("row"),
@@ -112,10 +112,11 @@ def _witnesses(
         ),
     ]  # fmt: skip
     if entries is not None:
+        name = case_of(F.col("node_no"), {n.number: n.node for n in entries.nodes}, "?")
         told.append(
             entries.rows.filter("committed").join(first, on_place).select(
                 *on_place, pointer("replica_log", "index", "pos").alias("row"),
-                text("on replica ", F.col("node_no"), " index ", F.col("index"), " term ",
+                text("on ", name, " index ", F.col("index"), " term ",
                      F.col("term"), " as ", F.col("msg_key")).alias("words"),
             )
         )  # fmt: skip
