@@ -63,12 +63,14 @@ class LeaderCalls:
         except RemotingError:
             return  # The caller's next try goes by the old route, or fails and tells why.
 
-    async def call(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+    async def call(
+        self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]], block_ms: int = 0
+    ) -> T:
         """Return ``await ask(address of the leader)``, repeated within ``request_timeout_ms``.
 
-        Errors: that of the last try.
+        ``block_ms`` is how much longer the leader may take to answer. Errors: that of the last try.
         """
-        limit_ms = self._clock.monotonic_ms() + self._config.request_timeout_ms
+        limit_ms = self._clock.monotonic_ms() + self._config.request_timeout_ms + block_ms
         failures = 0
         while True:
             addr = None

@@ -78,7 +78,8 @@ class PullConsumer:
         """Read up to ``max_count`` messages from ``offset`` on.
 
         ``expression`` is ``*`` or ``TagA || TagB``. ``block_ms`` lets the broker hold the answer
-        while there is nothing new. Errors: ``RemotingError`` of the last try.
+        while there is nothing new; after a change of leader the next one holds it for the rest of
+        that time. Errors: ``RemotingError`` of the last try.
         """
         if not 1 <= max_count <= PULL_COUNT_MAX:
             raise ValueError(f"max_count {max_count} is not in 1..{PULL_COUNT_MAX}")
@@ -86,17 +87,22 @@ class PullConsumer:
             raise ValueError(f"offset {offset} and block_ms {block_ms} must not be negative")
         version = self._clock.wall_ms()
         subscription = parse_subscription(queue.topic, expression, version)
-        request = PullRequest(
-            queue=queue,
-            offset=offset,
-            max_count=max_count,
-            suspend_ms=block_ms,
-            expression=subscription.expression,
-            sub_version=version,
-        )
-        timeout_ms = block_ms + self.config.request_timeout_ms
-        api = self._instance.api
-        result = await self._call(queue, lambda addr: api.pull(addr, request, timeout_ms))
+        api, timeout_ms = self._instance.api, self.config.request_timeout_ms
+        block_until_ms = self._clock.monotonic_ms() + block_ms
+
+        def ask(addr: str) -> Awaitable[PullResult]:
+            left_ms = max(block_until_ms - self._clock.monotonic_ms(), 0)
+            request = PullRequest(
+                queue=queue,
+                offset=offset,
+                max_count=max_count,
+                suspend_ms=left_ms,
+                expression=subscription.expression,
+                sub_version=version,
+            )
+            return api.pull(addr, request, left_ms + timeout_ms)
+
+        result = await self._call(queue, ask, block_ms)
         result.messages[:] = subscription.select(result.messages)
         return result
 
@@ -124,9 +130,11 @@ class PullConsumer:
         api = self._instance.api
         await self._call(queue, lambda addr: api.commit_offset(addr, queue, offset))
 
-    async def _call(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+    async def _call(
+        self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]], block_ms: int = 0
+    ) -> T:
         self._check_running()
-        return await self._leaders.call(queue, ask)
+        return await self._leaders.call(queue, ask, block_ms)
 
     def _check_running(self) -> None:
         if not self._instance.running:

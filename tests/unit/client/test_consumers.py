@@ -17,6 +17,8 @@ from client import (
     PushConsumer,
     ResponseError,
 )
+from remoting.protocol.codes import RequestCode
+from runtime.clock import SystemClock
 from tests.unit.client.cluster import TOPIC, run
 
 QUEUE = MessageQueue(TOPIC, "group-0", 0)
@@ -24,6 +26,18 @@ FROM_FIRST = ConsumeOptions(
     consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000, local_retry_ms=20
 )
 GROUP = "test-group"
+
+
+class LaterClock(SystemClock):
+    """The machine's clock, later by what the test says."""
+
+    later_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.later_ms
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.later_ms * 1_000_000
 
 
 class Recorder:
@@ -143,6 +157,25 @@ def test_pull_survives_a_leader_change():
             assert len((await consumer.pull(QUEUE)).messages) == 1
             await cluster.replicas[0].stop()
             assert len((await consumer.pull(QUEUE)).messages) == 1
+
+    run(body)
+
+
+def test_a_pull_that_waits_goes_on_waiting_at_the_next_leader():
+    # The leader dies when the pull has waited longer than a request may take.
+    async def body(cluster):
+        clock = LaterClock()
+        async with PullConsumer(cluster.config(), clock=clock) as consumer:
+            await consumer.fetch_subscribe_queues(TOPIC)
+            waiting = asyncio.ensure_future(consumer.pull(QUEUE, block_ms=10_000))
+            leader = cluster.replicas[0]
+            await leader.wait_for(lambda: leader.count(RequestCode.PULL_MESSAGE) == 1)
+            clock.later_ms = 5_000
+            cluster.elect(1)
+            cluster.publish(leader=1)
+            await cluster.replicas[0].stop()
+            await produce(cluster, 4)
+            assert len((await waiting).messages) == 1
 
     run(body)
 
