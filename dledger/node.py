@@ -21,7 +21,7 @@ from dledger.appender import Appender
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
-from dledger.core.ready import Ready, describe_event
+from dledger.core.ready import EventKind, Ready, describe_event
 from dledger.driver import Driver, Sync
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import DLedgerListener, RollbackListener, exit_process
@@ -37,6 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 TICKS_PER_WAKEUP_MAX: Final = 2
 """After a long stall of the own loop only so many ticks pass: it was us who were silent."""
+DISK_FULL_LOG_INTERVAL_MS: Final = 10_000
 READIES_PER_TURN_MAX: Final = 8
 
 
@@ -77,6 +78,7 @@ class DLedgerNode:
             config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
         self._disk_full_until_ms: int | None = None
+        self._disk_full_silent_until_ms = 0
         self._committed_position = 0
         self._in_flight: Ready | None = None
         self._sync: Sync | None = None
@@ -413,12 +415,16 @@ class DLedgerNode:
 
     def _complete(self, ready: Ready) -> None:
         for event in ready.events:
-            _log.info("node=%s %s", self.self_id, describe_event(event))
+            if event.kind is not EventKind.ABORT:  # told as disk_full, and not at every attempt
+                _log.info("node=%s %s", self.self_id, describe_event(event))
         if self._driver.complete(ready):
             return
         first_index = ready.entries[0].first_index
-        _log.error("event=disk_full node=%s index=%d", self.self_id, first_index)
-        self._disk_full_until_ms = self._clock.monotonic_ms() + self.config.disk_full_retry_ms
+        now = self._clock.monotonic_ms()
+        if now >= self._disk_full_silent_until_ms:
+            self._disk_full_silent_until_ms = now + DISK_FULL_LOG_INTERVAL_MS
+            _log.error("event=disk_full node=%s index=%d", self.self_id, first_index)
+        self._disk_full_until_ms = now + self.config.disk_full_retry_ms
         self._note_role()
         if not self.is_leader:
             return
