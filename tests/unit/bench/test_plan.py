@@ -1,4 +1,6 @@
-"""The benchmark's rows and ratios."""
+"""The benchmark's options, rows and ratios."""
+
+import pytest
 
 from bench.__main__ import OURS, PEER, _parser, _plan, _ratios
 from bench.ports import free_port_block
@@ -27,3 +29,14 @@ def test_a_missing_row_gives_no_ratio():
 
 def test_port_blocks_lie_below_the_ephemeral_range():
     assert 20_000 <= free_port_block(3) < 32_000
+
+
+@pytest.mark.parametrize("windows", ["", "0", "1,,2", "x", "1,999999", "-4"])
+def test_windows_outside_the_limits_are_refused_by_name(windows, capsys):
+    with pytest.raises(SystemExit):
+        _parser().parse_args([f"--windows={windows}"])
+    assert "is no whole number from 1 to 10000" in capsys.readouterr().err
+
+
+def test_windows_default_to_the_four_of_the_figures():
+    assert _parser().parse_args([]).windows == [1, 16, 64, 256]
