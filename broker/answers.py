@@ -21,6 +21,12 @@ NOT_AVAILABLE: Final = (
 )
 BUSY: Final = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
+#: As RocketMQ 4.9 words it, default limits included, whatever ``maxMessageSize`` says.
+ILLEGAL: Final = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit 4194304, msg properties length limit 32767."
+)
+
 #: What each status means on the wire.
 PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.NOT_LEADER: (ResponseCode.SERVICE_NOT_AVAILABLE, NOT_AVAILABLE),
@@ -34,16 +40,8 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {
         ResponseCode.SYSTEM_ERROR,
         "leadership was lost before a majority confirmed the message, outcome unknown",
     ),
-    PutStatus.MESSAGE_ILLEGAL: (
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched. "
-        "msg body length limit 4194304, msg properties length limit 32767.",
-    ),
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: (
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched. "
-        "msg body length limit 4194304, msg properties length limit 32767.",
-    ),
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
     PutStatus.FLUSH_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, "flush disk timeout"),
 }
 

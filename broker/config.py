@@ -65,7 +65,6 @@ class BrokerConfig:
     dledger_self_id: str = key("dLegerSelfId", "")
     dledger_peers: str = key("dLegerPeers", "")
     """``id-host:port`` of every member, this one included, separated by ``;``."""
-    preferred_leader: str = key("preferredLeaderId", "")
     tick_ms: int = key("dLegerTickMs", 25, low=1, high=10_000)
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
@@ -152,7 +151,6 @@ class BrokerConfig:
                 heartbeat_ticks=self.heartbeat_ticks,
                 election_ticks_min=self.election_ticks_min,
                 election_ticks_max=self.election_ticks_max,
-                preferred_leader=self.preferred_leader or None,
             )
         except ValueError as error:
             raise FatalError(f"dLegerTickMs and its neighbours: {error}") from error

@@ -70,8 +70,6 @@ class DLedgerConfig:
     """Local address that connections to peers leave from; None for the system's choice."""
     max_wait_ack_ms: int = 2500
     """How long the user of the log should wait for a majority before it answers *unknown*."""
-    preferred_leader: str | None = None
-    """Reserved: the member that should lead when it can."""
 
     def __post_init__(self) -> None:
         """Check the relations between the fields; raises `ValueError`."""

@@ -3,9 +3,11 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final, NoReturn, Protocol, runtime_checkable
 
 from dledger.core.model import LogIndex, NodeId, Role, Term
+from dledger.core.ready import Event, EventKind, describe_event
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -41,6 +43,19 @@ class RollbackListener(Protocol):
     def on_rolled_back(self, first_index: LogIndex) -> None:
         """Take that entries from ``first_index`` on were not appended after all: they failed."""
         ...
+
+
+_LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING}
+_SILENT: Final = frozenset({EventKind.ABORT})
+"""A full disk has a log line of its own, not one for each attempt."""
+
+
+def log_events(node_id: NodeId, events: Sequence[Event]) -> None:
+    """Write what the core reports to the log of the process."""
+    for event in events:
+        if event.kind not in _SILENT:
+            level = _LEVELS.get(event.kind, logging.INFO)
+            _log.log(level, "node=%s %s", node_id, describe_event(event))
 
 
 def exit_process(error: FatalError) -> NoReturn:

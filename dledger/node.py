@@ -21,10 +21,10 @@ from dledger.appender import Appender
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
-from dledger.core.ready import EventKind, Ready, describe_event
+from dledger.core.ready import Ready
 from dledger.driver import Driver, Sync
 from dledger.errors import DiskFull, DLedgerError, NotLeader
-from dledger.listener import DLedgerListener, RollbackListener, exit_process
+from dledger.listener import DLedgerListener, RollbackListener, exit_process, log_events
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.worker import Worker
@@ -414,9 +414,8 @@ class DLedgerNode:
         self._work_off()
 
     def _complete(self, ready: Ready) -> None:
-        for event in ready.events:
-            if event.kind is not EventKind.ABORT:  # told as disk_full, and not at every attempt
-                _log.info("node=%s %s", self.self_id, describe_event(event))
+        if ready.events:
+            log_events(self.self_id, ready.events)
         if self._driver.complete(ready):
             return
         first_index = ready.entries[0].first_index

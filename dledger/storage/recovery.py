@@ -183,8 +183,8 @@ class _Walk:
             raise FatalError(
                 f"{path} offset {offset}: entry {index} is damaged or missing"
                 f" ({reason or 'nothing there'}), but the log is committed up to {committed};"
-                " restore it from a copy; start it with an empty directory only if a majority of"
-                " the other replicas has everything that was acknowledged"
+                " move the directory away and start with an empty one only when every other"
+                " replica has everything (docs/operations.md, a replica that lost its disk)"
             )
         end = self._data.nonzero_end(position)
         if end > position:
