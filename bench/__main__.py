@@ -24,7 +24,10 @@ from bench.result import Measurement
 Rows = dict[int, Measurement]
 WINDOW_MAX = 10_000
 WARMUP_S = 1.5
-JAVA_WARMUP_S = 8.0  # a JVM needs it to compile; the same for both sides
+# JVMs need time to compile: the servers once, the client in every run; the same for both sides.
+JAVA_SERVER_WARMUP_S = 20.0
+JAVA_WARMUP_WINDOW = 64
+JAVA_WARMUP_S = 6.0
 LOAD_TIMEOUT_EXTRA_S = 90.0
 REAL_SETTLE_S = 8.0
 OURS = "three replicas, async flush"
@@ -160,6 +163,7 @@ def _measure_java(
             if real:
                 java.settle(REAL_SETTLE_S)
             command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
+            _load(command, JAVA_WARMUP_WINDOW, size, (JAVA_SERVER_WARMUP_S, 1))  # not counted
             return {w: _load(command, w, size, (JAVA_WARMUP_S, seconds)) for w in windows}
 
 
