@@ -67,7 +67,13 @@ def demo(
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
     """
     from chaos.demo import main
+    from mutants.patches import MUTANTS
 
+    if mutant is not None and mutant not in MUTANTS:
+        raise typer.BadParameter(
+            f"{mutant} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
+            param_hint="--break",
+        )
     given = {"--break": mutant, "--seed": seed, "--seconds": seconds, "--rate": rate, "--out": out}
     arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
     for name, value in given.items():

@@ -44,6 +44,7 @@ def test_version_names_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
         (["produce", "-t", "t", "-n", "nowhere", "x"], 2, "'nowhere' is not HOST:PORT"),
         (["demo", "--backend", "moon"], 254, "moon"),
         (["demo", "--no-such-option"], 254, "--no-such-option"),
+        (["demo", "--break", "no-such-bug"], 254, "ack-before-quorum"),
         (["check", "no/such/run"], 254, "no/such/run is not a directory"),
     ],
 )
