@@ -6,13 +6,12 @@ goes wrong continues in `client.delivery`. Source: DefaultMQProducerImpl, MQClie
 """
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from client.config import ClientConfig
 from client.delivery import NS_PER_MS, Delivery
 from client.errors import NoRoute, NotRunning, TooManyPending
 from client.instance import ClientInstance
+from client.lifecycle import StartStop
 from client.links import Link, Links
 from client.message import Attempt, Message, MessageQueue, SendResult, SendStatus
 from client.route import TopicRoute
@@ -37,7 +36,7 @@ PROVISIONAL_POLL_MS = 1_000
 STALL_LOOK_MS_MAX = 100
 
 
-class Producer:
+class Producer(StartStop):
     """Sends messages of one producer group; use it as an async context manager.
 
     All methods belong to the event loop in which ``start`` ran. Delivery is at least once: a send
@@ -81,18 +80,6 @@ class Producer:
         Sends still pending after that fail with outcome UNKNOWN.
         """
         await self._instance.stop(consumer=False, drained=lambda: not self._pending)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def send(
         self, message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None

@@ -5,14 +5,14 @@ within ``request_timeout_ms``. Source: DefaultMQPullConsumerImpl.
 """
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from client.broker_api import PullRequest
 from client.config import ClientConfig
 from client.errors import NotRunning
 from client.instance import ClientInstance
 from client.leader import LeaderCalls
+from client.lifecycle import StartStop
 from client.message import MessageQueue, PullResult
 from client.subscription import parse_subscription
 from client.validation import check_group, check_topic
@@ -26,7 +26,7 @@ _SYSTEM_CLOCK = SystemClock()
 PULL_COUNT_MAX = 1024
 
 
-class PullConsumer:
+class PullConsumer(StartStop):
     """Reads queues; use it as an async context manager."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = _SYSTEM_CLOCK) -> None:
@@ -48,18 +48,6 @@ class PullConsumer:
     async def stop(self) -> None:
         """Leave the group and close all connections; pulls in progress fail."""
         await self._instance.stop(consumer=True, drained=lambda: True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def fetch_subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of ``topic``, asking the name servers now."""

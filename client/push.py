@@ -9,8 +9,7 @@ RebalancePushImpl, RemoteBrokerOffsetStore.
 
 import asyncio
 import logging
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from client.assignment import Assignment
 from client.background import Background
@@ -19,6 +18,7 @@ from client.consume import ConsumeService, Listener
 from client.errors import NoRoute
 from client.instance import ClientInstance
 from client.leader import LeaderCalls
+from client.lifecycle import StartStop
 from client.message import ConsumeFrom, MessageQueue
 from client.observer import ConsumerObserver
 from client.process_queue import ProcessQueue
@@ -43,7 +43,7 @@ UNBALANCED_RETRY_MS = 1_000
 """When a rebalance that did not succeed wholly is tried again."""
 
 
-class PushConsumer:
+class PushConsumer(StartStop):
     """Consumes topics as a member of a group; use it as an async context manager.
 
     ``listener`` gets a list of messages and a `ConsumeContext` and returns a `ConsumeStatus`, or an
@@ -126,18 +126,6 @@ class PushConsumer:
             await self.service.stop(self.config.stop_timeout_ms)
             await self.assignment.commit_all()
         await self._instance.stop(consumer=True, drained=lambda: True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:

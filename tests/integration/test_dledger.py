@@ -163,7 +163,10 @@ def test_addresses_may_change(tmp_path):
         await group.stop()
         moved = Group(tmp_path)
         await moved.start()
+        before = min(node.end_index for node in moved.nodes.values())
         await moved.append(10)
+        assert before >= 9
+        assert (await moved.leader()).commit_index >= before + 10
         await moved.stop()
 
     run(main())

@@ -133,6 +133,7 @@ def test_without_name_servers_nothing_waits() -> None:
         bench.registrar.start()
         await bench.registrar.publish()
         await bench.registrar.stop()
+        assert bench.client.seen == []
 
     run(scenario())
 

@@ -179,7 +179,8 @@ def test_a_dead_name_server_is_passed_over():
     async def body(cluster):
         await cluster.name_servers[0].stop()
         async with Producer(cluster.config()) as producer:
-            await producer.send(Message(TOPIC, b"0"))
+            result = await producer.send(Message(TOPIC, b"0"))
+            assert result.queue_offset == 0
 
     run(body, name_servers=2)
 
