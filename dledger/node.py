@@ -22,8 +22,10 @@ from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
-from dledger.driver import Driver, Sync
+from dledger.disk_full import DiskFullGate
+from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
+from dledger.flusher import Flusher
 from dledger.listener import DLedgerListener, RollbackListener, exit_process, log_events
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
@@ -37,7 +39,6 @@ _log: Final = logging.getLogger(__name__)
 
 TICKS_PER_WAKEUP_MAX: Final = 2
 """After a long stall of the own loop only so many ticks pass: it was us who were silent."""
-DISK_FULL_LOG_INTERVAL_MS: Final = 10_000
 READIES_PER_TURN_MAX: Final = 8
 
 
@@ -77,17 +78,13 @@ class DLedgerNode:
         self._appender = Appender(
             config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
-        self._disk_full_until_ms: int | None = None
-        self._disk_full_silent_until_ms = 0
+        self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
         self._committed_position = 0
         self._in_flight: Ready | None = None
-        self._sync: Sync | None = None
         self._known_role: tuple[Role, Term, NodeId | None] = (Role.FOLLOWER, 0, None)
         self._told_role: tuple[Role, Term, NodeId | None] = self._known_role
         self._timer: asyncio.TimerHandle | None = None
         self._last_tick_ms = 0
-        self._last_flush_ms = 0
-        self._last_checkpoint_ms = 0
         self.commit_index: LogIndex = -1
         """Last index told to the listener (at start: what the checkpoint had)."""
 
@@ -115,6 +112,9 @@ class DLedgerNode:
             flush_disk_type=config.flush_disk_type,
             send=self._transport.send,
         )
+        self._flusher = Flusher(
+            config, self._clock, self._driver, self._store, replica.checkpoint_file
+        )
         self._known_role = self._told_role = (Role.FOLLOWER, self._raft.state.term, None)
         self.commit_index = replica.commit_index
         self._committed_position = self._store.position_after(self.commit_index)
@@ -132,8 +132,8 @@ class DLedgerNode:
         self._sync_worker = Worker(f"{self.self_id}-sync", on_error=self._on_error)
         await self._transport.start()
         self._started = self._running = True
-        self._last_tick_ms = self._last_flush_ms = self._clock.monotonic_ms()
-        self._last_checkpoint_ms = self._last_flush_ms
+        self._last_tick_ms = self._clock.monotonic_ms()
+        self._flusher.start(self._sync_worker, self._on_synced)
         if len(self.config.peers) == 1:
             self._raft.campaign()
         self._schedule_timer()
@@ -155,7 +155,7 @@ class DLedgerNode:
             await self._sync_worker.drain()
             if is_sound:
                 self._give_up_office()
-                self._save_all()
+                self._flusher.save_all()
             self._state_worker.close()
             self._sync_worker.close()
         if self._opened:
@@ -167,16 +167,6 @@ class DLedgerNode:
             self._raft.resign()
             self._note_role()
             self._tell_role()
-
-    def _save_all(self) -> None:
-        if self._sync is not None:
-            self._store.sync(self._sync.dirty)  # whatever became of the one that was under way
-            self._driver.end_sync(self._sync)
-        sync = self._driver.begin_sync()
-        if sync is not None:
-            self._store.sync(sync.dirty)
-            self._driver.end_sync(sync)
-        self._replica.checkpoint_file.save(self._driver.checkpoint())
 
     # Looking
 
@@ -295,7 +285,7 @@ class DLedgerNode:
     def _refusal(self) -> DLedgerError:
         if not self._running:
             return NotLeader(None)
-        if self.is_leader and self._disk_full_until_ms is not None:
+        if self.is_leader and self._disk_full.is_closed:
             return DiskFull()
         return NotLeader(self.leader_id)
 
@@ -334,7 +324,7 @@ class DLedgerNode:
         self._appender.restart(state.term, state.log.last_index + 1, position)
 
     def _may_accept(self) -> bool:
-        return self._running and self.is_leader and self._disk_full_until_ms is None
+        return self._running and self.is_leader and not self._disk_full.is_closed
 
     def _schedule_timer(self) -> None:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
@@ -354,12 +344,9 @@ class DLedgerNode:
             self._last_tick_ms += ticks * self.config.tick_ms
         for _ in range(ticks):
             self._raft.tick()
-        if self._disk_full_until_ms is not None and now >= self._disk_full_until_ms:
-            self._disk_full_until_ms = None
+        if self._disk_full.pass_time(now):
             self._appender.accepting = self._may_accept()
-        if now - self._last_flush_ms >= self.config.flush_interval_ms:
-            self._last_flush_ms = now
-            self._start_sync()
+        self._flusher.pass_time(now)
         self._after_input()
 
     # The turn
@@ -406,7 +393,7 @@ class DLedgerNode:
         else:
             self._schedule_turn()
         if driver.needs_sync():
-            self._start_sync()
+            self._flusher.start_sync()
 
     def _on_state_persisted(self, ready: Ready) -> None:
         self._in_flight = None
@@ -419,11 +406,7 @@ class DLedgerNode:
         if self._driver.complete(ready):
             return
         first_index = ready.entries[0].first_index
-        now = self._clock.monotonic_ms()
-        if now >= self._disk_full_silent_until_ms:
-            self._disk_full_silent_until_ms = now + DISK_FULL_LOG_INTERVAL_MS
-            _log.error("event=disk_full node=%s index=%d", self.self_id, first_index)
-        self._disk_full_until_ms = now + self.config.disk_full_retry_ms
+        self._disk_full.shut(self._clock.monotonic_ms(), first_index)
         self._note_role()
         if not self.is_leader:
             return
@@ -450,37 +433,13 @@ class DLedgerNode:
             self._told_role = self._known_role
             self._user.on_role(*self._known_role)
 
-    # Syncs in the background
+    def _on_synced(self, end_sync: Callable[[], None]) -> None:
+        self._guard(partial(self._work_on, end_sync))
 
-    def _start_sync(self) -> None:
-        """Sync what was written and note it, unless a sync is under way."""
-        if self._sync is not None:
-            return
-        sync = self._driver.begin_sync()
-        if sync is None:
-            self._save_checkpoint()
-            return
-        self._sync = sync
-        self._sync_worker.submit(
-            partial(self._store.sync, sync.dirty), partial(self._guard, self._on_synced)
-        )
-
-    def _on_synced(self) -> None:
-        sync, self._sync = self._sync, None
-        assert sync is not None
-        self._driver.end_sync(sync)
-        self._save_checkpoint()
+    def _work_on(self, end_sync: Callable[[], None]) -> None:
+        end_sync()
         if self._in_flight is None:
             self._work_off()
-
-    def _save_checkpoint(self) -> None:
-        """Note how far the log is synced and committed, from time to time."""
-        now = self._clock.monotonic_ms()
-        if now - self._last_checkpoint_ms >= self.config.checkpoint_interval_ms:
-            self._last_checkpoint_ms = now
-            checkpoint = self._driver.checkpoint()
-            save = partial(self._replica.checkpoint_file.save, checkpoint)
-            self._sync_worker.submit(save, _nothing)
 
     def _on_error(self, error: BaseException) -> None:
         """Stop doing anything: what is on disk, or in memory, is not known any more."""
@@ -493,7 +452,3 @@ class DLedgerNode:
             if self._timer is not None:
                 self._timer.cancel()
             self._on_fatal(error)
-
-
-def _nothing() -> None:
-    """Do nothing more."""

@@ -1,0 +1,104 @@
+"""Syncs of entries in the background, and the checkpoint that notes how far they have come.
+
+One sync is under way at a time, in a worker thread, and covers everything written before it began
+(group commit). It knows neither roles nor messages: what a sync means is the driver's business.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from dledger.config import DLedgerConfig
+from dledger.driver import Driver, Sync
+from dledger.storage.log_store import LogStore
+from dledger.storage.state_files import CheckpointFile
+from runtime.clock import Clock
+
+
+class SyncWorker(Protocol):
+    """Runs pieces of work one after the other; see `dledger.worker.Worker`."""
+
+    def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Run ``work`` in a thread, and ``then`` in the loop if it succeeded."""
+        ...
+
+
+class Flusher:
+    """Syncs what one driver has written."""
+
+    def __init__(
+        self,
+        config: DLedgerConfig,
+        clock: Clock,
+        driver: Driver,
+        store: LogStore,
+        checkpoint_file: CheckpointFile,
+    ) -> None:
+        self._flush_interval_ms: Final = config.flush_interval_ms
+        self._checkpoint_interval_ms: Final = config.checkpoint_interval_ms
+        self._clock = clock
+        self._driver = driver
+        self._store = store
+        self._checkpoint_file = checkpoint_file
+        self._sync: Sync | None = None
+        self._last_flush_ms = 0
+        self._last_checkpoint_ms = 0
+
+    def start(self, worker: SyncWorker, on_synced: Callable[[Callable[[], None]], None]) -> None:
+        """Begin to work.
+
+        Args:
+            worker: where syncs run.
+            on_synced: called in the loop when a sync has returned, with what is to be done then.
+        """
+        self._worker = worker
+        self._on_synced = on_synced
+        self._last_flush_ms = self._last_checkpoint_ms = self._clock.monotonic_ms()
+
+    def pass_time(self, now_ms: int) -> None:
+        """Sync what was written when the interval is over."""
+        if now_ms - self._last_flush_ms >= self._flush_interval_ms:
+            self._last_flush_ms = now_ms
+            self.start_sync()
+
+    def start_sync(self) -> None:
+        """Sync what was written and note it, unless a sync is under way."""
+        if self._sync is not None:
+            return
+        sync = self._driver.begin_sync()
+        if sync is None:
+            self._save_checkpoint()
+            return
+        self._sync = sync
+        self._worker.submit(
+            partial(self._store.sync, sync.dirty), partial(self._on_synced, self._end_sync)
+        )
+
+    def save_all(self) -> None:
+        """Sync and note everything in the calling thread; the worker must be drained."""
+        if self._sync is not None:
+            self._store.sync(self._sync.dirty)  # whatever became of the one that was under way
+            self._driver.end_sync(self._sync)
+        sync = self._driver.begin_sync()
+        if sync is not None:
+            self._store.sync(sync.dirty)
+            self._driver.end_sync(sync)
+        self._checkpoint_file.save(self._driver.checkpoint())
+
+    def _end_sync(self) -> None:
+        sync, self._sync = self._sync, None
+        assert sync is not None
+        self._driver.end_sync(sync)
+        self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        """Note how far the log is synced and committed, from time to time."""
+        now = self._clock.monotonic_ms()
+        if now - self._last_checkpoint_ms >= self._checkpoint_interval_ms:
+            self._last_checkpoint_ms = now
+            save = partial(self._checkpoint_file.save, self._driver.checkpoint())
+            self._worker.submit(save, _nothing)
+
+
+def _nothing() -> None:
+    """Do nothing more."""
