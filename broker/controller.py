@@ -103,9 +103,14 @@ class BrokerController:
             period_ms=config.register_period_ms,
         )
         self._snapshot = Snapshot(f"{config.store_path}/config", self.tables.state, disk, clock)
-        self.store = MessageStore(config.store_config(), disk, clock, self)
+        self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=tasks.fail)
         self.node = DLedgerNode(
-            config.dledger_config(), self.store, disk=disk, clock=clock, rng=rng
+            config.dledger_config(),
+            self.store,
+            disk=disk,
+            clock=clock,
+            rng=rng,
+            on_fatal=tasks.fail,
         )
         self.store.attach(self.node)
         self._offsets = OffsetReplicator(self.tables.offsets, self.store)

@@ -18,7 +18,7 @@ from client.subscription import parse_subscription
 from client.validation import check_group, check_topic
 from remoting.protocol.bodies import ConsumerData, HeartbeatData
 from runtime.clock import Clock, SystemClock
-from runtime.rng import SystemRng
+from runtime.rng import Rng, SystemRng
 
 T = TypeVar("T")
 
@@ -29,11 +29,13 @@ PULL_COUNT_MAX = 1024
 class PullConsumer(StartStop):
     """Reads queues; use it as an async context manager."""
 
-    def __init__(self, config: ClientConfig, *, clock: Clock = _SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, config: ClientConfig, *, clock: Clock = _SYSTEM_CLOCK, rng: Rng | None = None
+    ) -> None:
         check_group(config.group)
         self.config = config
         self._clock = clock
-        self._instance = ClientInstance(config, clock, SystemRng())
+        self._instance = ClientInstance(config, clock, rng or SystemRng())
         self._leaders = LeaderCalls(self._instance.routes, config, clock)
 
     @property

@@ -31,7 +31,7 @@ from remoting.protocol.errors import RemotingError
 from remoting.protocol.message import MessageExt
 from remoting.transport.connection import Connection
 from runtime.clock import Clock, SystemClock
-from runtime.rng import SystemRng
+from runtime.rng import Rng, SystemRng
 
 if TYPE_CHECKING:
     from remoting.transport.dispatch import Handler
@@ -59,6 +59,7 @@ class PushConsumer(StartStop):
         *,
         observer: ConsumerObserver | None = None,
         clock: Clock = _SYSTEM_CLOCK,
+        rng: Rng | None = None,
     ) -> None:
         check_group(config.group)
         self.config = config
@@ -68,7 +69,7 @@ class PushConsumer(StartStop):
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed
         }
         self._instance = ClientInstance(
-            config, clock, SystemRng(), handlers=handlers, greet_replicas=True
+            config, clock, rng or SystemRng(), handlers=handlers, greet_replicas=True
         )
         self.routes = self._instance.routes
         self.api = self._instance.api

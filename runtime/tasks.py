@@ -57,6 +57,10 @@ class Supervisor:
             fatal = FatalError(f"task {name} failed: {error!r}", EXIT_ENVIRONMENT)
             fatal.__cause__ = error
             error = fatal
+        self.fail(error)
+
+    def fail(self, error: FatalError) -> None:
+        """Take the process down: the loop's exception handler gets ``error``."""
         context = {"message": error.message, "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
