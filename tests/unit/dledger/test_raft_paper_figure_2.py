@@ -395,7 +395,7 @@ def test_safety_does_not_depend_on_timing():
         cluster.tick("n0", 7 * (round_number % 3))
         cluster.tick("n1", 11 * (round_number % 2))
         cluster.tick("n2", 1)
-        for _ in range(round_number % 4):
+        for _ in range(round_number % 17):
             if cluster.network:
                 cluster.deliver()
     assert len(cluster.leaders) > 0, "somebody must have led"
