@@ -47,6 +47,10 @@ class EntryTooLarge(DLedgerError):  # noqa: N818  # says what is
         super().__init__(f"{size_bytes} bytes do not fit in a segment of {segment_bytes}")
 
 
+class TransferFailed(DLedgerError):  # noqa: N818  # says what is
+    """Leadership did not go where it should; the message says why. The log is served as before."""
+
+
 class CorruptEntry(DLedgerError):  # noqa: N818  # says what is
     """Bytes that should be entries are not; from a peer they end the connection."""
 

@@ -21,6 +21,8 @@ import struct
 from typing import Final
 from zlib import crc32
 
+import msgspec
+
 from dledger.codec.entry import index_units
 from dledger.core.messages import (
     Append,
@@ -31,6 +33,7 @@ from dledger.core.messages import (
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -57,7 +60,10 @@ CODES: Final[dict[type[Message], int]] = {
     AppendReject: 31007,
     Heartbeat: 31008,
     HeartbeatReply: 31009,
+    TimeoutNow: 31030,
 }
+_TRANSFER_VOTE_REQUEST: Final = 31031
+"""A `VoteRequest` with ``transfer``; 31003 is one without."""
 _FIELDS: Final[dict[int, struct.Struct]] = {
     31001: struct.Struct(">qq"),  # last_index, last_term
     31002: struct.Struct(">?"),  # granted
@@ -68,8 +74,13 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31007: struct.Struct(">qqqq"),  # prev_index, hint_index, hint_term, last_index
     31008: struct.Struct(">qq"),  # commit_index, round
     31009: struct.Struct(">q"),  # round
+    31030: struct.Struct(">q"),  # last_index
+    31031: struct.Struct(">qq?"),  # last_index, last_term, transfer
 }
-_BODY_CLASSES: Final[dict[int, type[Message]]] = {code: cls for cls, code in CODES.items()}
+_BODY_CLASSES: Final[dict[int, type[Message]]] = {
+    **{code: cls for cls, code in CODES.items()},
+    _TRANSFER_VOTE_REQUEST: VoteRequest,
+}
 _HEADERS: Final[dict[int, bytes]] = {
     code: _HEADER.pack(code, _LANGUAGE_PYTHON, VERSION, 0, _FLAG_ONEWAY, 0, 0)
     for code in _BODY_CLASSES
@@ -95,6 +106,8 @@ class PeerCodec:
     def encode(self, message: Message) -> tuple[bytes | memoryview, ...]:
         """Return the frame as one buffer, or two where entries follow."""
         code = CODES[type(message)]
+        if isinstance(message, VoteRequest) and message.transfer:
+            code = _TRANSFER_VOTE_REQUEST
         data: bytes | memoryview = b""
         span = message.span if isinstance(message, Append) else None
         if span is not None:
@@ -108,24 +121,13 @@ class PeerCodec:
         return (frame, data) if data else (frame,)
 
     def _pack_fields(self, code: int, message: Message) -> bytes:
-        fields = _FIELDS[code]
-        match message:
-            case Append():
-                return self._pack_append(fields, message)
-            case AppendReply():
-                return fields.pack(message.match_index)
-            case Heartbeat():
-                return fields.pack(message.commit_index, message.round)
-            case HeartbeatReply():
-                return fields.pack(message.round)
-            case AppendReject():
-                return fields.pack(
-                    message.prev_index, message.hint_index, message.hint_term, message.last_index
-                )
-            case PreVoteRequest() | VoteRequest():
-                return fields.pack(message.last_index, message.last_term)
-            case PreVoteReply() | VoteReply():
-                return fields.pack(message.granted)
+        """Pack what follows sender, receiver and term, in the order of the message's fields."""
+        if isinstance(message, Append):
+            return self._pack_append(_FIELDS[code], message)
+        values = msgspec.structs.astuple(message)[3:]
+        if code == CODES[VoteRequest]:
+            values = values[:2]
+        return _FIELDS[code].pack(*values)
 
     def _pack_append(self, fields: struct.Struct, message: Append) -> bytes:
         span = message.span

@@ -33,13 +33,16 @@ def campaign(state: RaftState) -> None:
     count_vote(state, state.node_id, granted=True)
 
 
-def become_candidate(state: RaftState) -> None:
-    """Start a term, vote for itself, and ask for the votes of the others (5.2)."""
+def become_candidate(state: RaftState, *, transfer: bool = False) -> None:
+    """Start a term, vote for itself, and ask for the votes of the others (5.2).
+
+    ``transfer``: it is the wish of their leader.
+    """
     state.become(Role.CANDIDATE, state.term + 1, None)
     state.voted_for = state.node_id
     log = state.log
     state.messages += [
-        VoteRequest(state.node_id, peer, state.term, log.last_index, log.last_term)
+        VoteRequest(state.node_id, peer, state.term, log.last_index, log.last_term, transfer)
         for peer in state.others
     ]
     count_vote(state, state.node_id, granted=True)
@@ -56,6 +59,7 @@ def become_leader(state: RaftState) -> None:
     state.become(Role.LEADER, state.term, state.node_id)
     state.progress = {peer: Progress(peer, next_index, state.tick) for peer in state.others}
     state.heartbeat_elapsed = 0
+    state.prefer_tick = state.tick + state.config.election_ticks_max
     log.append(state.make_noop(next_index, state.term, log.end_position))
 
 
@@ -85,8 +89,11 @@ def on_vote_request(state: RaftState, request: VoteRequest) -> None:
     )
     if granted:
         state.voted_for = request.sender
-        state.events.append(Event(EventKind.VOTE, state.term, state.role, request.sender))
         state.restart_election_timer()
+    kind = EventKind.VOTE if granted else EventKind.VOTE_REFUSED
+    state.events.append(
+        Event(kind, state.term, state.role, request.sender, request.last_index, request.last_term)
+    )
     state.replies.append(VoteReply(state.node_id, request.sender, state.term, granted))
 
 

@@ -9,7 +9,8 @@ Source: Raft paper Figure 2; pre-vote from Ongaro's dissertation 9.6; heartbeats
 (their ``round`` is what linearizable reads will confirm leadership with) from dissertation 6.4.
 """
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -36,13 +37,17 @@ class PreVoteReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class VoteRequest(msgspec.Struct, frozen=True, gc=False):
-    """RequestVote: the sender is a candidate of ``term``."""
+    """RequestVote: the sender is a candidate of ``term``; with ``transfer``, at its leader's wish.
+
+    Who still hears a leader ignores the others (dissertation 4.2.3), but not one of those (3.10).
+    """
 
     sender: NodeId
     receiver: NodeId
     term: Term
     last_index: LogIndex
     last_term: Term
+    transfer: bool = False
 
 
 class VoteReply(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +114,19 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     round: int
 
 
+class TimeoutNow(msgspec.Struct, frozen=True, gc=False):
+    """The leader wishes the receiver to lead: campaign at once (dissertation 3.10).
+
+    ``last_index`` is where the leader's log ends. A receiver that ends elsewhere has been asked
+    long ago, by a message that was held up, and stays as it is.
+    """
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    last_index: LogIndex
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -119,33 +137,14 @@ Message: TypeAlias = (
     | AppendReject
     | Heartbeat
     | HeartbeatReply
+    | TimeoutNow
 )
 
 
 def describe_message(message: Message) -> str:
     """Render a message in one line, for logs and golden files."""
     head = f"{message.sender}->{message.receiver} {type(message).__name__} term={message.term}"
-    match message:
-        case PreVoteRequest() | VoteRequest():
-            return f"{head} last={message.last_index}/{message.last_term}"
-        case PreVoteReply() | VoteReply():
-            return f"{head} {'granted' if message.granted else 'refused'}"
-        case Append():
-            return (
-                f"{head} prev={message.prev_index}/{message.prev_term}"
-                f" commit={message.commit_index} {describe_span(message.span)}"
-            )
-        case AppendReply():
-            return f"{head} match={message.match_index}"
-        case AppendReject():
-            return (
-                f"{head} prev={message.prev_index} hint={message.hint_index}/{message.hint_term}"
-                f" last={message.last_index}"
-            )
-        case Heartbeat():
-            return f"{head} commit={message.commit_index} round={message.round}"
-        case HeartbeatReply():
-            return f"{head} round={message.round}"
+    return f"{head} {_DESCRIBE[type(message)](message)}"
 
 
 def describe_span(span: Span | None) -> str:
@@ -155,3 +154,39 @@ def describe_span(span: Span | None) -> str:
     if span.first_index == span.last_index:
         return f"[{span.first_index}]/{span.term}"
     return f"[{span.first_index}..{span.last_index}]/{span.term}"
+
+
+def _describe_append(message: Append) -> str:
+    return (
+        f"prev={message.prev_index}/{message.prev_term}"
+        f" commit={message.commit_index} {describe_span(message.span)}"
+    )
+
+
+def _describe_reject(message: AppendReject) -> str:
+    return (
+        f"prev={message.prev_index} hint={message.hint_index}/{message.hint_term}"
+        f" last={message.last_index}"
+    )
+
+
+def _describe_candidate(message: PreVoteRequest | VoteRequest) -> str:
+    return f"last={message.last_index}/{message.last_term}"
+
+
+def _describe_vote(message: PreVoteReply | VoteReply) -> str:
+    return "granted" if message.granted else "refused"
+
+
+_DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
+    PreVoteRequest: _describe_candidate,
+    PreVoteReply: _describe_vote,
+    VoteRequest: lambda m: _describe_candidate(m) + (" transfer" if m.transfer else ""),
+    VoteReply: _describe_vote,
+    Append: _describe_append,
+    AppendReply: lambda m: f"match={m.match_index}",
+    AppendReject: _describe_reject,
+    Heartbeat: lambda m: f"commit={m.commit_index} round={m.round}",
+    HeartbeatReply: lambda m: f"round={m.round}",
+    TimeoutNow: lambda m: f"last={m.last_index}",
+}

@@ -43,6 +43,7 @@ class Role(Enum):
 TRANSITIONS: Final[dict[tuple[Role, Role], str]] = {
     (Role.FOLLOWER, Role.FOLLOWER): "hears of a higher term or of its leader",
     (Role.FOLLOWER, Role.PRE_CANDIDATE): "election timeout: asks whether it could win",
+    (Role.FOLLOWER, Role.CANDIDATE): "its leader hands over to it",
     (Role.PRE_CANDIDATE, Role.PRE_CANDIDATE): "election timeout again",
     (Role.PRE_CANDIDATE, Role.FOLLOWER): "hears of a leader or a higher term",
     (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for it",

@@ -29,7 +29,7 @@ class Progress:
 
     __slots__ = (
         "commit_sent", "contact_tick", "inflight", "inflight_bytes", "match_index", "next_index",
-        "node_id", "probing", "sent_tick", "silent",
+        "node_id", "probing", "round_heard", "sent_tick", "silent",
     )  # fmt: skip
 
     def __init__(self, node_id: NodeId, next_index: LogIndex, tick: int) -> None:
@@ -43,6 +43,8 @@ class Progress:
         """When the probe, or the oldest unacknowledged message, left; None when nothing is out."""
         self.contact_tick = tick
         """When anything was heard of the follower; counts for the leader's check of its quorum."""
+        self.round_heard = 0
+        """The last round of heartbeats that it answered; what a read waits for."""
         self.commit_sent: LogIndex = NO_INDEX
         self.inflight: deque[tuple[LogIndex, int]] = deque()
         """Last index and size of each message with entries that is not acknowledged, in order."""

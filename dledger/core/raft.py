@@ -9,7 +9,7 @@ The rules are in `election` and `replication`. Here is what Raft says of *every*
 
 from typing import assert_never
 
-from dledger.core import election, replication
+from dledger.core import election, read_index, replication, transfer
 from dledger.core.log import RaftLog
 from dledger.core.messages import (
     Append,
@@ -20,10 +20,12 @@ from dledger.core.messages import (
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from dledger.core.model import HardState, LogIndex, NodeId, NoopBuilder, Rng, Role, Span
+from dledger.core.office import Transfer
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.core.state import RaftConfig, RaftState
 
@@ -54,6 +56,8 @@ class Raft:
         state.tick += 1
         if state.role is Role.LEADER:
             replication.tick_leader(state)
+            if state.role is Role.LEADER:
+                transfer.tick(state)
         else:
             election.tick_election(state)
 
@@ -72,6 +76,17 @@ class Raft:
     def resign(self) -> None:
         """Give up office, or a candidacy; follow nobody until a leader is heard of."""
         self.state.become_follower(self.state.term, None)
+
+    def transfer(self, target: NodeId) -> Transfer:
+        """Hand leadership to ``target``; nothing may be proposed until that has ended.
+
+        Errors: `TransferFailed` if it cannot succeed; then nothing has changed.
+        """
+        return transfer.start(self.state, target)
+
+    def read_index(self) -> int:
+        """Ask for a linearizable read at the leader; return its batch, see `Ready.reads`."""
+        return read_index.request(self.state)
 
     def unreachable(self, peer: NodeId) -> None:
         """Take the hint that the connection to ``peer`` broke."""
@@ -103,7 +118,7 @@ class Raft:
                 return True  # the term is only a plan
             case PreVoteReply(granted=True):
                 return True  # the plan was our own
-            case VoteRequest() if state.hears_leader():
+            case VoteRequest(transfer=False) if state.hears_leader():
                 return False  # a server that cannot hear the leader must not depose it (4.2.3)
             case Append() | Heartbeat():
                 state.become_follower(message.term, message.sender)
@@ -125,7 +140,7 @@ class Raft:
             case _:
                 pass
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: Message) -> None:  # noqa: C901  # one flat match
         state = self.state
         match message:
             case Append():
@@ -146,6 +161,8 @@ class Raft:
                 election.on_vote_request(state, message)
             case VoteReply():
                 election.on_vote_reply(state, message)
+            case TimeoutNow():
+                transfer.on_timeout_now(state, message)
             case _:
                 assert_never(message)
 
@@ -158,6 +175,8 @@ class Raft:
             return None
         if state.role is Role.LEADER:
             replication.replicate(state)
+            transfer.maybe_ask(state)
+            read_index.advance(state)
         log = state.log
         hard_state = None
         if (state.term, state.voted_for) != (state.saved.term, state.saved.voted_for):
@@ -169,13 +188,14 @@ class Raft:
             )
             state.ack_index = None
         committed = log.commit_index if log.commit_index > state.delivered_index else None
-        busy = hard_state or state.messages or state.replies or state.events
+        reads = state.reads.confirmed
+        busy = hard_state or state.messages or state.replies or state.events or reads
         if not (busy or committed is not None or log.has_work()):
             return None
         truncate_from, entries = log.hand_out()
         self._in_flight = Ready(
             hard_state, truncate_from, entries, tuple(state.messages), tuple(state.replies),
-            committed, tuple(state.events),
+            committed, tuple(state.events), tuple(reads),
         )  # fmt: skip
         self._empty_outbox()
         return self._in_flight
@@ -221,6 +241,7 @@ class Raft:
         assert log.commit_index >= state.delivered_index, (log.commit_index, state.delivered_index)
         self._empty_outbox()
         state.ack_index = None
+        state.reads.confirmed = list(ready.reads)
         state.events.append(
             Event(EventKind.ABORT, state.term, state.role, None, ready.entries[0].first_index)
         )
@@ -237,3 +258,5 @@ class Raft:
             state.replies = []
         if state.events:
             state.events = []
+        if state.reads.confirmed:
+            state.reads.confirmed = []

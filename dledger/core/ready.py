@@ -12,6 +12,7 @@ The core never writes, sends or applies. It collects what must happen; the drive
    (ASYNC_FLUSH: written; SYNC_FLUSH: synced). They say to the receiver "you may count me".
 5. ``committed``: entries up to here may be applied.
 6. ``events``: to be logged.
+7. ``reads``: linearizable reads whose leader was still one when they were asked for.
 
 Then `Raft.advance` says that 1 and 2 are done, and `Raft.persisted` how far the log is held as the
 flush mode asks; for ASYNC_FLUSH that is the same moment, for SYNC_FLUSH each time a sync returns.
@@ -34,7 +35,14 @@ class EventKind(Enum):
 
     ROLE = "role"
     VOTE = "vote"
+    VOTE_REFUSED = "vote_refused"
     TRUNCATE = "truncate"
+    CONFIG = "config"
+    """A configuration takes effect; ``extra`` describes it."""
+    SNAPSHOT = "snapshot"
+    """A snapshot was taken, or installed; ``extra`` says which."""
+    TRANSFER = "transfer"
+    """A hand-over of leadership: ``peer`` is the target, ``extra`` says what became of it."""
     PROBE = "probe"
     LOST_QUORUM = "lost_quorum"
     RIVAL = "rival"
@@ -50,6 +58,17 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     role: Role
     peer: NodeId | None = None
     index: LogIndex = -1
+    prev_index: LogIndex = -1
+    """Of two indexes the earlier one: see `dledger.events` for what each kind puts here."""
+    extra: str = ""
+    """A word more, without spaces."""
+
+
+class ReadConfirmed(msgspec.Struct, frozen=True, gc=False):
+    """Read batch ``batch`` may be answered by whoever has applied the log up to ``index``."""
+
+    batch: int
+    index: LogIndex
 
 
 Reply = AppendReply | AppendReject | VoteReply | PreVoteReply
@@ -65,6 +84,7 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     replies: tuple[Reply, ...]
     committed: LogIndex | None
     events: tuple[Event, ...]
+    reads: tuple[ReadConfirmed, ...] = ()
 
 
 def describe_event(event: Event) -> str:
@@ -74,4 +94,6 @@ def describe_event(event: Event) -> str:
         words.append(f"peer={event.peer}")
     if event.index >= 0:
         words.append(f"index={event.index}")
+    if event.extra:
+        words.append(event.extra)
     return " ".join(words)

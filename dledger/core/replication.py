@@ -131,6 +131,7 @@ def on_heartbeat_reply(state: RaftState, reply: HeartbeatReply) -> None:
     if progress is None:
         return
     progress.contact_tick = state.tick
+    progress.round_heard = max(progress.round_heard, reply.round)
     if progress.silent:
         progress.silent = False
         progress.sent_tick = None

@@ -18,6 +18,7 @@ from dledger.core.model import (
     Role,
     Term,
 )
+from dledger.core.office import Phase, Reads, Transfer
 from dledger.core.quorum import majority
 from dledger.core.ready import Event, EventKind, Reply
 
@@ -41,6 +42,8 @@ class RaftConfig:
     heartbeat_ticks: int = 4
     election_ticks_min: int = 20
     election_ticks_max: int = 40
+    preferred_leader: NodeId | None = None
+    """Who should lead when it can; a leader that is another hands over."""
     span_bytes_max: int = 1024 * 1024
     inflight_bytes_max: int = 8 * 1024 * 1024
     inflight_spans_max: int = 128
@@ -62,8 +65,8 @@ class RaftState:
     __slots__ = (
         "ack_index", "config", "contact_tick", "delivered_index", "election_elapsed",
         "election_timeout", "events", "heartbeat_elapsed", "heartbeat_round", "leader_id", "log",
-        "make_noop", "messages", "others", "progress", "quorum", "replies", "rng", "role",
-        "saved", "term", "tick", "voted_for", "votes",
+        "make_noop", "messages", "others", "prefer_tick", "progress", "quorum", "reads", "replies",
+        "rng", "role", "saved", "term", "tick", "transfer", "voted_for", "votes",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +92,11 @@ class RaftState:
         """Who answered the candidacy, and what: voters are counted, not votes."""
         self.progress: dict[NodeId, Progress] = {}
         """Of each follower; empty unless leader."""
+        self.reads = Reads()
+        self.transfer: Transfer | None = None
+        """The transfer under way; only a leader has one."""
+        self.prefer_tick = 0
+        """The preferred leader is not asked before."""
         self.ack_index: LogIndex | None = None
         """What to acknowledge to the leader at the next `Ready`."""
 
@@ -143,10 +151,18 @@ class RaftState:
             self.ack_index = None
         if role is not Role.LEADER:
             self.progress = {}
+            self._leave_office()
         self.role = role
         self.leader_id = leader_id
         self.votes = {}
         self.restart_election_timer()
+
+    def _leave_office(self) -> None:
+        """Forget what only a leader has under way."""
+        self.reads.drop()
+        if self.transfer is not None:
+            self.transfer.become(Phase.DONE)
+            self.transfer = None
 
     def become_follower(self, term: Term, leader_id: NodeId | None) -> None:
         """Follow ``leader_id``, or nobody yet."""
