@@ -18,11 +18,16 @@ PROGRAMS = ("broker", "dledger")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plant the bug, then run the program with the rest of the line; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words == ["--list"]:
+        for mutant in MUTANTS.values():
+            sys.stdout.write(f"{mutant.name}\n    {mutant.breaks}\n    {mutant.source}\n")
+        return 0
     name = words[0] if words else ""
     rest = words[2:] if words[1:2] == ["--"] else words[1:]
     if name not in MUTANTS or not rest or rest[0] not in PROGRAMS:
         sys.stderr.write(
-            f"usage: python -m mutants {{{','.join(MUTANTS)}}} -- {{{','.join(PROGRAMS)}}} ...\n"
+            f"usage: python -m mutants --list | {{{','.join(MUTANTS)}}}"
+            f" -- {{{','.join(PROGRAMS)}}} ...\n"
         )
         return EXIT_BAD_INPUT
     MUTANTS[name]()

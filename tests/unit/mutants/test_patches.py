@@ -14,6 +14,7 @@ from dledger.core.model import HardState
 from dledger.storage.state_files import HardStateFile
 from mutants.__main__ import main
 from mutants.patches import MUTANTS
+from mutants.planting import PRODUCT, Mutant, StaleMutantError, patch, planted, uproot
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from store.commit_log import CommitLog
@@ -27,20 +28,12 @@ if TYPE_CHECKING:
 
     from dledger.core.model import Span
 
-PATCHED = (
-    (CommitLog, ("put", "put_batch")),
-    (RaftLog, ("find_conflict",)),
-    (HardStateFile, ("save",)),
-)
-
 
 @pytest.fixture(autouse=True)
 def unpatched() -> Iterator[None]:
     """Undo what a test planted."""
-    originals = [(kind, name, getattr(kind, name)) for kind, names in PATCHED for name in names]
     yield
-    for kind, name, original in originals:
-        setattr(kind, name, original)
+    uproot()
 
 
 class FakeNode:
@@ -129,6 +122,62 @@ def test_vote_not_persisted_forgets_the_vote_at_a_restart(planted: bool, tmp_pat
     file = HardStateFile(RealDisk(), str(tmp_path))
     file.save(HardState(7, "n1"))
     assert file.load(log_is_empty=False) == HardState(7, None if planted else "n1")
+
+
+def product() -> dict[tuple[str, str], int]:
+    """What the loaded modules of the product hold, functions in classes included."""
+    found: dict[tuple[str, str], int] = {}
+    for module_name, module in sorted(sys.modules.items()):
+        if module_name.partition(".")[0] in PRODUCT:
+            for name, value in vars(module).items():
+                found[module_name, name] = id(value)
+                if isinstance(value, type):
+                    found.update(
+                        {(f"{module_name}:{name}", k): id(v) for k, v in vars(value).items()}
+                    )
+    return found
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
+def test_every_mutant_changes_the_product_and_is_pulled_out_again(mutant: Mutant) -> None:
+    mutant()  # what it imports is loaded from now on
+    uproot()
+    before = product()
+    with planted(mutant):
+        assert product() != before
+    assert product() == before
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
+def test_every_mutant_says_what_it_breaks_and_who_had_it(mutant: Mutant) -> None:
+    assert mutant.breaks.endswith(".")
+    assert mutant.source.endswith(".")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTANTS) >= 26
+
+
+def test_a_patch_of_code_that_has_changed_is_refused() -> None:
+    with pytest.raises(StaleMutantError):
+        patch("dledger.core.quorum:majority", ("no such text", ""))()
+    with pytest.raises(StaleMutantError):
+        patch("dledger.core.quorum:no_such_function", ("a", "b"))()
+
+
+def test_a_function_is_exchanged_wherever_it_was_imported_by_name() -> None:
+    from dledger.core import quorum, replication
+
+    with planted(MUTANTS["one-short-of-a-majority"]):
+        assert replication.majority_index is quorum.majority_index
+        assert replication.majority_index((1, 2, 9)) == 9
+    assert replication.majority_index((1, 2, 9)) == 2
+
+
+def test_the_list_names_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in MUTANTS)
 
 
 def test_an_unknown_mutant_or_program_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,142 @@
+"""Planted bugs above the log: store, broker and client.
+
+Sources: RocketMQ's contracts (DefaultMessageStore, ConsumerOffsetManager, ProcessQueue) and the
+issues that are named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mutants.planting import Mutant, patch, replace
+from store.commit_log import CommitLog
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.results import BatchCallback, PutCallback, PutMessage
+
+_ABANDON = "store.commit_log:CommitLog.abandon"
+
+
+def ack_before_quorum() -> None:
+    """Acknowledge a message as soon as the leader has appended it."""
+    put, put_batch = CommitLog.put, CommitLog.put_batch
+
+    def acknowledge(log: CommitLog, before: int) -> None:
+        for number in range(before, len(log.pending)):
+            item = log.pending[number]
+            _, _, queue_offset, physical_offset, _, _, done = item
+            if done is not None:
+                log.pending[number] = (*item[:6], None)
+                done(PutStatus.OK, queue_offset, physical_offset)
+
+    def eager_put(self: CommitLog, message: PutMessage, done: PutCallback) -> None:
+        before = len(self.pending)
+        put(self, message, done)
+        acknowledge(self, before)
+
+    def eager_put_batch(
+        self: CommitLog, messages: Sequence[PutMessage], done: BatchCallback
+    ) -> None:
+        before = len(self.pending)
+        put_batch(self, messages, done)
+        acknowledge(self, before)
+
+    replace(CommitLog, "put", eager_put)
+    replace(CommitLog, "put_batch", eager_put_batch)
+
+
+PRODUCT_BUGS: Final = (
+    Mutant(
+        name="ack-before-quorum",
+        breaks="A message is acknowledged as soon as the leader has appended it.",
+        source="Raft 5.3; RocketMQ issue 7689 (loss at a change of master).",
+        plant=ack_before_quorum,
+    ),
+    Mutant(
+        name="stale-leader-acknowledgement",
+        breaks="A leader that is deposed answers its pending sends with success.",
+        source="Raft 5.3, 8: whoever was deposed does not know what became of them.",
+        plant=patch(_ABANDON, ("_tell(lost, PutStatus.UNKNOWN)", "_tell(lost, PutStatus.OK)")),
+    ),
+    Mutant(
+        name="dispatch-before-commit",
+        breaks="A follower makes messages readable when they are written, not when committed.",
+        source="Raft 5.3; RocketMQ issue 4771 (offsets beyond a log that was truncated).",
+        plant=patch(
+            "store.message_store:MessageStore.on_committed",
+            (
+                "max(commit_index, self._commit_index)",
+                "max(commit_index, self._commit_index,"
+                " -1 if self._node.is_leader else self._node.end_index)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="writable-before-its-noop",
+        breaks="A new leader takes sends before it has applied what earlier terms committed.",
+        source="Raft 8; RocketMQ issue 3747 (a master serves before dispatch has caught up).",
+        plant=patch(
+            "store.message_store:MessageStore._maybe_become_writable",
+            ("and self._dispatcher.applied_term == node.term", ""),
+        ),
+    ),
+    Mutant(
+        name="provisional-offsets-kept",
+        breaks="Queue offsets that were given to uncommitted messages stay given after a term.",
+        source="RocketMQ topicQueueTable, rebuilt at a change of role (RocketMQ issue 2178).",
+        plant=patch(
+            "store.commit_log:CommitLog.become_writable",
+            (
+                "queue.next_offset = queue.max_offset",
+                "queue.next_offset = max(queue.next_offset, queue.max_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="queue-index-rebuilt-short",
+        breaks="After a restart the dispatch begins one entry too far.",
+        source="RocketMQ recoverTopicQueueTable; an off-by-one of the reput offset.",
+        plant=patch(
+            "store.recovery:agree_with_log", ("else mark.index + 1", "else mark.index + 2")
+        ),
+    ),
+    Mutant(
+        name="replay-duplicates",
+        breaks="Dispatching an entry again adds it to its queue again.",
+        source="RocketMQ ConsumeQueue.putMessagePositionInfo (it skips what it has).",
+        plant=patch(
+            "store.dispatch:Dispatcher._dispatch_log",
+            (
+                "if offset < queue.max_offset:\n            continue",
+                "if offset < queue.max_offset:\n            offset = queue.max_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        name="offsets-not-replicated",
+        breaks="A replica applies only the group offsets that it accepted itself.",
+        source="RocketMQ issue 7790 (mass re-consumption after a switch).",
+        plant=patch(
+            "broker.consumer_offset:ConsumerOffsetTable.apply",
+            (
+                "applied = self._applied.setdefault(key, {})",
+                "applied = self._applied.setdefault(key, {}) if key in self._pending else {}",
+            ),
+        ),
+    ),
+    Mutant(
+        name="offset-before-processing",
+        breaks="A consumer commits what it has pulled, not what its listener has finished.",
+        source="RocketMQ ProcessQueue.removeMessage: the smallest offset unfinished.",
+        plant=patch(
+            "client.process_queue:ProcessQueue.maybe_commit_offset",
+            (
+                "return self._order[0] if self._order else self.next_offset",
+                "return self.next_offset",
+            ),
+        ),
+    ),
+)
