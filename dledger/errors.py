@@ -47,6 +47,13 @@ class EntryTooLarge(DLedgerError):  # noqa: N818  # says what is
         super().__init__(f"{size_bytes} bytes do not fit in a segment of {segment_bytes}")
 
 
+class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is
+    """No majority has confirmed in time that this node leads."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(f"no majority has answered within {timeout_ms} ms")
+
+
 class TransferFailed(DLedgerError):  # noqa: N818  # says what is
     """Leadership did not go where it should; the message says why. The log is served as before."""
 
@@ -55,3 +62,11 @@ class CorruptEntry(DLedgerError):  # noqa: N818  # says what is
     """Bytes that should be entries are not; from a peer they end the connection."""
 
     retriable: ClassVar[bool] = False
+
+
+class RottenEntry(DLedgerError):  # noqa: N818  # says what is
+    """A stored entry is not what was written. It is not served; a peer may replace it."""
+
+    def __init__(self, index: int, place: str) -> None:
+        super().__init__(f"entry {index} is damaged: {place}")
+        self.index = index

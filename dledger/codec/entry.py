@@ -20,7 +20,7 @@ All big-endian. Source: DLedgerEntryCoder, MmapFileList (protocol.md 6.1).
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -31,6 +31,8 @@ from dledger.errors import CorruptEntry
 HEADER: Final = struct.Struct(">iiqqqiiII")
 """Lengths and CRCs unsigned: a negative length is then simply too large."""
 HEADER_BYTES: Final = 48
+PLACE: Final = struct.Struct(">iiqqq")
+"""How a header begins: magic, size, index, term, position."""
 ENTRY_MAGIC: Final = 1
 END_MAGIC: Final = -1
 END_RECORD: Final = struct.Struct(">ii")
@@ -113,20 +115,49 @@ def index_units(
     return b"".join(units)
 
 
-def check_bodies(span: Span) -> None:
-    """Check what a disk gave back before it is sent on: headers, and bodies by their CRC.
+def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = None) -> int:
+    """Return how many entries from the first on are whole: as their units say, CRC and all.
 
-    Errors: `CorruptEntry` naming the first damaged entry.
+    Args:
+        span: what a disk gave back, or a peer sent.
+        judge_body: asked about bodies whose header has no CRC; None takes them as they are.
     """
     data = memoryview(span.data)
-    if index_units(data, span.first_index, span.last_index, span.term) != span.units:
-        raise CorruptEntry(f"entries {span.first_index}..{span.last_index} and index differ")
-    for offset in range(0, len(span.units), UNIT.size):
-        _, position, size, index, _ = UNIT.unpack_from(span.units, offset)
+    for number, unit in enumerate(UNIT.iter_unpack(span.units)):
+        _, position, size, index, term = unit
         start = position - span.position
-        body_crc = int.from_bytes(data[start + 40 : start + 44], "big")
-        if not body_matches(body_crc, data[start + HEADER_BYTES : start + size]):
-            raise CorruptEntry(f"entry {index}: CRC of the body does not match")
+        if not 0 <= start <= len(data) - max(size, HEADER_BYTES):
+            return number
+        magic, found_size, found, found_term, where, _, _, body_crc, body_bytes = _unpack_header(
+            data, start
+        )
+        if (
+            (found_size, found, found_term, where) != (size, index, term, position)
+            or index != span.first_index + number
+            or magic != ENTRY_MAGIC
+            or body_bytes != size - HEADER_BYTES
+        ):
+            return number
+        body = data[start + HEADER_BYTES : start + size]
+        if body_crc != crc32(body) and (body_crc or (judge_body and not judge_body(body))):
+            return number
+    return span.last_index - span.first_index + 1
+
+
+def sound_size(data: memoryview, offset: int, index: LogIndex) -> int:
+    """Return the size of entry ``index`` at ``offset``, 0 unless it is there, whole.
+
+    A body whose header has no CRC is not sound here; `RotGuard` can tell more.
+    """
+    if offset + HEADER_BYTES > len(data):
+        return 0
+    magic, size, found, _, _, _, _, body_crc, body_bytes = _unpack_header(data, offset)
+    if found != index or magic != ENTRY_MAGIC or body_bytes != size - HEADER_BYTES:
+        return 0
+    end = offset + size
+    if end > len(data) or crc32(data[offset + HEADER_BYTES : end]) != body_crc:
+        return 0
+    return int(size)
 
 
 def header_problem(header: EntryHeader, index: LogIndex, position: int, room: int) -> str | None:
@@ -153,3 +184,12 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> EntryHeader:
 def body_matches(body_crc: int, body: bytes | memoryview) -> bool:
     """Tell whether a body is what its header says; a CRC of 0 says nothing."""
     return body_crc in (0, crc32(body))
+
+
+def is_end_record(view: memoryview, offset: int) -> bool:
+    """Tell whether the end record of a segment lies at ``offset`` of it."""
+    rest = len(view) - offset
+    if rest < END_RECORD_BYTES:
+        return False
+    magic, remaining = END_RECORD.unpack_from(view, offset)
+    return bool(magic == END_MAGIC and remaining == rest)

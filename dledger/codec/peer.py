@@ -28,6 +28,8 @@ from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
+    FetchedEntries,
+    FetchEntries,
     Heartbeat,
     HeartbeatReply,
     Message,
@@ -61,6 +63,8 @@ CODES: Final[dict[type[Message], int]] = {
     Heartbeat: 31008,
     HeartbeatReply: 31009,
     TimeoutNow: 31030,
+    FetchEntries: 31040,
+    FetchedEntries: 31041,
 }
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
@@ -76,6 +80,8 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31009: struct.Struct(">q"),  # round
     31030: struct.Struct(">q"),  # last_index
     31031: struct.Struct(">qq?"),  # last_index, last_term, transfer
+    31040: struct.Struct(">qq"),  # first_index, last_index
+    31041: struct.Struct(">qqqI"),  # first; last (below first: none), term, CRC of the entries
 }
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {
     **{code: cls for cls, code in CODES.items()},
@@ -109,7 +115,7 @@ class PeerCodec:
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
         data: bytes | memoryview = b""
-        span = message.span if isinstance(message, Append) else None
+        span = message.span if isinstance(message, Append | FetchedEntries) else None
         if span is not None:
             data = span.data
         fields = self._pack_fields(code, message)
@@ -124,6 +130,8 @@ class PeerCodec:
         """Pack what follows sender, receiver and term, in the order of the message's fields."""
         if isinstance(message, Append):
             return self._pack_append(_FIELDS[code], message)
+        if isinstance(message, FetchedEntries):
+            return _pack_fetched(_FIELDS[code], message)
         values = msgspec.structs.astuple(message)[3:]
         if code == CODES[VoteRequest]:
             values = values[:2]
@@ -167,6 +175,9 @@ class PeerCodec:
         values = fields.unpack_from(body, _FIELDS_AT)
         if code == CODES[Append]:
             return self._decode_append(sender, term, values, memoryview(body)[data_at:])
+        if code == CODES[FetchedEntries]:
+            found = _decode_span(values, memoryview(body)[data_at:])
+            return FetchedEntries(sender, self._self_id, term, values[0], found)
         if len(body) != data_at:
             raise CorruptEntry(f"peer message {code}: {len(body) - data_at} bytes too many")
         message: Message = _BODY_CLASSES[code](sender, self._self_id, term, *values)
@@ -176,20 +187,32 @@ class PeerCodec:
         self, sender: NodeId, term: Term, values: tuple[int, ...], data: memoryview
     ) -> Append:
         prev_index, prev_term, commit_index, first_index, last_index, span_term, crc = values
-        span = None
         if first_index != prev_index + 1 or prev_index < -1 or prev_term > term:
             raise CorruptEntry(f"entries from {first_index} on do not follow {prev_index}")
-        if last_index >= first_index:
-            if not prev_term <= span_term <= term:
-                raise CorruptEntry(f"entries of term {span_term} behind one of {prev_term}")
-            if crc32(data) != crc:
-                raise CorruptEntry(f"entries {first_index}..{last_index}: CRC does not match")
-            units = index_units(data, first_index, last_index, span_term)
-            position = int.from_bytes(data[24:32], "big")
-            span = Span(first_index, last_index, span_term, position, data, units)
-        elif data:
-            raise CorruptEntry(f"{len(data)} bytes where no entries should be")
+        if last_index >= first_index and not prev_term <= span_term <= term:
+            raise CorruptEntry(f"entries of term {span_term} behind one of {prev_term}")
+        span = _decode_span((first_index, last_index, span_term, crc), data)
         return Append(sender, self._self_id, term, prev_index, prev_term, commit_index, span)
+
+
+def _decode_span(values: tuple[int, ...], data: memoryview) -> Span | None:
+    first_index, last_index, term, crc = values
+    if last_index < first_index:
+        if data:
+            raise CorruptEntry(f"{len(data)} bytes where no entries should be")
+        return None
+    if crc32(data) != crc:
+        raise CorruptEntry(f"entries {first_index}..{last_index}: CRC does not match")
+    units = index_units(data, first_index, last_index, term)
+    position = int.from_bytes(data[24:32], "big")
+    return Span(first_index, last_index, term, position, data, units)
+
+
+def _pack_fetched(fields: struct.Struct, message: FetchedEntries) -> bytes:
+    span, first = message.span, message.first_index
+    if span is None:
+        return fields.pack(first, first - 1, 0, 0)
+    return fields.pack(first, span.last_index, span.term, crc32(span.data))
 
 
 def _pack_names(group: str, sender: NodeId, receiver: NodeId) -> bytes:

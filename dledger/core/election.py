@@ -24,6 +24,9 @@ def tick_election(state: RaftState) -> None:
 def campaign(state: RaftState) -> None:
     """Ask the others whether this replica could win an election of the next term."""
     assert state.role is not Role.LEADER, state.term
+    if state.hindered is not None:
+        state.restart_election_timer()
+        return
     state.become(Role.PRE_CANDIDATE, state.term, None)
     log = state.log
     state.messages += [

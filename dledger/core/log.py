@@ -134,8 +134,11 @@ class RaftLog:
             pending = self._truncate_from
             self._truncate_from = index if pending is None else min(pending, index)
 
-    def read(self, first_index: LogIndex, bytes_max: int) -> Span:
-        """Return entries of one term from ``first_index`` on, at least one."""
+    def read(self, first_index: LogIndex, bytes_max: int) -> Span | None:
+        """Return entries of one term from ``first_index`` on, at least one.
+
+        None when the first one is damaged on this disk, and not repaired yet.
+        """
         assert self.first_index <= first_index <= self.last_index, (first_index, self.last_index)
         tail = self._tail
         if not tail or first_index < tail[0].first_index:

@@ -127,6 +127,26 @@ class TimeoutNow(msgspec.Struct, frozen=True, gc=False):
     last_index: LogIndex
 
 
+class FetchEntries(msgspec.Struct, frozen=True, gc=False):
+    """Send me these committed entries: mine are damaged. Any member answers; no term is checked."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    first_index: LogIndex
+    last_index: LogIndex
+
+
+class FetchedEntries(msgspec.Struct, frozen=True, gc=False):
+    """Answer to a `FetchEntries`: some of them from ``first_index`` on, or None."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    first_index: LogIndex
+    span: Span | None
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -138,6 +158,8 @@ Message: TypeAlias = (
     | Heartbeat
     | HeartbeatReply
     | TimeoutNow
+    | FetchEntries
+    | FetchedEntries
 )
 
 
@@ -189,4 +211,6 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     Heartbeat: lambda m: f"commit={m.commit_index} round={m.round}",
     HeartbeatReply: lambda m: f"round={m.round}",
     TimeoutNow: lambda m: f"last={m.last_index}",
+    FetchEntries: lambda m: f"[{m.first_index}..{m.last_index}]",
+    FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",
 }

@@ -134,10 +134,11 @@ class LogView(Protocol):
         """Return each term of the log with the first index that has it, in order."""
         ...
 
-    def read(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span:
+    def read(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span | None:
         """Return entries of one term and one segment from ``first_index`` on.
 
         At least one entry, at most ``last_index`` and ``bytes_max`` (which one entry may exceed).
+        None when the first one is damaged on this disk, and not repaired yet.
         """
         ...
 

@@ -15,6 +15,8 @@ from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
+    FetchedEntries,
+    FetchEntries,
     Heartbeat,
     HeartbeatReply,
     Message,
@@ -76,6 +78,20 @@ class Raft:
     def resign(self) -> None:
         """Give up office, or a candidacy; follow nobody until a leader is heard of."""
         self.state.become_follower(self.state.term, None)
+
+    def hinder(self, reason: str | None) -> None:
+        """Keep this replica from leading for ``reason`` (one word), or let it again with None.
+
+        It goes on following, voting and acknowledging; a leader gives up office.
+        """
+        state = self.state
+        if state.hindered != reason:
+            state.hindered = reason
+            state.events.append(
+                Event(EventKind.HINDERED, state.term, state.role, extra=f"reason={reason}")
+            )
+            if reason is not None and state.role is not Role.FOLLOWER:
+                self.resign()
 
     def transfer(self, target: NodeId) -> Transfer:
         """Hand leadership to ``target``; nothing may be proposed until that has ended.
@@ -163,6 +179,8 @@ class Raft:
                 election.on_vote_reply(state, message)
             case TimeoutNow():
                 transfer.on_timeout_now(state, message)
+            case FetchEntries() | FetchedEntries():
+                pass  # not Raft's business, see `dledger.repair`
             case _:
                 assert_never(message)
 

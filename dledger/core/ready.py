@@ -47,6 +47,8 @@ class EventKind(Enum):
     LOST_QUORUM = "lost_quorum"
     RIVAL = "rival"
     """Another leader of the own term: somebody forgot a vote."""
+    HINDERED = "hindered"
+    """This replica may not lead, or may again: ``extra`` has the reason, or that there is none."""
     ABORT = "abort"
 
 

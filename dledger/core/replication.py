@@ -72,6 +72,8 @@ def send_appends(state: RaftState, progress: Progress) -> None:
         span = None
         if progress.next_index <= log.last_index and not progress.silent:
             span = log.read(progress.next_index, config.span_bytes_max)
+            if span is None and not progress.probing:
+                return  # damaged on this disk: it goes out once it is repaired
         elif not progress.probing:
             return
         progress.commit_sent = log.commit_index
@@ -190,7 +192,10 @@ def on_append(state: RaftState, append: Append) -> None:
         conflict = log.find_conflict(span)
         if conflict is not None:
             if conflict <= log.last_index:
-                event = Event(EventKind.TRUNCATE, state.term, state.role, append.sender, conflict)
+                event = Event(
+                    EventKind.TRUNCATE, state.term, state.role, append.sender, conflict,
+                    log.last_index,
+                )  # fmt: skip
                 state.events.append(event)
                 log.truncate(conflict)
             log.append(span.from_index(conflict))

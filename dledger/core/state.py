@@ -64,9 +64,10 @@ class RaftState:
 
     __slots__ = (
         "ack_index", "config", "contact_tick", "delivered_index", "election_elapsed",
-        "election_timeout", "events", "heartbeat_elapsed", "heartbeat_round", "leader_id", "log",
-        "make_noop", "messages", "others", "prefer_tick", "progress", "quorum", "reads", "replies",
-        "rng", "role", "saved", "term", "tick", "transfer", "voted_for", "votes",
+        "election_timeout", "events", "heartbeat_elapsed", "heartbeat_round", "hindered",
+        "leader_id", "log", "make_noop", "messages", "others", "prefer_tick", "progress", "quorum",
+        "reads", "replies", "rng", "role", "saved", "term", "tick", "transfer", "voted_for",
+        "votes",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +101,8 @@ class RaftState:
         self.ack_index: LogIndex | None = None
         """What to acknowledge to the leader at the next `Ready`."""
 
+        self.hindered: str | None = None
+        """Why this replica does not campaign, None if it may."""
         self.tick = 0
         self.contact_tick = LONG_AGO
         """When the leader was last heard of."""

@@ -95,6 +95,7 @@ def on_timeout_now(state: RaftState, message: TimeoutNow) -> None:
         and state.leader_id == message.sender
         and state.log.last_index == message.last_index
         and state.node_id in state.config.voters
+        and state.hindered is None
     ):
         become_candidate(state, transfer=True)
 

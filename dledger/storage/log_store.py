@@ -11,17 +11,22 @@ Source: DLedgerMmapFileStore; the format in `dledger.codec`.
 import errno
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from dledger.codec.entry import (
     END_MAGIC,
     END_RECORD,
     END_RECORD_BYTES,
+    ENTRY_MAGIC,
+    HEADER,
     HEADER_BYTES,
-    check_bodies,
+    PLACE,
+    count_sound,
 )
 from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, UNIT_BYTES, LogIndex, Span, Term
-from dledger.errors import CorruptEntry, DiskFull, EntryTooLarge
+from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
 from runtime.disk import File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -29,6 +34,8 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 DISK_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 _unpack_unit: Final = UNIT.unpack_from
+_unpack_place: Final = PLACE.unpack_from
+_unpack_header: Final = HEADER.unpack_from
 
 
 class LogExtent(NamedTuple):
@@ -60,6 +67,11 @@ class LogStore:
         self.last_index = extent.last_index
         self.first_position = extent.first_position
         self.end_position = extent.end_position
+        self.rot = RotGuard(data, index, self._bounds)
+        """What is known to be damaged."""
+
+    def _bounds(self) -> Bounds:
+        return Bounds(self.first_index, self.last_index, self.first_position, self.end_position)
 
     # Writing
 
@@ -147,6 +159,7 @@ class LogStore:
         self._erase_from(index, end_position)
 
     def _erase_from(self, index: LogIndex, position: int) -> None:
+        self.rot.forget_from(index)
         try:
             self._index.cut(index * UNIT_BYTES)
             self._data.cut(position)
@@ -177,27 +190,70 @@ class LogStore:
     # Reading
 
     def entry(self, index: LogIndex) -> tuple[int, int, Term]:
-        """Return position, size with header, and term of an entry.
+        """Return position, size with header, and term of an entry; its body is not looked at.
 
-        Errors: `CorruptEntry` when its index unit is not what was written.
+        Errors: `RottenEntry` when neither its index unit nor its header can be read.
         """
         assert self.first_index <= index <= self.last_index, (index, self.last_index)
-        position = index * UNIT_BYTES
-        offset = position % self._index_segment_bytes
-        view = self._index.segment_view(position - offset)
-        assert view is not None, position
-        _, where, size, found, term = _unpack_unit(view, offset)
-        if found != index:
-            raise CorruptEntry(f"{self._index.path(position)}: unit {index} says {found}")
-        return where, size, term
+        unit_at = index * UNIT_BYTES
+        unit_offset = unit_at % self._index_segment_bytes
+        units = self._index.segment_view(unit_at - unit_offset)
+        assert units is not None, unit_at
+        _, position, size, found, term = _unpack_unit(units, unit_offset)
+        offset = position % self._segment_bytes
+        data = self._data.segment_view(position - offset)
+        if data is not None and found == index and offset + HEADER_BYTES <= self._segment_bytes:
+            place = _unpack_place(data, offset)
+            if place == (ENTRY_MAGIC, size, index, term, position):
+                return position, size, term
+        return self.rot.settle(index)
 
     def body_view(self, index: LogIndex) -> memoryview:
-        """Return the body of an entry, not copied."""
-        position, size, _ = self.entry(index)
-        return self._data.view(position + HEADER_BYTES, size - HEADER_BYTES)
+        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
+        place = Place(*self.entry(index))
+        self.rot.check(index, place)
+        return self._data.view(place.position + HEADER_BYTES, place.size - HEADER_BYTES)
+
+    def body_at(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """Return the body that lies there, checked and not copied. The hot path of reads.
+
+        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        """
+        position = physical_offset - HEADER_BYTES
+        offset = position % self._segment_bytes
+        data = self._data.segment_view(position - offset)
+        if data is not None and offset + HEADER_BYTES <= self._segment_bytes:
+            start = offset + HEADER_BYTES
+            body = data[start : start + size_bytes]
+            magic, size, _, _, where, _, _, body_crc, body_bytes = _unpack_header(data, offset)
+            if (
+                (body_crc == crc32(body) or (not body_crc and self.rot.judge_body(body)))
+                and where == position
+                and size_bytes == body_bytes == size - HEADER_BYTES
+                and magic == ENTRY_MAGIC
+            ):
+                return body
+        index = self.find(position)
+        if index is None:
+            raise LookupError(position)
+        return self.body_view(index)
+
+    def find(self, position: int) -> LogIndex | None:
+        """Return the index of the entry at ``position``, None if none begins there."""
+        low, high = self.first_index, self.last_index
+        while low <= high:
+            middle = (low + high) // 2
+            where = self.entry(middle)[0]
+            if where == position:
+                return middle
+            if where < position:
+                low = middle + 1
+            else:
+                high = middle - 1
+        return None
 
     def view(self, position: int, size_bytes: int) -> memoryview:
-        """Return bytes of one segment, not copied."""
+        """Return bytes of one segment, neither checked nor copied."""
         return self._data.view(position, size_bytes)
 
     def position_after(self, index: LogIndex) -> int:
@@ -226,11 +282,28 @@ class LogStore:
             index = low + 1
         return runs
 
-    def read(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span:
+    def read(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span | None:
         """Return entries of one term and one segment; see `LogView.read`. Their bytes are copied.
 
-        A copy, because the span may wait in a socket while the log under it is cut.
+        A copy, because the span may wait in a socket while the log under it is cut. Every entry is
+        read through, and one that is damaged ends the span: rot is not handed on.
         """
+        if self.rot.damaged:
+            if first_index in self.rot.damaged:
+                return None
+            last_index = min(i - 1 for i in (last_index + 1, *self.rot.damaged) if i > first_index)
+        try:
+            span = self._copy(first_index, last_index, bytes_max)
+        except RottenEntry:
+            return None
+        sound = count_sound(span, self.rot.judge_body)
+        damaged = first_index + sound
+        if damaged > span.last_index:
+            return span
+        self.rot.settle(damaged)
+        return span.before_index(damaged) if sound else None
+
+    def _copy(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span:
         position, _, term = self.entry(first_index)
         segment_end = position - position % self._segment_bytes + self._segment_bytes
         limit = min(position + bytes_max, segment_end)
@@ -245,13 +318,7 @@ class LogStore:
         end = self.position_after(low)
         units = self._index.read(first_index * UNIT_BYTES, (low - first_index + 1) * UNIT_BYTES)
         data = bytes(self._data.view(position, end - position))
-        span = Span(first_index, low, term, position, data, units)
-        try:
-            check_bodies(span)
-        except CorruptEntry as error:
-            # It was sound when it was written: never hand rot on to another replica.
-            raise FatalError(f"{self._data.path(position)}: {error}", EXIT_ENVIRONMENT) from error
-        return span
+        return Span(first_index, low, term, position, data, units)
 
 
 def _failed(what: str, error: OSError) -> FatalError:

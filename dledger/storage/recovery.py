@@ -15,13 +15,12 @@ import logging
 from typing import Final
 
 from dledger.codec.entry import (
-    END_MAGIC,
-    END_RECORD,
     END_RECORD_BYTES,
     HEADER_BYTES,
     body_matches,
     decode_header,
     header_problem,
+    is_end_record,
 )
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.codec.properties import Checkpoint
@@ -126,7 +125,7 @@ class _Walk:
             view = self._data.segment_view(position - offset)
             if view is None or _is_blank(view, offset):
                 return None
-            if _is_end_record(view, offset):
+            if is_end_record(view, offset):
                 # It counts only with the entry behind it: a segment is ended to open the next.
                 position += segment_bytes - offset
                 continue
@@ -211,11 +210,3 @@ class _Walk:
 
 def _is_blank(view: memoryview, offset: int) -> bool:
     return not view[offset] and not any(view[offset : offset + HEADER_BYTES])
-
-
-def _is_end_record(view: memoryview, offset: int) -> bool:
-    rest = len(view) - offset
-    if rest < END_RECORD_BYTES:
-        return False
-    magic, remaining = END_RECORD.unpack_from(view, offset)
-    return bool(magic == END_MAGIC and remaining == rest)

@@ -90,6 +90,7 @@ MESSAGES = st.one_of(
     st.builds(AppendReject, st.just("n0"), st.just("n1"), INT64, INT64, INT64, INT64, INT64),
     st.builds(Heartbeat, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
     st.builds(HeartbeatReply, st.just("n0"), st.just("n1"), INT64, INT64),
+    st.builds(messages.FetchEntries, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
 )
 
 
@@ -112,6 +113,14 @@ def test_append_survives_the_wire(bodies, index, term, commit):
         message = Append("n0", "n1", term + 1, index, term - 1, commit, sent)
         found = through_the_wire(message)
         assert found == message
+
+
+@given(bodies=BODIES, index=st.integers(0, 2**40), term=st.integers(1, 2**40))
+def test_fetched_entries_survive_the_wire(bodies, index, term):
+    span = encode_span(index, term, 4096, bodies)
+    for sent in (span, None):
+        message = messages.FetchedEntries("n0", "n1", term + 1, index, sent)
+        assert through_the_wire(message) == message
 
 
 @given(

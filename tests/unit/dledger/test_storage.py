@@ -16,7 +16,7 @@ import pytest
 from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
-from dledger.errors import DiskFull, EntryTooLarge
+from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
@@ -140,8 +140,11 @@ def test_rotten_entry_is_not_handed_on(tmp_path):
         file.seek(store.entry(1)[0] + 100)
         file.write(b"\xff")
     assert store.read(0, 0, 1 << 20).last_index == 0
-    with pytest.raises(FatalError, match="entry 1: CRC of the body"):
-        store.read(0, 2, 1 << 20)
+    assert store.read(0, 2, 1 << 20).last_index == 0, "what comes before it may go"
+    assert store.read(1, 2, 1 << 20) is None
+    assert store.read(2, 2, 1 << 20).last_index == 2
+    with pytest.raises(RottenEntry, match="entry 1 is damaged"):
+        store.body_view(1)
 
 
 def test_entry_larger_than_a_segment_is_refused(tmp_path):
