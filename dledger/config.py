@@ -8,6 +8,7 @@ ENTRY_HEADER_BYTES: Final = 48
 END_RECORD_BYTES: Final = 8
 INDEX_UNIT_BYTES: Final = 32
 SEGMENT_BYTES_MIN: Final = 4096
+EVENT_FILE_BYTES_MIN: Final = 64 * 1024
 
 
 class FlushDiskType(Enum):
@@ -70,6 +71,10 @@ class DLedgerConfig:
     """Local address that connections to peers leave from; None for the system's choice."""
     max_wait_ack_ms: int = 2500
     """How long the user of the log should wait for a majority before it answers *unknown*."""
+    preferred_leader: str | None = None
+    """Who should lead when it can (``preferredLeaderId``); another leader hands over to it."""
+    event_file_bytes: int = 8 * 1024 * 1024
+    """Size of each of the four files of ``raft_event/``; 0 records nothing."""
 
     def __post_init__(self) -> None:
         """Check the relations between the fields; raises `ValueError`."""
@@ -85,6 +90,14 @@ class DLedgerConfig:
             (
                 0 < self.heartbeat_ticks < self.election_ticks_min < self.election_ticks_max,
                 "ticks must satisfy 0 < heartbeat < election min < election max",
+            ),
+            (
+                self.preferred_leader is None or self.preferred_leader in self.peers,
+                f"preferred_leader {self.preferred_leader} is not among the peers",
+            ),
+            (
+                self.event_file_bytes == 0 or self.event_file_bytes >= EVENT_FILE_BYTES_MIN,
+                f"event_file_bytes must be 0 or at least {EVENT_FILE_BYTES_MIN}",
             ),
             (self.span_bytes_max <= 8 * 1024 * 1024, "span_bytes_max above 8 MiB"),
         )

@@ -54,6 +54,13 @@ class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is
         super().__init__(f"no majority has answered within {timeout_ms} ms")
 
 
+class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is
+    """No majority has confirmed in time that this node leads."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(f"no majority has answered within {timeout_ms} ms")
+
+
 class TransferFailed(DLedgerError):  # noqa: N818  # says what is
     """Leadership did not go where it should; the message says why. The log is served as before."""
 

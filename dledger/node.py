@@ -26,9 +26,12 @@ from dledger.disk_full import DiskFullGate
 from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
+from dledger.leadership import Leadership
 from dledger.listener import DLedgerListener, RollbackListener, exit_process, log_events
+from dledger.recorder import Recorder
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
+from dledger.view import ReplicaView
 from dledger.worker import Worker
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
@@ -42,7 +45,7 @@ TICKS_PER_WAKEUP_MAX: Final = 2
 READIES_PER_TURN_MAX: Final = 8
 
 
-class DLedgerNode:
+class DLedgerNode(ReplicaView):
     """A replica of the log. See the module; `status` for what can be looked at."""
 
     def __init__(
@@ -79,6 +82,9 @@ class DLedgerNode:
             config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
+        self.boot_id = f"{self._rng.randint(0, 2**63 - 1):016x}"
+        """A new one for each life of this object; part of every recorded event."""
+        self._recorder = Recorder(config, self._disk, self._clock, self.boot_id)
         self._committed_position = 0
         self._in_flight: Ready | None = None
         self._known_role: tuple[Role, Term, NodeId | None] = (Role.FOLLOWER, 0, None)
@@ -115,7 +121,10 @@ class DLedgerNode:
         self._flusher = Flusher(
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
-        self._known_role = self._told_role = (Role.FOLLOWER, self._raft.state.term, None)
+        self._leadership = Leadership(self._raft)
+        state = self._raft.state
+        self._recorder.open(state.term, state.log.last_index, replica.commit_index)
+        self._known_role = self._told_role = (Role.FOLLOWER, state.term, None)
         self.commit_index = replica.commit_index
         self._committed_position = self._store.position_after(self.commit_index)
         self._appender.set_committed(self._committed_position)
@@ -156,10 +165,12 @@ class DLedgerNode:
             if is_sound:
                 self._give_up_office()
                 self._flusher.save_all()
+            self._leadership.stop()
             self._state_worker.close()
             self._sync_worker.close()
         if self._opened:
             self._opened = False
+            self._recorder.close()
             self._replica.close()
 
     def _give_up_office(self) -> None:
@@ -168,93 +179,33 @@ class DLedgerNode:
             self._note_role()
             self._tell_role()
 
-    # Looking
+    # Office
 
-    @property
-    def self_id(self) -> NodeId:
-        """This node."""
-        return self.config.self_id
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """Hand leadership to ``target``; return when it leads.
 
-    @property
-    def group(self) -> str:
-        """Its group."""
-        return self.config.group
+        Until then, or an election timeout at most, appends are refused as by a node that does not
+        lead; what was accepted before is committed first. Errors: `TransferFailed`, which says why;
+        this node serves again then, unless another leads.
+        """
+        if not self._running:
+            raise NotLeader(None)
+        begun = self._leadership.begin_transfer(target)
+        self._after_input()
+        await begun
 
-    @property
-    def role(self) -> Role:
-        """What it is now."""
-        return self._raft.state.role
+    async def read_index(self) -> LogIndex:
+        """Return an index that covers everything committed before the call, anywhere.
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether it leads, as far as it knows."""
-        return self._raft.state.role is Role.LEADER
-
-    @property
-    def term(self) -> Term:
-        """Its term."""
-        return self._raft.state.term
-
-    @property
-    def leader_id(self) -> NodeId | None:
-        """Whom it follows; itself if it leads; None if it knows of no leader."""
-        return self._raft.state.leader_id
-
-    @property
-    def first_index(self) -> LogIndex:
-        """First entry retained."""
-        return self._store.first_index
-
-    @property
-    def end_index(self) -> LogIndex:
-        """Last entry written, -1 for none."""
-        return self._store.last_index
-
-    @property
-    def first_position(self) -> int:
-        """Where the first entry retained lies."""
-        return self._store.first_position
-
-    @property
-    def end_position(self) -> int:
-        """Position behind the last entry written."""
-        return self._store.end_position
-
-    @property
-    def committed_position(self) -> int:
-        """Position behind the last committed entry that the listener was told of."""
-        return self._committed_position
-
-    def entry(self, index: LogIndex) -> tuple[int, int, Term]:
-        """Return position (of the header), size (with header) and term of an entry."""
-        return self._store.entry(index)
-
-    def body_view(self, index: LogIndex) -> memoryview:
-        """Return the body of an entry, not copied."""
-        return self._store.body_view(index)
-
-    def view(self, physical_offset: int, size: int) -> memoryview:
-        """Return bytes of the log within one segment, not copied."""
-        return self._store.view(physical_offset, size)
-
-    def status(self) -> dict[str, object]:
-        """Return what an administrator asks, in JSON types."""
-        state = self._raft.state
-        return {
-            "node": self.self_id,
-            "group": self.group,
-            "role": state.role.value,
-            "term": state.term,
-            "leader": state.leader_id,
-            "commit": self.commit_index,
-            "first_index": self.first_index,
-            "last_index": state.log.last_index,
-            "last_term": state.log.last_term,
-            "voted_for": state.voted_for,
-            "synced_index": self._driver.synced_index,
-            "store_id": self._replica.identity.store_id,
-            "match": {peer: p.match_index for peer, p in state.progress.items()},
-        }
+        Whoever has applied the log up to there reads linearizably. Only a leader whom a majority
+        confirms after the call returns one; many callers share a round. Errors: `NotLeader`,
+        `QuorumTimeout`.
+        """
+        if not self._running or not self.is_leader:
+            raise NotLeader(self.leader_id)
+        begun = self._leadership.begin_read()
+        self._after_input()
+        return await self._leadership.read_index(begun, self.config.max_wait_ack_ms)
 
     # Appending: the hot path, see `dledger.appender`
 
@@ -312,6 +263,10 @@ class DLedgerNode:
         known = self._known_role
         if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
             self._note_role()
+        elif state.transfer is not self._leadership.known_transfer:
+            # It has begun or failed; what was accepted before goes into the log.
+            self._appender.accepting = self._may_accept()
+            self._leadership.look()
         self._schedule_turn()
 
     def _note_role(self) -> None:
@@ -322,9 +277,12 @@ class DLedgerNode:
         # Continue behind what the core has.
         position = state.log.end_position if state.role is Role.LEADER else 0
         self._appender.restart(state.term, state.log.last_index + 1, position)
+        self._leadership.look()
 
     def _may_accept(self) -> bool:
-        return self._running and self.is_leader and not self._disk_full.is_closed
+        state = self._raft.state
+        may = self.is_leader and state.transfer is None and not self._disk_full.is_closed
+        return self._running and may
 
     def _schedule_timer(self) -> None:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
@@ -347,6 +305,8 @@ class DLedgerNode:
         if self._disk_full.pass_time(now):
             self._appender.accepting = self._may_accept()
         self._flusher.pass_time(now)
+        self._recorder.flush()
+        self._leadership.look()
         self._after_input()
 
     # The turn
@@ -403,7 +363,11 @@ class DLedgerNode:
     def _complete(self, ready: Ready) -> None:
         if ready.events:
             log_events(self.self_id, ready.events)
+            self._recorder.note(*ready.events)
         if self._driver.complete(ready):
+            self._recorder.on_done(ready)
+            if ready.reads:
+                self._leadership.confirm(ready.reads)
             return
         first_index = ready.entries[0].first_index
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
@@ -423,6 +387,7 @@ class DLedgerNode:
             self._committed_position = self._store.position_after(commit_index)
             self._appender.set_committed(self._committed_position)
             self._user.on_committed(commit_index)
+        self._leadership.release(self.commit_index)
         state = self._raft.state
         if (state.role, state.term, state.leader_id) != self._known_role:
             self._note_role()
@@ -451,4 +416,6 @@ class DLedgerNode:
             self._appender.accepting = False
             if self._timer is not None:
                 self._timer.cancel()
+            self._leadership.stop()
+            self._recorder.flush()
             self._on_fatal(error)

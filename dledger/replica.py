@@ -77,6 +77,7 @@ def _open_claimed(
             heartbeat_ticks=config.heartbeat_ticks,
             election_ticks_min=config.election_ticks_min,
             election_ticks_max=config.election_ticks_max,
+            preferred_leader=config.preferred_leader,
             span_bytes_max=config.span_bytes_max,
             inflight_bytes_max=config.inflight_bytes_max,
             inflight_spans_max=config.inflight_spans_max,

@@ -16,12 +16,28 @@ Source: etcd raft, tracker/progress.go; Raft paper 5.3 (nextIndex, matchIndex).
 """
 
 from collections import deque
+from enum import Enum
 from typing import Final
 
 from dledger.core.model import NO_INDEX, LogIndex, NodeId
 
 RETRY_TICKS: Final = 8
 """Ticks without an answer after which a probe is repeated, or a window is given up."""
+
+
+class Pace(Enum):
+    """How a leader sends to one follower."""
+
+    PROBE = "PROBE"
+    REPLICATE = "REPLICATE"
+
+
+PACES: Final[dict[tuple[Pace, Pace], str]] = {
+    (Pace.PROBE, Pace.PROBE): "rejected: asks further back; unanswered: asks again",
+    (Pace.PROBE, Pace.REPLICATE): "acknowledges an entry: the logs are equal up to there",
+    (Pace.REPLICATE, Pace.PROBE): "rejected, silent for too long, or its connection broke",
+}
+"""Every legal change of pace, and why it happens."""
 
 
 class Progress:
@@ -49,6 +65,11 @@ class Progress:
         self.inflight: deque[tuple[LogIndex, int]] = deque()
         """Last index and size of each message with entries that is not acknowledged, in order."""
         self.inflight_bytes = 0
+
+    @property
+    def pace(self) -> Pace:
+        """How entries are sent to it."""
+        return Pace.PROBE if self.probing else Pace.REPLICATE
 
     def become_probe(self, next_index: LogIndex) -> None:
         """Stop streaming; ask at ``next_index`` where the logs part."""
@@ -106,5 +127,5 @@ class Progress:
 
     def describe(self) -> str:
         """Render for logs and golden files."""
-        state = "probe" if self.probing else "replicate"
-        return f"{self.node_id} {state} match={self.match_index} next={self.next_index}"
+        pace = self.pace.value.lower()
+        return f"{self.node_id} {pace} match={self.match_index} next={self.next_index}"

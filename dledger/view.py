@@ -1,0 +1,139 @@
+"""What can be looked at in a replica: its place in the group, and the entries it holds.
+
+Nothing here changes anything. `DLedgerNode` is one; the parts are its own.
+"""
+
+from dledger.config import DLedgerConfig
+from dledger.core.model import LogIndex, NodeId, Role, Term
+from dledger.core.progress import Progress
+from dledger.core.raft import Raft
+from dledger.driver import Driver
+from dledger.replica import Replica
+from dledger.storage.log_store import LogStore
+
+
+class ReplicaView:
+    """The readable side of a node; whoever inherits opens the parts."""
+
+    config: DLedgerConfig
+    commit_index: LogIndex
+    _committed_position: int
+    _raft: Raft
+    _store: LogStore
+    _driver: Driver
+    _replica: Replica
+
+    @property
+    def self_id(self) -> NodeId:
+        """This node."""
+        return self.config.self_id
+
+    @property
+    def group(self) -> str:
+        """Its group."""
+        return self.config.group
+
+    @property
+    def role(self) -> Role:
+        """What it is now."""
+        return self._raft.state.role
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads, as far as it knows."""
+        return self._raft.state.role is Role.LEADER
+
+    @property
+    def term(self) -> Term:
+        """Its term."""
+        return self._raft.state.term
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        """Whom it follows; itself if it leads; None if it knows of no leader."""
+        return self._raft.state.leader_id
+
+    @property
+    def first_index(self) -> LogIndex:
+        """First entry retained."""
+        return self._store.first_index
+
+    @property
+    def end_index(self) -> LogIndex:
+        """Last entry written, -1 for none."""
+        return self._store.last_index
+
+    @property
+    def first_position(self) -> int:
+        """Where the first entry retained lies."""
+        return self._store.first_position
+
+    @property
+    def end_position(self) -> int:
+        """Position behind the last entry written."""
+        return self._store.end_position
+
+    @property
+    def committed_position(self) -> int:
+        """Position behind the last committed entry that the listener was told of."""
+        return self._committed_position
+
+    def entry(self, index: LogIndex) -> tuple[int, int, Term]:
+        """Return position (of the header), size (with header) and term of an entry."""
+        return self._store.entry(index)
+
+    def body_view(self, index: LogIndex) -> memoryview:
+        """Return the body of an entry, not copied."""
+        return self._store.body_view(index)
+
+    def view(self, physical_offset: int, size: int) -> memoryview:
+        """Return bytes of the log within one segment, not copied."""
+        return self._store.view(physical_offset, size)
+
+    def status(self) -> dict[str, object]:
+        """Return what an administrator asks, in JSON types.
+
+        A leader also tells what it knows of each follower.
+        """
+        state = self._raft.state
+        transfer = state.transfer
+        return {
+            "node": self.self_id,
+            "group": self.group,
+            "role": state.role.value,
+            "term": state.term,
+            "leader": state.leader_id,
+            "commit": self.commit_index,
+            "first_index": self.first_index,
+            "last_index": state.log.last_index,
+            "last_term": state.log.last_term,
+            "voted_for": state.voted_for,
+            "synced_index": self._driver.synced_index,
+            "store_id": self._replica.identity.store_id,
+            "voters": list(state.config.voters),
+            "preferred_leader": state.config.preferred_leader,
+            "transfer": None if transfer is None else transfer.target,
+            "election_timeout_ms": self.config.election_ticks_min * self.config.tick_ms,
+            "leader_contact_ms": None if self.is_leader else self._since(state.contact_tick),
+            "match": {peer: p.match_index for peer, p in state.progress.items()},
+            "followers": {
+                peer: self._describe_follower(progress) for peer, progress in state.progress.items()
+            },
+        }
+
+    def _describe_follower(self, progress: Progress) -> dict[str, object]:
+        """Return how far a follower is, and how long it has said nothing (milliseconds)."""
+        contact_ms = self._since(progress.contact_tick)
+        silence_ms = self.config.election_ticks_min * self.config.tick_ms
+        return {
+            "match": progress.match_index,
+            "next": progress.next_index,
+            "state": progress.pace.value.lower(),
+            "inflight_bytes": progress.inflight_bytes,
+            "contact_ms": contact_ms,
+            "alive": contact_ms is not None and contact_ms < silence_ms,
+        }
+
+    def _since(self, tick: int) -> int | None:
+        """Return how many milliseconds ago ``tick`` was; None for never."""
+        return None if tick < 0 else (self._raft.state.tick - tick) * self.config.tick_ms
