@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "runtime", "remoting", "dledger", "store", "broker", "namesrv", "client", "chaos", "spark",
-    "cli", "bench", "mutants",
+    "sim", "cli", "bench", "mutants",
 )  # fmt: skip
 
 

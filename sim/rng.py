@@ -1,0 +1,67 @@
+"""Randomness that splits: each consumer has a stream of its own, named, from one seed.
+
+Taking a consumer away, or letting one draw more, does not shift what the others draw. The streams
+are those of `random.Random`, whose 53-bit floats are the same on every machine and version.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, MutableSequence, Sequence
+from math import log
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class SplitRng:
+    """A stream of chance; also a `runtime.rng.Rng`."""
+
+    __slots__ = ("_seed", "random")
+
+    def __init__(self, seed: int | str) -> None:
+        """Begin the stream of ``seed``."""
+        self._seed = str(seed)
+        digest = hashlib.blake2b(self._seed.encode(), digest_size=16).digest()
+        self.random: Callable[[], float] = random.Random(int.from_bytes(digest, "big")).random
+        """Return a float of [0, 1)."""
+
+    def split(self, name: str) -> "SplitRng":
+        """Return the stream called ``name``; it depends on seed and name only."""
+        return SplitRng(f"{self._seed}/{name}")
+
+    def randint(self, low: int, high: int) -> int:
+        """Return an integer of ``low``..``high``, both included; 53 bits of it are chance."""
+        return low + int(self.random() * (high - low + 1))
+
+    def chance(self, probability: float) -> bool:
+        """Return true with ``probability``."""
+        return self.random() < probability
+
+    def exponential(self, mean: float) -> float:
+        """Return a float of an exponential distribution."""
+        return -mean * log(1.0 - self.random())
+
+    def choice(self, items: Sequence[T]) -> T:
+        """Return one of ``items``, which has an order of its own (no set) and is not empty."""
+        return items[int(self.random() * len(items))]
+
+    def weighted(self, items: Sequence[T], weights: Sequence[float]) -> T:
+        """Return one of ``items``, each as likely as its weight among ``weights``."""
+        point = self.random() * sum(weights)
+        for item, weight in zip(items, weights, strict=True):
+            point -= weight
+            if point < 0:
+                return item
+        return items[-1]
+
+    def shuffle(self, items: MutableSequence[T]) -> None:
+        """Put ``items`` into a random order."""
+        for last in range(len(items) - 1, 0, -1):
+            other = int(self.random() * (last + 1))
+            items[last], items[other] = items[other], items[last]
+
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
+        """Return ``count`` different ones of ``items``, in random order."""
+        pool = list(items)
+        self.shuffle(pool)
+        return pool[:count]

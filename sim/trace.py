@@ -1,0 +1,58 @@
+"""What happened, as one hash: two runs with equal digests did the same things at the same times.
+
+Every callback that runs leaves its virtual time and its host; every chunk of bytes that arrives
+leaves its checksum; everything rarer is an *event* with columns. All of it goes through BLAKE2b, in
+order. Lines are kept only when asked, and only for events and chunks:
+
+    <virtual ns> <kind> <host> <column>=<value> ...
+
+Nothing in a trace depends on addresses of objects, hashes of strings or the time of day.
+"""
+
+import hashlib
+from array import array
+from typing import Final
+
+BATCH: Final = 8192
+"""Numbers that are gathered before they are hashed."""
+
+
+class Trace:
+    """The trace of one run; ``now_ns`` is kept up to date by the loop."""
+
+    __slots__ = ("_hash", "keep_lines", "lines", "note", "now_ns", "numbers")
+
+    def __init__(self, *, keep_lines: bool = False) -> None:
+        """Begin an empty trace."""
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.keep_lines = keep_lines
+        self.lines: list[str] = []
+        self.now_ns = 0
+        self.numbers: array[int] = array("Q")
+        """What is not hashed yet."""
+        self.note = self.numbers.append
+        """Add a number of 0..2**64-1; the caller keeps `numbers` short by `fold`."""
+
+    def fold(self) -> None:
+        """Hash what has been gathered."""
+        self._hash.update(self.numbers)
+        del self.numbers[:]
+
+    def event(self, kind: str, host: str, **columns: object) -> None:
+        """Add an event; columns are integers, strings, or of a type whose text is always equal."""
+        text = " ".join([kind, host or "-", *(f"{key}={columns[key]}" for key in columns)])
+        self.note(self.now_ns)
+        self.fold()
+        self._hash.update(text.encode() + b"\n")
+        if self.keep_lines:
+            self.lines.append(f"{self.now_ns} {text}")
+
+    def line(self, kind: str, host: str, **columns: object) -> None:
+        """Keep a line of something that is hashed by `note`; call it only if `keep_lines`."""
+        text = " ".join([kind, host or "-", *(f"{key}={columns[key]}" for key in columns)])
+        self.lines.append(f"{self.now_ns} {text}")
+
+    def digest(self) -> str:
+        """Return the hash of everything so far, as hexadecimal digits."""
+        self.fold()
+        return self._hash.hexdigest()
