@@ -22,6 +22,8 @@ Buffer = bytes | bytearray | memoryview
 
 IOV_MAX: Final = 1024
 """Most buffers one ``pwritev`` takes on Linux."""
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""Errors of a disk that is full, or full for this user: it may have space again later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
 
@@ -64,7 +66,10 @@ class File(Protocol):
         ...
 
     def zero_from(self, offset: int) -> None:
-        """Make everything from ``offset`` on read as zeros again, without using space."""
+        """Make everything from ``offset`` on read as zeros again; `fdatasync` makes it last.
+
+        A crash meanwhile leaves zeros in any part of it. The size never changes.
+        """
         ...
 
     def nonzero_end(self, offset: int) -> int:
@@ -82,6 +87,7 @@ class Disk(Protocol):
     def open(self, path: str, *, size: int) -> File:
         """Open a file of exactly ``size`` bytes, or make one (sparse, its directory entry synced).
 
+        A file that has its size has a synced directory entry, whenever a crash came.
         Errors: `FatalError` when it exists with another size; an empty file is a creation that a
         crash interrupted, and is completed.
         """
@@ -111,7 +117,11 @@ class Disk(Protocol):
         ...
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and its parents, each entry synced."""
+        """Make a directory and its parents, each entry synced.
+
+        The first call for a directory also syncs what it holds: names that an earlier process
+        made, replaced or removed, and did not live to sync.
+        """
         ...
 
     def size(self, path: str) -> int | None:
@@ -177,16 +187,37 @@ class RealFile:
         os.fdatasync(self._fd)
 
     def zero_from(self, offset: int) -> None:
-        """Give the tail back to the file system; see `File.zero_from`.
+        """Write zeros over what is there; see `File.zero_from`.
 
-        Nobody may touch the tail of a view during the call: for a moment the file is shorter.
+        Not by ``ftruncate`` to a smaller size and back: a crash in between would leave a file of
+        another size, and a reader of the map would meet a bus error. That is only for a full disk
+        that wants space even for what is written over (copy on write).
         """
         assert 0 <= offset <= self.size, (self.path, offset, self.size)
-        os.ftruncate(self._fd, offset)
-        os.ftruncate(self._fd, self.size)
+        try:
+            for start, end in self._extents(offset):
+                for position in range(start, end, SCAN_BYTES):
+                    self.pwrite(position, (bytes(min(SCAN_BYTES, end - position)),))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            os.ftruncate(self._fd, offset)
+            os.ftruncate(self._fd, self.size)
 
     def nonzero_end(self, offset: int) -> int:
         """Return where the data ends; see `File.nonzero_end`. Holes are skipped, not read."""
+        for start, end in reversed(self._extents(offset)):
+            position = end
+            while position > start:
+                begin = max(start, position - SCAN_BYTES)
+                kept = len(self.pread(begin, position - begin).rstrip(b"\0"))
+                if kept:
+                    return begin + kept
+                position = begin
+        return offset
+
+    def _extents(self, offset: int) -> list[tuple[int, int]]:
+        """Return the parts of the file from ``offset`` on that are no holes."""
         extents: list[tuple[int, int]] = []
         while offset < self.size:
             try:
@@ -195,19 +226,9 @@ class RealFile:
                 if error.errno == errno.ENXIO:
                     break
                 raise
-            end = os.lseek(self._fd, start, os.SEEK_HOLE)
-            extents.append((start, end))
-            offset = end
-        floor = offset if not extents else extents[0][0]
-        for start, end in reversed(extents):
-            position = end
-            while position > start:
-                begin = max(start, position - SCAN_BYTES)
-                kept = len(self.pread(begin, position - begin).rstrip(b"\0"))
-                if kept:
-                    return begin + kept
-                position = begin
-        return floor
+            offset = os.lseek(self._fd, start, os.SEEK_HOLE)
+            extents.append((start, offset))
+        return extents
 
     def close(self) -> None:
         """Close the descriptor; see `File.close`."""
@@ -220,7 +241,11 @@ class RealFile:
 class RealDisk:
     """The `Disk` of the operating system."""
 
-    __slots__ = ()
+    __slots__ = ("_synced",)
+
+    def __init__(self) -> None:
+        self._synced: set[str] = set()
+        """Directories whose content was synced by this process."""
 
     def open(self, path: str, *, size: int) -> File:
         """Open or make a file of fixed size; see `Disk.open`."""
@@ -244,15 +269,13 @@ class RealDisk:
     def replace(self, path: str, data: bytes) -> None:
         """Replace a small file as a whole; see `Disk.replace`."""
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
+            _write_whole(temporary, data)
+            os.rename(temporary, path)  # noqa: PTH104  # paths are plain strings here
+        except OSError:
+            with contextlib.suppress(OSError):  # half a file only takes the space that is missing
+                os.unlink(temporary)  # noqa: PTH108  # paths are plain strings here
+            raise
         _sync_directory(os.path.dirname(path))
 
     def names(self, directory: str) -> list[str]:
@@ -266,6 +289,8 @@ class RealDisk:
         """Remove a file for good; see `Disk.remove`."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108  # paths are plain strings here
+        with contextlib.suppress(FileNotFoundError):
+            # Even if it was missing: whoever removed it may not have lived to sync that.
             _sync_directory(os.path.dirname(path))
 
     def lock(self, path: str) -> Closeable:
@@ -282,9 +307,16 @@ class RealDisk:
 
     def make_directories(self, path: str) -> None:
         """Make a directory and its parents; see `Disk.make_directories`."""
-        if os.path.isdir(path):
+        exists = os.path.isdir(path)
+        if exists and path in self._synced:
             return
         parent = os.path.dirname(path)
+        if exists:
+            _sync_directory(path)
+            with contextlib.suppress(PermissionError):  # of a directory above that is not ours
+                _sync_directory(parent)
+            self._synced.add(path)
+            return
         if parent and parent != path:
             self.make_directories(parent)
         try:
@@ -294,6 +326,7 @@ class RealDisk:
         except OSError as error:
             raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
         _sync_directory(parent)
+        self._synced.add(path)
 
     def size(self, path: str) -> int | None:
         """Return the size of a file; see `Disk.size`."""
@@ -322,12 +355,24 @@ class _Lock:
             self._fd = -1
 
 
+def _write_whole(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _set_size(fd: int, path: str, size: int) -> None:
     found = os.fstat(fd).st_size
     if found == 0:
+        # The entry first: who finds the file with its size relies on the entry.
+        _sync_directory(os.path.dirname(path))
         os.ftruncate(fd, size)
         os.fsync(fd)
-        _sync_directory(os.path.dirname(path))
     elif found != size:
         raise FatalError(f"{path} has {found} bytes, the configured size is {size}")
 

@@ -16,6 +16,7 @@ class FaultyDisk(RealDisk):
     """A disk whose data files fail on demand."""
 
     def __init__(self):
+        super().__init__()
         self.write_error = None
         self.sync_error = None
 

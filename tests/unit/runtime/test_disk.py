@@ -1,11 +1,14 @@
 """Files of fixed size on a real file system."""
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import runtime.disk
 from runtime.disk import DirectoryInUse, RealDisk
 from runtime.errors import FatalError
 
@@ -49,12 +52,17 @@ def test_write_beyond_the_end_is_a_bug(file):
         file.pwrite(SIZE - 1, [b"ab"])
 
 
-def test_zeroed_tail_reads_as_zero_and_takes_no_space(file, tmp_path):
+def test_zeroed_tail_reads_as_zero(file, tmp_path):
     view = file.view()
     file.pwrite(0, [b"x" * SIZE])
     file.zero_from(5000)
     assert bytes(view) == b"x" * 5000 + bytes(SIZE - 5000)
     assert (tmp_path / "file").stat().st_size == SIZE
+
+
+def test_zeroing_leaves_holes_alone(file, tmp_path):
+    file.pwrite(0, [b"x" * 100])
+    file.zero_from(10)
     assert (tmp_path / "file").stat().st_blocks * 512 <= 8192
 
 
@@ -106,6 +114,94 @@ def test_small_file_is_replaced_as_a_whole(disk, tmp_path):
     disk.remove(path)
     assert disk.size(path) is None
     assert disk.names(str(tmp_path / "missing")) == []
+
+
+def record_steps(monkeypatch, root):
+    """What is done to the file system, in order, as ``verb name``."""
+    steps = []
+
+    def name(where):
+        path = Path(f"/proc/self/fd/{where}").readlink() if isinstance(where, int) else where
+        return os.path.relpath(path, root)
+
+    def wrap(verb):
+        call = getattr(os, verb)
+
+        def recorded(where, *rest, **options):
+            said = name(where)
+            result = call(where, *rest, **options)
+            steps.append(f"{verb} {said}")
+            return result
+
+        monkeypatch.setattr(os, verb, recorded)
+
+    for verb in ("fsync", "rename", "unlink", "mkdir", "ftruncate"):
+        wrap(verb)
+    return steps
+
+
+def exercise(monkeypatch, root):
+    """Do everything that changes a directory; fail unless each step is synced in its order."""
+    disk = RealDisk()
+    steps = record_steps(monkeypatch, root)
+
+    def done(*expected):
+        assert steps == list(expected)
+        steps.clear()
+
+    disk.make_directories(f"{root}/a/b")
+    done("fsync .", "fsync ..", "mkdir a", "fsync .", "mkdir a/b", "fsync a")
+    disk.make_directories(f"{root}/a/b")
+    done()
+    disk.open(f"{root}/a/f", size=100).close()
+    done("fsync a", "ftruncate a/f", "fsync a/f")
+    disk.open(f"{root}/a/f", size=100).close()
+    done()
+    disk.replace(f"{root}/a/s", b"x")
+    done("fsync a/s.tmp", "rename a/s.tmp", "fsync a")
+    disk.remove(f"{root}/a/s")
+    done("unlink a/s", "fsync a")
+    disk.remove(f"{root}/a/s")
+    done("fsync a")
+    # A process that did not live to sync what it did is followed by one that does.
+    RealDisk().make_directories(f"{root}/a")
+    done("fsync a", "fsync .")
+
+
+def test_every_change_of_a_directory_is_synced_in_its_order(monkeypatch, tmp_path):
+    exercise(monkeypatch, str(tmp_path))
+
+
+def sync_after_size(fd, path, size):
+    if os.fstat(fd).st_size == 0:
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+        runtime.disk._sync_directory(os.path.dirname(path))
+
+
+@pytest.mark.parametrize(
+    ("part", "bug"),
+    [("_sync_directory", lambda path: None), ("_set_size", sync_after_size)],
+    ids=["directories not synced", "size before the entry"],
+)
+def test_a_missing_sync_is_caught(monkeypatch, tmp_path, part, bug):
+    monkeypatch.setattr(runtime.disk, part, bug)
+    with pytest.raises(AssertionError):
+        exercise(monkeypatch, str(tmp_path))
+
+
+def test_failed_replacement_leaves_the_old_file_and_no_other(monkeypatch, disk, tmp_path):
+    path = str(tmp_path / "small")
+    disk.replace(path, b"one")
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, "planted")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="planted"):
+        disk.replace(path, b"two")
+    assert disk.read(path) == b"one"
+    assert disk.names(str(tmp_path)) == ["small"]
 
 
 def test_lock_is_exclusive_between_processes(disk, tmp_path):
