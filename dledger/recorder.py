@@ -40,6 +40,7 @@ BLOCK_BYTES: Final = 4096
 """Appends and commits are written when they fill so much, or at the next tick."""
 _APPEND: Final = KIND_CODES["append"]
 _COMMIT: Final = KIND_CODES["commit"]
+_OTHER: Final = KIND_CODES["other"]
 _SIZE: Final = RECORD.size
 _pack: Final = RECORD.pack
 _unit_position: Final = struct.Struct(">q").unpack_from
@@ -50,9 +51,7 @@ _ROLES: Final = {role: KIND_CODES[f"become_{role.value.lower()}"] for role in Ro
 _KINDS: Final[dict[EventKind, int]] = {
     EventKind.VOTE: KIND_CODES["vote_granted"],
     **{
-        kind: KIND_CODES.get(kind.value, KIND_CODES["other"])
-        for kind in EventKind
-        if kind is not EventKind.VOTE
+        kind: KIND_CODES.get(kind.value, _OTHER) for kind in EventKind if kind is not EventKind.VOTE
     },
 }
 
@@ -110,9 +109,10 @@ class Recorder:
         for event in events:
             self._term = event.term  # every change of it is an event
             kind = _ROLES[event.role] if event.kind is EventKind.ROLE else _KINDS[event.kind]
+            extra = event.extra if kind != _OTHER else f"event={event.kind.value} {event.extra}"
             self._rare += self._encode(
                 kind, event.term, event.index, event.prev_index, (event.peer or "").encode(),
-                event.extra.encode()[:EXTRA_BYTES_MAX],
+                extra.encode()[:EXTRA_BYTES_MAX],
             )  # fmt: skip
         self.flush()
 

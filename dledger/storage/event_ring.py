@@ -35,7 +35,7 @@ class EventRing:
             find_end(file.view(), generation) if generation else (0, 0, 0)
             for file, generation in zip(self._files, heads, strict=True)
         ]
-        self._current = 0 if heads[0] >= heads[1] else 1
+        self._current = 0 if heads[0] > heads[1] else 1  # of two empty ones the first comes next
         self._generation = heads[self._current]
         self._at = ends[self._current][0] if self._generation else self._size_bytes
         self.last_boot = max(end[1] for end in ends)
