@@ -77,4 +77,12 @@ DURABILITY: Final = (
         source="RocketMQ issue 2398, rostam issue 94: an error of the disk that nobody looks at.",
         plant=patch(_COMPLETE, ("self._raft.abort(ready)\n            return False", "pass")),
     ),
+    Mutant(
+        name="bit-rot-served",
+        breaks="Bytes of the log go to a reader without a look at their checksum.",
+        source="NATS issue 7549 (a flipped bit loses acknowledged data).",
+        plant=patch(
+            "dledger.storage.log_store:LogStore.body_at", ("body_crc == crc32(body)", "True")
+        ),
+    ),
 )

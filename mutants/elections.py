@@ -105,4 +105,23 @@ ELECTIONS: Final = (
             "dledger.core.election:check_quorum", ("if heard < state.quorum:", "if False:")
         ),
     ),
+    Mutant(
+        name="read-index-without-round",
+        breaks="A read is confirmed by answers to heartbeats that were sent before it was asked.",
+        source="Dissertation 6.4; etcd issue 20418 (a stale read after a pause).",
+        plant=patch(
+            "dledger.core.read_index:_maybe_confirm",
+            ("progress.round_heard >= number", "progress.round_heard >= 0"),
+        ),
+    ),
+    Mutant(
+        name="transfer-never-given-up",
+        breaks="A leader asks its successor once, and then waits for it and refuses all sends.",
+        source="Dissertation 3.10; DLedger issue 85 (preferred leader stuck for ever); liveness.",
+        plant=patch(
+            "dledger.core.transfer:tick",
+            ("elif state.tick >= transfer.deadline_tick:", "elif False:"),
+            ("if left % state.config.heartbeat_ticks == 0:", "if False:"),
+        ),
+    ),
 )
