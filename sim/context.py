@@ -8,14 +8,13 @@ stopped, or ended, at once and from outside.
 
 import contextvars
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sim.clock import SimClock
 
 if TYPE_CHECKING:
     import asyncio
 
-    from runtime.disk import Disk
     from sim.clock import VirtualTime
     from sim.rng import SplitRng
 
@@ -28,11 +27,17 @@ CURRENT: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("proc
 
 
 class SimCrash(SystemExit):
-    """The process is gone, here and now.
+    """The process that is running is gone, here and now: making one kills it.
 
     It is a `SystemExit` because asyncio stores every other exception of a task in the task, while
-    this one must reach the loop. Raise it by `Process.crash`.
+    this one must reach the loop.
     """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        process = CURRENT.get()
+        if process is not None:
+            process.on_crash(process)
 
 
 class Socket(Protocol):
@@ -43,13 +48,82 @@ class Socket(Protocol):
         ...
 
 
+class Job(Protocol):
+    """What the disk calls of one piece of work for a thread add up to."""
+
+    latency_ns: int
+    blocked: bool
+
+    def settle(self) -> None:
+        """The work is over: what it synced is durable from now on."""
+        ...
+
+
+class HostDisk(Protocol):
+    """What the loop needs of the disk of a host; see `sim.disk.SimDisk`."""
+
+    pending_latency_ns: int
+    """What the calls of this very callback have cost so far."""
+    blocked: bool
+    """A call of this very callback hangs: the process must not go on until `on_heal` calls."""
+
+    def take_latency_ns(self) -> int:
+        """Return what calls have cost since the last time."""
+        ...
+
+    def on_heal(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when the disk hangs no more."""
+        ...
+
+    def begin_job(self) -> object:
+        """Begin to count calls as those of a thread."""
+        ...
+
+    def end_job(self) -> Job:
+        """Return what they came to."""
+        ...
+
+    def crash(self) -> None:
+        """The process that used the disk is gone."""
+        ...
+
+
+class NoDisk:
+    """Stands for a disk where there is none."""
+
+    pending_latency_ns = 0
+    blocked = False
+    latency_ns = 0
+
+    def take_latency_ns(self) -> int:
+        """Return 0."""
+        return 0
+
+    def on_heal(self, callback: Callable[[], None]) -> None:
+        """Call at once."""
+        callback()
+
+    def begin_job(self) -> None:
+        """Nothing to count."""
+
+    def end_job(self) -> "NoDisk":
+        """Nothing was counted."""
+        return self
+
+    def settle(self) -> None:
+        """Nothing to settle."""
+
+    def crash(self) -> None:
+        """Nothing to forget."""
+
+
 class Host:
     """A machine of the simulation; survives the crashes of its processes.
 
     ``disk`` is set by who makes the host. Whether it is alive is whether its process is.
     """
 
-    __slots__ = ("address", "clock", "disk", "incarnation", "name", "number", "process", "rng")
+    __slots__ = ("_disk", "address", "clock", "incarnation", "name", "number", "process", "rng")
 
     def __init__(
         self, name: str, address: str, *, number: int, time: "VirtualTime", rng: "SplitRng"
@@ -60,12 +134,21 @@ class Host:
         self.number = number
         self.clock = SimClock(time)
         self.rng = rng
-        self.disk: Disk | None = None
+        self._disk: HostDisk = NoDisk()
         self.incarnation = 0
         self.process: Process | None = None
 
     def __repr__(self) -> str:
         return f"<Host {self.name}>"
+
+    @property
+    def disk(self) -> HostDisk:
+        """Its disk; set it before the first process begins."""
+        return self._disk
+
+    @disk.setter
+    def disk(self, disk: HostDisk) -> None:
+        self._disk = self.clock.meter = disk
 
     @property
     def alive(self) -> bool:
@@ -82,9 +165,8 @@ class Process:
     """One life of the program on a host."""
 
     __slots__ = (
-        "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut", "held", "holds",
-        "host", "incarnation", "lanes", "number", "on_crash", "sockets", "state", "tasks",
-        "tasks_limit",
+        "context", "disk", "error", "exit_code", "held", "holds", "host", "incarnation",
+        "is_buried", "lanes", "number", "on_crash", "sockets", "state", "tasks", "tasks_limit",
     )  # fmt: skip
 
     def __init__(self, host: Host, on_crash: "Callable[[Process], None]") -> None:
@@ -99,7 +181,9 @@ class Process:
         """How many reasons there are for it to wait, see `SimLoop.pause`."""
         self.held: list[Any] = []
         """Callbacks that wait until it goes on; those of the dead, for ever."""
-        self.charged_ns = 0
+        self.disk = host.disk
+        self.is_buried = False
+        """Whether the kernel has cleaned up behind it."""
         self.exit_code: int | None = None
         self.error: BaseException | None = None
         """Why it ended by itself."""
@@ -109,9 +193,6 @@ class Process:
         self.sockets: dict[Socket, None] = {}
         self.lanes: dict[object, Any] = {}
         """Work given to executors, see `sim.executor`."""
-        self.gate_shut = False
-        """Whether the disk hangs: pieces of work do not start; set it, then `open_gate`."""
-        self.at_gate: list[Callable[[], None]] = []
         self.context = contextvars.Context()
         self.context.run(CURRENT.set, self)
 
@@ -128,34 +209,6 @@ class Process:
         """Whether it has not ended; it may be held."""
         return self.state != DEAD
 
-    def charge(self, cost_ns: int) -> None:
-        """Let the call being made take so long: its clock goes on, then everything of it waits.
-
-        Within work of an executor, only that work takes longer.
-        """
-        self.charged_ns += cost_ns
-        self.host.clock.lag_ns += cost_ns
-
-    def take_charge(self) -> int:
-        """Return what was charged, and begin anew."""
-        cost_ns, self.charged_ns = self.charged_ns, 0
-        self.host.clock.lag_ns = 0
-        return cost_ns
-
-    def shut_gate(self, again: Callable[[], None]) -> bool:
-        """Tell whether threads must wait for the disk; ``again`` is called when it goes on."""
-        if not self.gate_shut:
-            return False
-        self.at_gate.append(again)
-        return True
-
-    def open_gate(self) -> None:
-        """Let the threads that wait for the disk go on."""
-        self.gate_shut = False
-        waiting, self.at_gate = self.at_gate, []
-        for again in waiting:
-            again()
-
     def add_task(self, task: "asyncio.Task[Any]") -> None:
         """Hold a task, so that it can neither vanish nor be heard when the process dies."""
         tasks = self.tasks
@@ -168,11 +221,5 @@ class Process:
         """Let go of everything, at the end of the world."""
         self.tasks = []
         self.held = []
-        self.at_gate = []
         self.sockets = {}
         self.lanes = {}
-
-    def crash(self, why: str) -> NoReturn:
-        """End the process in the middle of the call being made; nothing of it runs any more."""
-        self.on_crash(self)
-        raise SimCrash(why)

@@ -1,17 +1,15 @@
 """Work that production gives to threads, done in the one thread there is, later in virtual time.
 
 An executor with one thread is a lane: one piece after the other. The default executor has as many
-lanes as it has work. A piece starts a moment after it was given, and ends by what its calls have
-charged (`Process.charge`): a crash may come before it, and behind it.
-
-A lane whose gate is shut (a disk that hangs) keeps its work until the gate opens.
+lanes as it has work. A piece starts a moment after it was given, and is over when the time that its
+disk calls cost has passed; only then is durable what it synced. A disk that hangs keeps it longer.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sim.context import DEAD, Process
+from sim.context import Process
 from sim.handle import SimHandle
 
 if TYPE_CHECKING:
@@ -56,24 +54,23 @@ class Lane:
             self._post(1 + int(self._rng.exponential(START_NS)), self._run)
 
     def _run(self) -> None:
-        process = self._process
-        if process.shut_gate(self._run_soon):
-            return
         function, args, future = self._queue.popleft()
         if future.cancelled():
             self._next()
             return
+        process = self._process
         result: Any = None
         failure: Exception | None = None
+        process.disk.begin_job()
         try:
             result = function(*args)
         except Exception as error:  # noqa: BLE001 - goes to whoever waits for the work
             failure = error
-        cost_ns = 1 + process.take_charge()
-        if process.state == DEAD:
-            return
+        finally:
+            job = process.disk.end_job()
 
         def end() -> None:
+            job.settle()
             if not future.cancelled():
                 if failure is None:
                     future.set_result(result)
@@ -81,10 +78,10 @@ class Lane:
                     future.set_exception(failure)
             self._next()
 
-        self._post(cost_ns, end)
-
-    def _run_soon(self) -> None:
-        self._post(0, self._run)
+        if job.blocked:
+            process.disk.on_heal(lambda: self._post(1 + job.latency_ns, end))
+        else:
+            self._post(1 + job.latency_ns, end)
 
     def _next(self) -> None:
         self._busy = False

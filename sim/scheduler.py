@@ -1,0 +1,272 @@
+"""Virtual time: what is due when, in which order it runs, and which processes may run at all.
+
+The order is asyncio's own: a turn takes over what is due by now, runs what was ready when it began
+in order of arrival, and leaves what that made ready to the next turn. Time stands still within a
+turn, goes on by `TURN_NS` from one turn to the next, and jumps to what is due next when nothing is
+ready. Whatever a process does goes through its handles here, which is how it can be paused, and
+killed at any await: nothing of a dead process runs again, no ``finally`` and no callback.
+"""
+
+import contextlib
+import contextvars
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Generator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from sim.clock import MS
+from sim.context import CURRENT, DEAD, HELD, RUNNING, Host, HostDisk, Process, SimCrash
+from sim.handle import SimHandle
+from sim.network import SimNetwork
+from sim.rng import SplitRng
+from sim.trace import BATCH, Trace
+from sim.transport import CLOSE
+
+T = TypeVar("T")
+
+TURN_NS: Final = 1_000
+"""What one turn of the loop costs; it lets even a loop over `sleep(0)` come to an end."""
+
+_KERNEL: Final = contextvars.Context()
+
+AfterEvent = Callable[[Process], None]
+
+
+class Scheduler:
+    """Time, machines and processes; `sim.loop.SimLoop` makes an asyncio loop of it."""
+
+    def __init__(self, seed: int | str = 0, *, keep_lines: bool = False) -> None:
+        """Make an empty world in which it is time 0."""
+        self.rng = SplitRng(seed)
+        self.trace = Trace(keep_lines=keep_lines)
+        self.now_ns = 0
+        self.drifting = False
+        self.events = 0
+        """Callbacks that were run."""
+        self.hosts: list[Host] = []
+        self.after_event: AfterEvent | None = None
+        """Called after every callback of a process, and free to look, or to raise."""
+        self._ready: deque[SimHandle] = deque()
+        self._heap: list[tuple[int, int, SimHandle]] = []
+        self._seq = count(1).__next__
+        self._todo = 0
+        self._running = False
+        self._graveyard: list[Process] = []
+        self.network = SimNetwork(self._as_loop(), self.rng.split("network"))
+        self._outside = self.add_host("outside", "127.0.0.1")
+
+    # Machines and processes
+
+    def add_host(self, name: str, address: str) -> Host:
+        """Add a machine."""
+        host = Host(
+            name, address, number=len(self.hosts), time=self, rng=self.rng.split(f"host {name}")
+        )
+        self.hosts.append(host)
+        self.network.add_address(address, name)
+        return host
+
+    def boot(self, host: Host) -> Process:
+        """Begin a process on a host that has none."""
+        assert not host.alive, host
+        if host.process is not None:
+            self._bury(host.process)
+        host.incarnation += 1
+        host.process = process = Process(host, self.kill)
+        self.network.power_on(host.address)
+        self.trace.event("boot", host.name, incarnation=host.incarnation)
+        return process
+
+    def call(self, process: Process | None, function: Callable[..., T], *args: object) -> T:
+        """Call a function as if the process did it, now and from outside of the loop."""
+        context = contextvars.Context() if process is None else process.context.copy()
+        with self._as_running():
+            return context.run(function, *args)
+
+    def kill(self, process: Process, ending: str = CLOSE) -> None:
+        """End a process on the spot (SIGKILL); its sockets end as ``ending`` says."""
+        if process.state == DEAD:
+            return
+        process.state = DEAD
+        self.trace.event("kill", process.host.name, ending=ending)
+        self._graveyard.append(process)
+        for held in process.held:
+            held.on_dead()
+        for one in list(process.sockets):
+            one.on_killed(ending)
+        if CURRENT.get() is not process:
+            self._bury(process)
+
+    def _bury(self, process: Process) -> None:
+        """Clean up behind a process, once not even a ``finally`` on the stack is left of it."""
+        if not process.is_buried:
+            process.is_buried = True
+            process.disk.crash()
+
+    def pause(self, host: Host) -> None:
+        """Stop the process of a host (SIGSTOP); once for every later `resume`."""
+        process = host.process
+        if process is not None and process.alive:
+            self._hold(process)
+            self.trace.event("pause", host.name)
+
+    def resume(self, host: Host) -> None:
+        """Let it go on; what was due meanwhile happens now, in order."""
+        process = host.process
+        if process is not None and process.alive:
+            self.trace.event("resume", host.name)
+            self._release(process)
+
+    def _hold(self, process: Process) -> None:
+        process.holds += 1
+        process.state = HELD
+
+    def _release(self, process: Process) -> None:
+        if process.state == HELD and process.holds:
+            process.holds -= 1
+            if not process.holds:
+                process.state = RUNNING
+                held, process.held = process.held, []
+                self._ready.extend(held)
+
+    # Running
+
+    def run_until(self, when_ns: int) -> None:
+        """Run everything that is due up to and including a virtual time, which it then is."""
+        with self._as_running():
+            self._run(when_ns, None)
+        if self.now_ns < when_ns:
+            self.now_ns = self.trace.now_ns = when_ns
+
+    def run_for(self, duration_ms: int) -> None:
+        """Run for so many milliseconds of virtual time."""
+        self.run_until(self.now_ns + duration_ms * MS)
+
+    def run_until_true(self, predicate: Callable[[], bool], limit_ms: int) -> bool:
+        """Run until a predicate holds, at most so long; return whether it does.
+
+        It is asked after every turn.
+        """
+        with self._as_running():
+            return self._run(self.now_ns + limit_ms * MS, predicate)
+
+    def step(self) -> bool:
+        """Run one callback; return false if nothing is due any more."""
+        with self._as_running():
+            before = self.events
+            while self._begin_turn(None):
+                self._todo -= 1
+                self._run_one(self._ready.popleft())
+                if self.events != before:
+                    return True
+        return False
+
+    def _run(self, until_ns: int | None, predicate: Callable[[], bool] | None) -> bool:
+        """Run turns; return true as soon as the predicate holds."""
+        popleft, run_one = self._ready.popleft, self._run_one
+        while predicate is None or not predicate():
+            if not self._begin_turn(until_ns):
+                return False
+            while self._todo:
+                self._todo -= 1
+                run_one(popleft())
+        return True
+
+    def _begin_turn(self, until_ns: int | None) -> bool:
+        """Take over what is due; false if nothing is, up to a time."""
+        if self._todo:
+            return True
+        ready, heap = self._ready, self._heap
+        now = self.now_ns
+        if ready:
+            now += TURN_NS
+        elif heap:
+            now = max(now, heap[0][0])
+        else:
+            return False
+        if until_ns is not None and now > until_ns:
+            return False
+        self.now_ns = self.trace.now_ns = now
+        while heap and heap[0][0] <= now:
+            ready.append(heappop(heap)[2])
+        self._todo = len(ready)
+        if len(self.trace.numbers) >= BATCH:
+            self.trace.fold()
+        return True
+
+    def _run_one(self, handle: SimHandle) -> None:
+        if handle._cancelled:
+            return
+        process = handle.process
+        if process is not None and process.state:
+            if process.state == DEAD:
+                handle.on_dead()
+            process.held.append(handle)
+            return
+        self.events += 1
+        try:
+            handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled
+        except SimCrash:
+            assert process is not None, "only a process can crash"
+            assert not process.alive, process
+        except Exception as error:  # noqa: BLE001 - as asyncio does
+            self._report(process, error, handle)
+        if process is None:
+            self.trace.note(self.now_ns << 8)
+            return
+        self.trace.note(self.now_ns << 8 | process.number)
+        disk = process.disk
+        if process.state == DEAD:
+            self._bury(process)
+        elif disk.pending_latency_ns or disk.blocked:
+            self._make_wait(process, disk)
+        if self.after_event is not None:
+            self.after_event(process)
+
+    def _make_wait(self, process: Process, disk: HostDisk) -> None:
+        """What the callback's disk calls have cost delays everything else of its process."""
+        cost_ns = disk.take_latency_ns()
+        self._hold(process)
+
+        def go_on() -> None:
+            when = self.now_ns + cost_ns
+            self.post(when, SimHandle(when, self._release, (process,), _KERNEL, None))
+
+        if disk.blocked:
+            disk.on_heal(go_on)
+        else:
+            go_on()
+
+    @contextlib.contextmanager
+    def _as_running(self) -> Generator[None, None, None]:
+        assert not self._running, "the loop runs already"
+        outer = events._get_running_loop()
+        self._running = True
+        events._set_running_loop(self._as_loop())
+        try:
+            yield
+        finally:
+            self._running = False
+            events._set_running_loop(outer)
+
+    def is_reachable(self, address: str) -> bool:
+        """Tell whether the machine at an address has power."""
+        return self.network.is_reachable(address)
+
+    def post(self, when_ns: int, handle: SimHandle) -> None:
+        """Have a handle run at a virtual time, at once if that is past."""
+        if when_ns <= self.now_ns:
+            self._ready.append(handle)
+        else:
+            heappush(self._heap, (when_ns, self._seq(), handle))
+
+    # What an asyncio loop adds
+
+    def _as_loop(self) -> Any:  # noqa: ANN401 - the loop, which this is a part of
+        return self
+
+    def _report(self, process: Process | None, error: Exception, handle: SimHandle) -> None:
+        """Take what a callback raised."""
+        raise NotImplementedError
