@@ -19,9 +19,14 @@ from dledger.core.messages import Message
 from dledger.core.model import LogIndex, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Ready, Reply
+from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import DiskFull
 from dledger.storage.log_store import DirtyFiles, LogStore
+from dledger.storage.snapshot_files import Staged
 from dledger.storage.state_files import HardStateFile
+
+Send = Callable[[Message], None]
+"""Lets a message leave, or drops it."""
 
 
 class Sync(NamedTuple):
@@ -51,7 +56,7 @@ class Driver:
         hard_state_file: HardStateFile,
         *,
         flush_disk_type: FlushDiskType,
-        send: Callable[[Message], None],
+        send: Send,
     ) -> None:
         self._raft = raft
         self._store = store
@@ -64,6 +69,9 @@ class Driver:
         self._held: deque[HeldReplies] = deque()
         self.synced_index: LogIndex = store.last_index
         """Entries up to here survive a loss of power."""
+        self._staged = Staged(kept=False, installed=None)
+        self.installed: SnapshotMeta | None = None
+        """A snapshot that took the place of the log; whoever tells the user of it clears it."""
 
     def begin(self, ready: Ready) -> bool:
         """Tell whether `persist_state` must run before `complete`."""
@@ -72,17 +80,19 @@ class Driver:
             self._generation += 1
             self.synced_index = min(self.synced_index, ready.truncate_from - 1)
             return True
-        return ready.hard_state is not None
+        return ready.hard_state is not None or ready.snapshot is not None
 
     def persist_state(self, ready: Ready) -> None:
         """Make term and vote durable, then cut what the leader's log does not have.
 
-        Errors: `FatalError`.
+        Errors: `DiskFull`, then nothing was done and it may be called again; `FatalError`.
         """
         if ready.hard_state is not None:
             self._hard_state_file.save(ready.hard_state)
         if ready.truncate_from is not None:
             self._store.truncate(ready.truncate_from)
+        if ready.snapshot is not None:
+            self._staged = self._store.stage(ready.snapshot)
 
     def complete(self, ready: Ready) -> bool:
         """Write the entries, let leave what may, report to the core; False if the disk is full.
@@ -95,6 +105,8 @@ class Driver:
                 self._store.append(ready.entries)
             except DiskFull:
                 self._raft.abort(ready)
+                if ready.snapshot is not None:
+                    self._report_staged()
                 return False
             self._writes += 1
         send = self._send
@@ -110,7 +122,20 @@ class Driver:
         self._raft.advance(ready)
         if not self._is_sync:
             self._raft.persisted(self._store.last_index)
+        if ready.snapshot is not None:
+            self._report_staged()
         return True
+
+    def _report_staged(self) -> None:
+        """Tell the core what became of a chunk; after the last, the log is another one."""
+        kept, installed = self._staged
+        if installed is not None:
+            self._store.restart(installed)
+            self._generation += 1
+            self._held.clear()
+            self.synced_index = installed.id.last_index
+            self.installed = installed
+        self._raft.staged(kept=kept, installed=installed)
 
     def needs_sync(self) -> bool:
         """Tell whether something waits for a sync: SYNC_FLUSH, with unsynced entries."""

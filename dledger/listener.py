@@ -45,6 +45,18 @@ class RollbackListener(Protocol):
         ...
 
 
+@runtime_checkable
+class BodyJudge(Protocol):
+    """A listener that can tell whether a body is sound whose entry has no CRC.
+
+    DLedger 0.3 computes none; a RocketMQ record has one of its own.
+    """
+
+    def is_sound_body(self, body: memoryview) -> bool:
+        """Tell whether the body is what was written, as far as it can be told."""
+        ...
+
+
 _LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING}
 _SILENT: Final = frozenset({EventKind.ABORT})
 """A full disk has a log line of its own, not one for each attempt."""

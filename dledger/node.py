@@ -19,16 +19,19 @@ from typing import Final
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
-from dledger.core.messages import Message
+from dledger.core.messages import FetchedEntries, FetchEntries, Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
 from dledger.disk_full import DiskFullGate
+from dledger.disk_watch import DiskWatch
 from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
-from dledger.listener import DLedgerListener, RollbackListener, exit_process, log_events
+from dledger.listener import BodyJudge, DLedgerListener, RollbackListener, exit_process, log_events
+from dledger.persister import Persister
 from dledger.recorder import Recorder
+from dledger.repair import Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.view import ReplicaView
@@ -82,6 +85,7 @@ class DLedgerNode(ReplicaView):
             config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
+        self._disk_watch = DiskWatch(config.self_id, config.disk_hang_limit_ms)
         self.boot_id = f"{self._rng.randint(0, 2**63 - 1):016x}"
         """A new one for each life of this object; part of every recorded event."""
         self._recorder = Recorder(config, self._disk, self._clock, self.boot_id)
@@ -121,6 +125,8 @@ class DLedgerNode(ReplicaView):
         self._flusher = Flusher(
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
+        self._persister = Persister(config, self._driver)
+        self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
         state = self._raft.state
         self._recorder.open(state.term, state.log.last_index, replica.commit_index)
@@ -137,8 +143,13 @@ class DLedgerNode(ReplicaView):
         self.open()
         self._loop = asyncio.get_running_loop()
         # Two threads: a vote must not wait behind the sync of a large batch.
-        self._state_worker = Worker(f"{self.self_id}-state", on_error=self._on_error)
-        self._sync_worker = Worker(f"{self.self_id}-sync", on_error=self._on_error)
+        on_error, clock = self._on_error, self._clock
+        self._state_worker = Worker(f"{self.self_id}-state", clock, on_error=on_error)
+        self._sync_worker = Worker(f"{self.self_id}-sync", clock, on_error=on_error)
+        self._disk_watch.start(self._state_worker, self._sync_worker)
+        self._persister.start(self._state_worker, self._on_persisted)
+        if isinstance(self._user, BodyJudge):
+            self._store.rot.judge_body = self._user.is_sound_body
         await self._transport.start()
         self._started = self._running = True
         self._last_tick_ms = self._clock.monotonic_ms()
@@ -160,6 +171,7 @@ class DLedgerNode(ReplicaView):
             if self._timer is not None:
                 self._timer.cancel()
             await self._transport.stop()
+            self._persister.stop()
             await self._state_worker.drain()
             await self._sync_worker.drain()
             if is_sound:
@@ -236,7 +248,7 @@ class DLedgerNode(ReplicaView):
     def _refusal(self) -> DLedgerError:
         if not self._running:
             return NotLeader(None)
-        if self.is_leader and self._disk_full.is_closed:
+        if self.is_leader and (self._disk_full.is_closed or self._persister.is_blocked):
             return DiskFull()
         return NotLeader(self.leader_id)
 
@@ -246,12 +258,28 @@ class DLedgerNode(ReplicaView):
     # Inputs
 
     def _on_message(self, message: Message) -> None:
-        if self._running:
+        if self._running and not self._is_frozen:
             try:
-                self._raft.step(message)
+                if isinstance(message, FetchEntries | FetchedEntries):
+                    self._on_repair_message(message)
+                else:
+                    self._raft.step(message)
             except Exception as error:  # noqa: BLE001  # must end the node, not a connection
                 self._on_error(error)
             self._after_input()
+
+    @property
+    def _is_frozen(self) -> bool:
+        """Whether nothing may happen: term or vote wait for a full or hung disk.
+
+        To the others it looks like a lost connection; what they send would only pile up here.
+        """
+        waits = self._persister.is_blocked or self._disk_watch.is_hung
+        return waits and self._in_flight is not None
+
+    def _on_repair_message(self, message: RepairMessage) -> None:
+        if self._repairer.on_message(message):
+            self._flusher.start_sync()
 
     def _on_unreachable(self, peer: NodeId) -> None:
         if self._running:
@@ -281,8 +309,8 @@ class DLedgerNode(ReplicaView):
 
     def _may_accept(self) -> bool:
         state = self._raft.state
-        may = self.is_leader and state.transfer is None and not self._disk_full.is_closed
-        return self._running and may
+        may = self._running and self.is_leader and state.transfer is None
+        return may and not (self._disk_full.is_closed or self._persister.is_blocked)
 
     def _schedule_timer(self) -> None:
         self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
@@ -300,6 +328,9 @@ class DLedgerNode(ReplicaView):
             self._last_tick_ms = now
         else:
             self._last_tick_ms += ticks * self.config.tick_ms
+        self._look_after_disk(now)
+        if self._is_frozen:
+            return
         for _ in range(ticks):
             self._raft.tick()
         if self._disk_full.pass_time(now):
@@ -308,6 +339,15 @@ class DLedgerNode(ReplicaView):
         self._recorder.flush()
         self._leadership.look()
         self._after_input()
+
+    def _look_after_disk(self, now_ms: int) -> None:
+        self._repairer.pass_time(now_ms)
+        self._disk_watch.look()
+        reason = "disk_hung" if self._disk_watch.is_hung else None
+        if reason is None and self._repairer.must_not_lead:
+            reason = "uncommitted_rot"
+        if reason != self._raft.state.hindered:
+            self._raft.hinder(reason)
 
     # The turn
 
@@ -344,10 +384,7 @@ class DLedgerNode(ReplicaView):
                 break
             if driver.begin(ready):
                 self._in_flight = ready
-                self._state_worker.submit(
-                    partial(driver.persist_state, ready),
-                    partial(self._guard, partial(self._on_state_persisted, ready)),
-                )
+                self._persister.submit(ready)
                 break
             self._complete(ready)
         else:
@@ -355,8 +392,12 @@ class DLedgerNode(ReplicaView):
         if driver.needs_sync():
             self._flusher.start_sync()
 
-    def _on_state_persisted(self, ready: Ready) -> None:
+    def _on_persisted(self, ready: Ready) -> None:
+        self._guard(partial(self._finish, ready))
+
+    def _finish(self, ready: Ready) -> None:
         self._in_flight = None
+        self._appender.accepting = self._may_accept()
         self._complete(ready)
         self._work_off()
 
@@ -364,7 +405,9 @@ class DLedgerNode(ReplicaView):
         if ready.events:
             log_events(self.self_id, ready.events)
             self._recorder.note(*ready.events)
+        began_ms = self._clock.monotonic_ms()
         if self._driver.complete(ready):
+            self._check_duration(self._clock.monotonic_ms() - began_ms)
             self._recorder.on_done(ready)
             if ready.reads:
                 self._leadership.confirm(ready.reads)
@@ -377,6 +420,16 @@ class DLedgerNode(ReplicaView):
         if isinstance(self._user, RollbackListener):
             self._user.on_rolled_back(first_index)
         else:
+            self._raft.resign()
+
+    def _check_duration(self, took_ms: int) -> None:
+        """Give up office after a write that made the others wait for longer than they do."""
+        if (
+            took_ms >= self.config.election_timeout_ms
+            and self.is_leader
+            and self._raft.state.others
+        ):
+            _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)
             self._raft.resign()
 
     def _tell(self) -> None:

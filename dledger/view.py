@@ -3,7 +3,7 @@
 Nothing here changes anything. `DLedgerNode` is one; the parts are its own.
 """
 
-from dledger.config import DLedgerConfig
+from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
@@ -83,11 +83,22 @@ class ReplicaView:
         return self._store.entry(index)
 
     def body_view(self, index: LogIndex) -> memoryview:
-        """Return the body of an entry, not copied."""
+        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
         return self._store.body_view(index)
 
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        """Return the body that lies there, checked and not copied.
+
+        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        """
+        return self._store.body_at(physical_offset, size)
+
+    def find(self, physical_offset: int) -> LogIndex | None:
+        """Return the index of the entry whose body begins there, None if there is none."""
+        return self._store.find(physical_offset - ENTRY_HEADER_BYTES)
+
     def view(self, physical_offset: int, size: int) -> memoryview:
-        """Return bytes of the log within one segment, not copied."""
+        """Return bytes of the log within one segment, neither checked nor copied."""
         return self._store.view(physical_offset, size)
 
     def status(self) -> dict[str, object]:
@@ -109,6 +120,8 @@ class ReplicaView:
             "last_term": state.log.last_term,
             "voted_for": state.voted_for,
             "synced_index": self._driver.synced_index,
+            "hindered": state.hindered,
+            "damaged": len(self._store.rot.damaged),
             "store_id": self._replica.identity.store_id,
             "voters": list(state.config.voters),
             "preferred_leader": state.config.preferred_leader,

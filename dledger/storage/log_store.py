@@ -8,7 +8,6 @@ behind them everything is zero, in both files, so that nothing that was cut can 
 Source: DLedgerMmapFileStore; the format in `dledger.codec`.
 """
 
-import errno
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -28,10 +27,8 @@ from dledger.core.model import NO_INDEX, UNIT_BYTES, LogIndex, Span, Term
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
-from runtime.disk import File
+from runtime.disk import NO_SPACE, File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
-
-DISK_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 _unpack_unit: Final = UNIT.unpack_from
 _unpack_place: Final = PLACE.unpack_from
@@ -98,7 +95,7 @@ class LogStore:
             for group in self._groups(spans):
                 self._append_group(group)
         except OSError as error:
-            if error.errno not in DISK_FULL_ERRNOS:
+            if error.errno not in NO_SPACE:
                 raise _failed("write", error) from error
             self.last_index, self.end_position = last_index, end_position
             self._erase_from(last_index + 1, end_position)
@@ -165,6 +162,18 @@ class LogStore:
             self._data.cut(position)
         except OSError as error:
             raise _failed("truncate", error) from error
+
+    def restore(self, span: Span) -> list[LogIndex]:
+        """Write a peer's copy over damaged entries; see `RotGuard.restore`.
+
+        Returns those that are sound now, none if the disk has no space. Errors: `FatalError`.
+        """
+        try:
+            return self.rot.restore(span)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                return []
+            raise _failed("write", error) from error
 
     def take_dirty(self) -> DirtyFiles | None:
         """Return what must be synced, None when nothing was written since the last call."""

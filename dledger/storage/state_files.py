@@ -19,7 +19,8 @@ from dledger.codec.properties import (
     encode_identity,
 )
 from dledger.core.model import HardState, Rng
-from runtime.disk import Closeable, Disk
+from dledger.errors import DiskFull
+from runtime.disk import NO_SPACE, Closeable, Disk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -48,10 +49,15 @@ class HardStateFile:
             raise FatalError(f"{self._path} is damaged: {error}") from error
 
     def save(self, state: HardState) -> None:
-        """Make ``state`` durable. Errors: `FatalError`."""
+        """Make ``state`` durable.
+
+        Errors: `DiskFull`, then the file is as before; `FatalError` for any other failure.
+        """
         try:
             self._disk.replace(self._path, encode_hard_state(state))
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull from error
             raise FatalError(f"{self._path} is unwritable: {error}", EXIT_ENVIRONMENT) from error
 
 
@@ -62,6 +68,8 @@ class CheckpointFile:
         self._disk = disk
         self._path = f"{directory}/checkpoint"
         self._saved = Checkpoint()
+        self._is_late = False
+        """Whether the last one found no space."""
 
     def load(self) -> Checkpoint:
         """Return what was saved. Errors: `FatalError` when it is unreadable."""
@@ -83,9 +91,14 @@ class CheckpointFile:
         try:
             self._disk.replace(self._path, encode_checkpoint(checkpoint))
         except OSError as error:
-            _log.warning("event=checkpoint_failed file=%s error=%r", self._path, str(error))
+            if error.errno not in NO_SPACE:
+                message = f"{self._path} is unwritable: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            if not self._is_late:
+                _log.warning("event=checkpoint_waits file=%s reason=disk_full", self._path)
+            self._is_late = True
             return
-        self._saved = checkpoint
+        self._saved, self._is_late = checkpoint, False
 
 
 def claim_directory(

@@ -1,0 +1,57 @@
+"""A disk that hangs: syncs are under way and do not return. The worst failure of a leader.
+
+Its heartbeats go on, so nobody replaces it, and nothing is committed by it in SYNC_FLUSH, while in
+ASYNC_FLUSH what it acknowledges is never synced. So it gives up office itself, and does not ask for
+it again until the disk has answered.
+Source: chaos.md D7; hashicorp/raft 503, etcd 13527, tarantool 9399 (leaders that kept on).
+"""
+
+import logging
+from typing import Final, Protocol
+
+from dledger.core.model import NodeId
+
+_log: Final = logging.getLogger(__name__)
+
+
+class BusyWorker(Protocol):
+    """A worker that knows how long it has been at it; see `dledger.worker.Worker`."""
+
+    def waiting_ms(self) -> int:
+        """Return for how long the oldest piece of work has not returned; 0 when idle."""
+        ...
+
+
+class DiskWatch:
+    """Watches the workers of one node; looked at once a tick."""
+
+    def __init__(self, node_id: NodeId, hang_ms: int) -> None:
+        self._node_id = node_id
+        self._hang_ms = hang_ms
+        self._workers: tuple[BusyWorker, ...] = ()
+        self._longest_ms = 0
+        self.is_hung = False
+        """Whether a piece of work is out for longer than the limit."""
+
+    def start(self, *workers: BusyWorker) -> None:
+        """Watch these."""
+        self._workers = workers
+
+    def look(self) -> bool:
+        """Return whether `is_hung` has changed; one log line each time."""
+        waiting_ms = max(worker.waiting_ms() for worker in self._workers)
+        hangs = waiting_ms >= self._hang_ms
+        if hangs:
+            self._longest_ms = max(self._longest_ms, waiting_ms)
+        if hangs == self.is_hung:
+            return False
+        self.is_hung = hangs
+        if hangs:
+            _log.error(
+                "event=disk_hung node=%s waiting_ms=%d limit_ms=%d",
+                self._node_id, waiting_ms, self._hang_ms,
+            )  # fmt: skip
+        else:
+            _log.warning("event=disk_back node=%s after_ms=%d", self._node_id, self._longest_ms)
+            self._longest_ms = 0
+        return True

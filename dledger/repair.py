@@ -1,0 +1,117 @@
+"""Damaged entries are fetched from a peer and written over, in place. See `dledger.storage.rot`.
+
+Committed entries are the same on every replica (State Machine Safety), so any member may give them,
+whatever its role and term; only the index, term, position and size that this replica knows of an
+entry, and its CRC, decide whether the copy is taken. One request is out at a time, to one peer
+after the other.
+
+An entry that is not committed cannot be had so. A replica that holds such a one damaged does not
+lead: a leader would have to send it. It goes on following, until the entry is committed, and then
+fetched, or cut off.
+"""
+
+import logging
+from typing import Final
+
+from dledger.config import DLedgerConfig
+from dledger.core.messages import FetchedEntries, FetchEntries
+from dledger.core.model import LogIndex
+from dledger.core.raft import Raft
+from dledger.driver import Send
+from dledger.storage.log_store import LogStore
+
+_log: Final = logging.getLogger(__name__)
+
+RETRY_MS: Final = 250
+"""A peer that has not answered for so long is passed over."""
+RUN_MAX: Final = 1024
+"""Most damaged entries asked for at a time; the answer is bounded by bytes, too."""
+UNREPAIRED_LOG_INTERVAL_MS: Final = 10_000
+
+RepairMessage = FetchEntries | FetchedEntries
+
+
+class Repairer:
+    """Gives committed entries to peers, and replaces the own ones that are damaged."""
+
+    def __init__(self, config: DLedgerConfig, raft: Raft, store: LogStore, send: Send) -> None:
+        self._self_id = config.self_id
+        self._bytes_max = config.span_bytes_max
+        self._raft = raft
+        self._store = store
+        self._send = send
+        self._asked_ms: int | None = None
+        self._attempts = 0
+        self._silent_until_ms = 0
+
+    @property
+    def must_not_lead(self) -> bool:
+        """Whether an entry is damaged that no peer can be asked for."""
+        damaged = self._store.rot.damaged
+        return bool(damaged) and max(damaged) > self._raft.state.log.commit_index
+
+    def pass_time(self, now_ms: int) -> None:
+        """Ask the next peer for what is damaged, if none is being asked."""
+        if not self._store.rot.damaged:
+            self._asked_ms, self._attempts = None, 0
+        elif self._asked_ms is None or now_ms - self._asked_ms >= RETRY_MS:
+            self._ask(now_ms)
+
+    def on_message(self, message: RepairMessage) -> bool:
+        """Take a message; True if entries were repaired, and are to be synced."""
+        state = self._raft.state
+        if message.sender not in state.others or message.receiver != self._self_id:
+            return False
+        if isinstance(message, FetchedEntries):
+            return self._restore(message)
+        first, last = message.first_index, message.last_index
+        span = None
+        if self._store.first_index <= first <= last <= state.delivered_index:
+            span = self._store.read(first, last, self._bytes_max)
+        self._send(FetchedEntries(self._self_id, message.sender, state.term, first, span))
+        return False
+
+    def _ask(self, now_ms: int) -> None:
+        state = self._raft.state
+        wanted = sorted(i for i in self._store.rot.damaged if i <= state.log.commit_index)
+        if not wanted:
+            return
+        others = state.others
+        if self._attempts >= max(len(others), 1) and now_ms >= self._silent_until_ms:
+            self._silent_until_ms = now_ms + UNREPAIRED_LOG_INTERVAL_MS
+            self._complain(wanted)
+        if others:
+            peer = others[self._attempts % len(others)]
+            last = _end_of_run(wanted)
+            self._send(FetchEntries(self._self_id, peer, state.term, wanted[0], last))
+        self._attempts += 1
+        self._asked_ms = now_ms
+
+    def _restore(self, message: FetchedEntries) -> bool:
+        log, span = self._raft.state.log, message.span
+        if span is None or span.last_index > log.commit_index:
+            return False
+        if {log.term_at(span.first_index), log.term_at(span.last_index)} != {span.term}:
+            _log.warning("event=rot_not_replaced peer=%s reason=other_term", message.sender)
+            return False
+        restored = self._store.restore(span)
+        if restored:
+            self._asked_ms, self._attempts = None, 0
+        return bool(restored)
+
+    def _complain(self, wanted: list[LogIndex]) -> None:
+        rot = self._store.rot
+        _log.error(
+            "event=unrepaired node=%s entries=%d first=%d %s: no peer has given a sound copy;"
+            " what needs it is refused",
+            self._self_id, len(wanted), wanted[0], rot.describe(rot.damaged[wanted[0]].position),
+        )  # fmt: skip
+
+
+def _end_of_run(indexes: list[LogIndex]) -> LogIndex:
+    """Return the last of the indexes that follow the first without a gap."""
+    first = indexes[0]
+    for number, index in enumerate(indexes[:RUN_MAX]):
+        if index != first + number:
+            return first + number - 1
+    return first + min(len(indexes), RUN_MAX) - 1
