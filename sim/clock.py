@@ -20,20 +20,10 @@ class VirtualTime(Protocol):
     """Whether any clock runs at a rate of its own."""
 
 
-class Meter(Protocol):
-    """Who knows what the calls of this very callback have cost so far: the disk."""
-
-    pending_latency_ns: int
-
-
-class _NoMeter:
-    pending_latency_ns = 0
-
-
 class SimClock:
     """A `runtime.clock.Clock` over virtual time."""
 
-    __slots__ = ("_base_ns", "_since_ns", "_time", "meter", "rate", "wall_offset_ms")
+    __slots__ = ("_base_ns", "_since_ns", "_time", "lag_ns", "rate", "wall_offset_ms")
 
     def __init__(self, time: VirtualTime) -> None:
         """Make a clock that is right."""
@@ -44,11 +34,12 @@ class SimClock:
         """How many seconds pass on this clock in one of virtual time."""
         self.wall_offset_ms = 0
         """How far wall time is off, besides the drift."""
-        self.meter: Meter = _NoMeter()
+        self.lag_ns = 0
+        """What the calls of this very callback have cost so far, see `Process.charge`."""
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds since the beginning of the run, as this machine counts them."""
-        now = self._time.now_ns + self.meter.pending_latency_ns
+        now = self._time.now_ns + self.lag_ns
         if self.rate == 1.0:
             return self._base_ns + now - self._since_ns
         return self._base_ns + int((now - self._since_ns) * self.rate)
@@ -69,6 +60,6 @@ class SimClock:
         """Let the clock run faster (above 1) or slower from now on; timers set later follow."""
         assert rate > 0, rate
         self._base_ns = self.monotonic_ns()
-        self._since_ns = self._time.now_ns + self.meter.pending_latency_ns
+        self._since_ns = self._time.now_ns + self.lag_ns
         self.rate = rate
         self._time.drifting = True

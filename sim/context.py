@@ -8,7 +8,7 @@ stopped, or ended, at once and from outside.
 
 import contextvars
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from sim.clock import SimClock
 
@@ -48,73 +48,17 @@ class Socket(Protocol):
         ...
 
 
-class Job(Protocol):
-    """What the disk calls of one piece of work for a thread add up to."""
-
-    latency_ns: int
-    blocked: bool
-
-    def settle(self) -> None:
-        """The work is over: what it synced is durable from now on."""
-        ...
-
-
 class HostDisk(Protocol):
     """What the loop needs of the disk of a host; see `sim.disk.SimDisk`."""
 
-    pending_latency_ns: int
-    """What the calls of this very callback have cost so far."""
-    blocked: bool
-    """A call of this very callback hangs: the process must not go on until `on_heal` calls."""
-
-    def take_latency_ns(self) -> int:
-        """Return what calls have cost since the last time."""
-        ...
-
-    def on_heal(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when the disk hangs no more."""
-        ...
-
-    def begin_job(self) -> object:
-        """Begin to count calls as those of a thread."""
-        ...
-
-    def end_job(self) -> Job:
-        """Return what they came to."""
-        ...
+    on_block: Callable[[], None] | None
+    """Called when a call that is no thread's hangs: the process stands still."""
+    on_unblock: Callable[[], None] | None
+    """Called when nothing hangs any more."""
 
     def crash(self) -> None:
         """The process that used the disk is gone."""
         ...
-
-
-class NoDisk:
-    """Stands for a disk where there is none."""
-
-    pending_latency_ns = 0
-    blocked = False
-    latency_ns = 0
-
-    def take_latency_ns(self) -> int:
-        """Return 0."""
-        return 0
-
-    def on_heal(self, callback: Callable[[], None]) -> None:
-        """Call at once."""
-        callback()
-
-    def begin_job(self) -> None:
-        """Nothing to count."""
-
-    def end_job(self) -> "NoDisk":
-        """Nothing was counted."""
-        return self
-
-    def settle(self) -> None:
-        """Nothing to settle."""
-
-    def crash(self) -> None:
-        """Nothing to forget."""
 
 
 class Host:
@@ -123,7 +67,7 @@ class Host:
     ``disk`` is set by who makes the host. Whether it is alive is whether its process is.
     """
 
-    __slots__ = ("_disk", "address", "clock", "incarnation", "name", "number", "process", "rng")
+    __slots__ = ("address", "clock", "disk", "incarnation", "name", "number", "process", "rng")
 
     def __init__(
         self, name: str, address: str, *, number: int, time: "VirtualTime", rng: "SplitRng"
@@ -134,21 +78,12 @@ class Host:
         self.number = number
         self.clock = SimClock(time)
         self.rng = rng
-        self._disk: HostDisk = NoDisk()
+        self.disk: HostDisk | None = None
         self.incarnation = 0
         self.process: Process | None = None
 
     def __repr__(self) -> str:
         return f"<Host {self.name}>"
-
-    @property
-    def disk(self) -> HostDisk:
-        """Its disk; set it before the first process begins."""
-        return self._disk
-
-    @disk.setter
-    def disk(self, disk: HostDisk) -> None:
-        self._disk = self.clock.meter = disk
 
     @property
     def alive(self) -> bool:
@@ -165,8 +100,9 @@ class Process:
     """One life of the program on a host."""
 
     __slots__ = (
-        "context", "disk", "error", "exit_code", "held", "holds", "host", "incarnation",
-        "is_buried", "lanes", "number", "on_crash", "sockets", "state", "tasks", "tasks_limit",
+        "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut", "held", "holds",
+        "host", "incarnation", "is_blocked", "is_buried", "lanes", "number", "on_crash", "settling",
+        "sockets", "state", "tasks", "tasks_limit",
     )  # fmt: skip
 
     def __init__(self, host: Host, on_crash: "Callable[[Process], None]") -> None:
@@ -181,7 +117,15 @@ class Process:
         """How many reasons there are for it to wait, see `SimLoop.pause`."""
         self.held: list[Any] = []
         """Callbacks that wait until it goes on; those of the dead, for ever."""
-        self.disk = host.disk
+        self.charged_ns = 0
+        """What the calls of this very callback have cost so far."""
+        self.settling: list[Callable[[], None]] | None = None
+        """Within the work of a thread: what takes effect when the work is over."""
+        self.gate_shut = False
+        """Whether a disk call of a thread hangs: no thread goes on until `open_gate`."""
+        self.at_gate: list[Callable[[], None]] = []
+        self.is_blocked = False
+        """Whether a disk call that is no thread's hangs."""
         self.is_buried = False
         """Whether the kernel has cleaned up behind it."""
         self.exit_code: int | None = None
@@ -209,6 +153,38 @@ class Process:
         """Whether it has not ended; it may be held."""
         return self.state != DEAD
 
+    def charge(self, cost_ns: int) -> None:
+        """Let the call being made take so long: its clock goes on, then everything of it waits.
+
+        Within the work of a thread, only that work takes longer.
+        """
+        self.charged_ns += cost_ns
+        if self.settling is None:
+            self.host.clock.lag_ns += cost_ns
+
+    def take_charge(self) -> int:
+        """Return what was charged, and begin anew."""
+        cost_ns, self.charged_ns = self.charged_ns, 0
+        self.host.clock.lag_ns = 0
+        return cost_ns
+
+    def wait_at_gate(self, again: Callable[[], None]) -> bool:
+        """If the disk hangs, have ``again`` called when it goes on, and return true."""
+        if self.gate_shut:
+            self.at_gate.append(again)
+        return self.gate_shut
+
+    def open_gate(self) -> None:
+        """Let the threads that wait for the disk go on."""
+        self.gate_shut = False
+        waiting, self.at_gate = self.at_gate, []
+        for again in waiting:
+            again()
+
+    def crash(self, why: str) -> NoReturn:
+        """End the process in the middle of the call being made; nothing of it runs any more."""
+        raise SimCrash(why)
+
     def add_task(self, task: "asyncio.Task[Any]") -> None:
         """Hold a task, so that it can neither vanish nor be heard when the process dies."""
         tasks = self.tasks
@@ -221,5 +197,6 @@ class Process:
         """Let go of everything, at the end of the world."""
         self.tasks = []
         self.held = []
+        self.at_gate = []
         self.sockets = {}
         self.lanes = {}

@@ -54,23 +54,27 @@ class Lane:
             self._post(1 + int(self._rng.exponential(START_NS)), self._run)
 
     def _run(self) -> None:
+        process = self._process
+        if process.wait_at_gate(lambda: self._post(1, self._run)):
+            return
         function, args, future = self._queue.popleft()
         if future.cancelled():
             self._next()
             return
-        process = self._process
         result: Any = None
         failure: Exception | None = None
-        process.disk.begin_job()
+        settling: list[Callable[[], None]] = []
+        process.settling = settling
         try:
             result = function(*args)
         except Exception as error:  # noqa: BLE001 - goes to whoever waits for the work
             failure = error
-        finally:
-            job = process.disk.end_job()
+        cost_ns = 1 + process.take_charge()
+        process.settling = None
 
         def end() -> None:
-            job.settle()
+            for settle in settling:
+                settle()
             if not future.cancelled():
                 if failure is None:
                     future.set_result(result)
@@ -78,10 +82,8 @@ class Lane:
                     future.set_exception(failure)
             self._next()
 
-        if job.blocked:
-            process.disk.on_heal(lambda: self._post(1 + job.latency_ns, end))
-        else:
-            self._post(1 + job.latency_ns, end)
+        if not process.wait_at_gate(lambda: self._post(cost_ns, end)):
+            self._post(cost_ns, end)
 
     def _next(self) -> None:
         self._busy = False

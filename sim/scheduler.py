@@ -12,12 +12,13 @@ import contextvars
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from sim.clock import MS
-from sim.context import CURRENT, DEAD, HELD, RUNNING, Host, HostDisk, Process, SimCrash
+from sim.context import CURRENT, DEAD, HELD, RUNNING, Host, Process, SimCrash
 from sim.handle import SimHandle
 from sim.network import SimNetwork
 from sim.rng import SplitRng
@@ -75,6 +76,9 @@ class Scheduler:
             self._bury(host.process)
         host.incarnation += 1
         host.process = process = Process(host, self.kill)
+        if host.disk is not None:
+            host.disk.on_block = partial(self._on_block, process)
+            host.disk.on_unblock = partial(self._on_unblock, process)
         self.network.power_on(host.address)
         self.trace.event("boot", host.name, incarnation=host.incarnation)
         return process
@@ -103,7 +107,9 @@ class Scheduler:
         """Clean up behind a process, once not even a ``finally`` on the stack is left of it."""
         if not process.is_buried:
             process.is_buried = True
-            process.disk.crash()
+            process.host.clock.lag_ns = 0
+            if process.host.disk is not None:
+                process.host.disk.crash()
 
     def pause(self, host: Host) -> None:
         """Stop the process of a host (SIGSTOP); once for every later `resume`."""
@@ -217,27 +223,29 @@ class Scheduler:
             self.trace.note(self.now_ns << 8)
             return
         self.trace.note(self.now_ns << 8 | process.number)
-        disk = process.disk
         if process.state == DEAD:
             self._bury(process)
-        elif disk.pending_latency_ns or disk.blocked:
-            self._make_wait(process, disk)
+        elif process.charged_ns:
+            self._make_wait(process)
         if self.after_event is not None:
             self.after_event(process)
 
-    def _make_wait(self, process: Process, disk: HostDisk) -> None:
-        """What the callback's disk calls have cost delays everything else of its process."""
-        cost_ns = disk.take_latency_ns()
+    def _make_wait(self, process: Process) -> None:
+        """What the callback's calls have cost delays everything else of its process."""
+        when = self.now_ns + process.take_charge()
         self._hold(process)
+        self.post(when, SimHandle(when, self._release, (process,), _KERNEL, None))
 
-        def go_on() -> None:
-            when = self.now_ns + cost_ns
-            self.post(when, SimHandle(when, self._release, (process,), _KERNEL, None))
+    def _on_block(self, process: Process) -> None:
+        if not process.is_blocked and process.alive:
+            process.is_blocked = True
+            self._hold(process)
 
-        if disk.blocked:
-            disk.on_heal(go_on)
-        else:
-            go_on()
+    def _on_unblock(self, process: Process) -> None:
+        if process.is_blocked:
+            process.is_blocked = False
+            self._release(process)
+        process.open_gate()
 
     @contextlib.contextmanager
     def _as_running(self) -> Generator[None, None, None]:

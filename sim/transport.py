@@ -230,7 +230,7 @@ class SimTransport(asyncio.Transport):
         process = self.process
         when = kernel.now_ns + link.draw_ns()
         if process is not None:
-            when += process.disk.pending_latency_ns
+            when += process.charged_ns
         if when < self._arrival_ns:  # noqa: PLR1730 - `max` is slower, and this is the hot path
             when = self._arrival_ns
         self._arrival_ns = when
