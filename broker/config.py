@@ -8,7 +8,7 @@ Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettySer
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.config import DLedgerConfig, FlushDiskType
@@ -16,6 +16,7 @@ from remoting.protocol.errors import LocalProtocolError
 from remoting.protocol.hosts import pack_host, parse_address
 from runtime.config import key
 from runtime.errors import FatalError
+from runtime.machine import process_id
 from store.config import StoreConfig
 
 PORT_MAX: Final = 65_535
@@ -69,6 +70,8 @@ class BrokerConfig:
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
     election_ticks_max: int = key("dLegerElectionTicksMax", 40, low=3, high=20_000)
+    process_id: int = field(default_factory=process_id)
+    """Part of the message ids that the broker makes; no key sets it."""
 
     def __post_init__(self) -> None:
         """Check what concerns more than one key.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -135,8 +134,8 @@ class BrokerController:
             FatalError: port in use, or a directory that is foreign, in use or damaged.
         """
         config, leave = self._config, self._leave
-        check_port_free("listenPort", config.bind_address, config.listen_port)
-        check_peer_port_free(self.node.config.listen_address)
+        await check_port_free("listenPort", config.bind_address, config.listen_port)
+        await check_peer_port_free(self.node.config.listen_address)
         check_directory(self._disk, config.store_path, config.self_id)
         leave.push_async_callback(self._client.close)
         self.node.open()
@@ -245,8 +244,9 @@ class BrokerController:
             _log.warning("snapshot not written error=%s", error)
 
     def _unique_ids(self) -> Callable[[], bytes]:
-        address = self._config.store_host[:-4]
-        generator = UniqueIdGenerator(address, os.getpid(), self._rng.randint(0, 2**31 - 1))
+        config = self._config
+        first = self._rng.randint(0, 2**31 - 1)
+        generator = UniqueIdGenerator(config.store_host[:-4], config.process_id, first)
         return lambda: generator.next(self._clock.wall_ms()).encode()
 
     def _make_processors(self) -> Processors:

@@ -5,8 +5,8 @@ They run before anything is created or written, so that a wrong start leaves no 
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import socket
 from typing import TYPE_CHECKING, Final
 
 from remoting.protocol.hosts import parse_address
@@ -18,35 +18,28 @@ if TYPE_CHECKING:
 _PREFIX: Final = "dledger-"
 
 
-def check_port_free(key: str, host: str, port: int) -> None:
+async def check_port_free(key: str, host: str, port: int) -> None:
     """Find out whether ``host:port`` can be listened on.
 
     Raises:
         FatalError: it cannot; the message names key, host and port.
     """
+    loop = asyncio.get_running_loop()
     try:
-        infos = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        probe = await loop.create_server(asyncio.Protocol, host or None, port)
     except OSError as error:
-        raise FatalError(f"{key}: cannot resolve {host}: {error}") from error
-    family, kind, protocol, _, address = infos[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-            probe.listen(1)
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            why = "is in use by another process" if in_use else str(error)
-            raise FatalError(f"{key}: {host}:{port} {why}") from error
+        in_use = error.errno == errno.EADDRINUSE
+        why = "is in use by another process" if in_use else str(error)
+        raise FatalError(f"{key}: {host}:{port} {why}") from error
+    probe.close()
+    await probe.wait_closed()
 
 
-def check_peer_port_free(address: str) -> None:
+async def check_peer_port_free(address: str) -> None:
     """As `check_port_free` for the own entry of dLegerPeers; "" needs no port."""
     if address:
         host, port = parse_address(address)
-        check_port_free("dLegerPeers", host, port)
+        await check_port_free("dLegerPeers", host, port)
 
 
 def check_directory(disk: Disk, store_path: str, self_id: str) -> None:

@@ -21,13 +21,13 @@ class Background:
     """The tasks of one client."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
         """Run ``work()`` as a task that ``stop`` cancels; an error is logged."""
         task = asyncio.create_task(self._guard(work, name), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def every(

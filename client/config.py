@@ -1,9 +1,10 @@
 """Settings of producers and consumers, with RocketMQ's defaults (protocol 7.1, 9)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from client.message import ConsumeFrom
 from client.rebalance import Allocate, allocate_averagely
+from runtime.machine import process_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class ClientConfig:
     """Last part of the client id; empty makes one that is unique (pid#nanoseconds)."""
     source_address: str | None = None
     """Local address to connect from; also the first part of the client id."""
+    process_id: int = field(default_factory=process_id)
+    """Part of message ids, and of the client id where ``instance_name`` is empty."""
     send_timeout_ms: int = 3_000
     """Budget of one send with all its retries."""
     retry_times: int = 2

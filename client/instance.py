@@ -7,8 +7,6 @@ import asyncio
 import functools
 import ipaddress
 import logging
-import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 
 from client.background import Background
@@ -25,6 +23,7 @@ from remoting.transport.client import RemotingClient
 from remoting.transport.config import TransportConfig
 from remoting.transport.dispatch import Handler
 from runtime.clock import Clock
+from runtime.machine import address_towards
 from runtime.rng import Rng
 
 _log = logging.getLogger(__name__)
@@ -52,14 +51,14 @@ class ClientInstance:
         self.running = False
         self._clock = clock
         address = config.source_address or find_local_address(config.namesrv_addrs)
-        self.client_id = make_client_id(address, config.instance_name, clock)
+        self.client_id = make_client_id(address, config.instance_name, config.process_id, clock)
         self.client = RemotingClient(
             config=TransportConfig(connect_timeout_ms=config.connect_timeout_ms),
             handlers=handlers or {},
             source_address=config.source_address,
         )
         packed = ipaddress.ip_address(address).packed
-        self.unique_ids = UniqueIdGenerator(packed, os.getpid(), rng.randint(0, 2**32 - 1))
+        self.unique_ids = UniqueIdGenerator(packed, config.process_id, rng.randint(0, 2**32 - 1))
         self.api = BrokerApi(self.client, config.group, config.request_timeout_ms)
         self.background = Background()
         name_servers = NameServers(config.namesrv_addrs, self.client, config.request_timeout_ms)
@@ -194,12 +193,7 @@ def find_local_address(namesrv_addrs: Iterable[str]) -> str:
     for addr in namesrv_addrs:
         host, _, port = addr.rpartition(":")
         try:
-            family, kind, protocol, _, target = socket.getaddrinfo(
-                host.strip("[]"), int(port), type=socket.SOCK_DGRAM
-            )[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.connect(target)
-                return str(probe.getsockname()[0]).partition("%")[0]
+            return address_towards(host.strip("[]"), int(port))
         except OSError:
             continue
     return "127.0.0.1"

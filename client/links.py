@@ -81,7 +81,7 @@ class Links:
 
     def on_route_change(self, broker_names: Iterable[str]) -> None:
         """Forget links whose address is no longer the leader's; what they carry goes on."""
-        for name in broker_names:
+        for name in sorted(broker_names):
             link = self._by_name.get(name)
             if link is not None and self._routes.master(name) not in {None, link.addr}:
                 _log.info("broker=%s event=leader_moved from=%s", name, link.addr)

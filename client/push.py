@@ -175,7 +175,7 @@ class PushConsumer(StartStop):
 
     def _on_route_change(self, broker_names: frozenset[str]) -> None:
         """Wake pulls that a former leader holds, and look at the queues again."""
-        for name in broker_names:
+        for name in sorted(broker_names):
             master = self.routes.master(name)
             former = self._masters.get(name)
             if master is None or master == former:

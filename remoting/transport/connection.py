@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         """Attachments of whoever serves the connection."""
         self.on_close: list[Callable[[Connection], None]] = []
         """Called once, in order, when the connection is gone."""
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: dict[asyncio.Task[None], None] = {}
         """Requests whose handlers are awaiting something."""
         self._dispatcher = dispatcher
         self._hot = dispatcher.hot

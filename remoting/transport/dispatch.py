@@ -115,8 +115,8 @@ class RequestDispatcher:
             _answer(connection, command, busy)
         else:
             task = asyncio.ensure_future(self._answer_later(connection, command, result))
-            connection.tasks.add(task)
-            task.add_done_callback(connection.tasks.discard)
+            connection.tasks[task] = None
+            task.add_done_callback(connection.tasks.pop)
 
     async def _answer_later(
         self, connection: Connection, command: RemotingCommand, result: Awaitable[Answer]

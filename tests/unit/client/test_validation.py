@@ -53,7 +53,7 @@ def test_bad_consume_options_are_refused():
 
 def test_client_ids_are_unique_unless_named():
     clock = SystemClock()
-    assert make_client_id("1.2.3.4", "me", clock) == "1.2.3.4@me"
-    first, second = (make_client_id("1.2.3.4", "", clock) for _ in range(2))
+    assert make_client_id("1.2.3.4", "me", 7, clock) == "1.2.3.4@me"
+    first, second = (make_client_id("1.2.3.4", "", 7, clock) for _ in range(2))
     assert first != second
     assert first.startswith("1.2.3.4@")
