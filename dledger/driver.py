@@ -11,7 +11,7 @@ It knows no event loop, and no socket: what leaves goes through a function it is
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.codec.properties import Checkpoint
 from dledger.config import FlushDiskType
@@ -19,11 +19,13 @@ from dledger.core.messages import Message
 from dledger.core.model import LogIndex, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Ready, Reply
-from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import DiskFull
 from dledger.storage.log_store import DirtyFiles, LogStore
 from dledger.storage.snapshot_files import Staged
 from dledger.storage.state_files import HardStateFile
+
+if TYPE_CHECKING:
+    from dledger.core.snapshot import SnapshotMeta
 
 Send = Callable[[Message], None]
 """Lets a message leave, or drops it."""

@@ -15,6 +15,7 @@ from dledger.core.state import RaftConfig
 from dledger.storage.log_store import LogStore
 from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
+from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from runtime.disk import Closeable, Disk
 from runtime.rng import Rng
@@ -67,9 +68,13 @@ def _open_claimed(
     checkpoint_file = CheckpointFile(disk, directory)
     checkpoint = checkpoint_file.load()
     hard_state_file = HardStateFile(disk, directory)
-    hard_state = hard_state_file.load(log_is_empty=data.is_empty)
-    store = open_log_store(data, index, checkpoint, hard_state.term, config.recovery_bytes)
-    commit_index = checkpoint.committed_index
+    snapshots = SnapshotFiles(disk, directory)
+    is_new = snapshots.load() is None and data.is_empty
+    hard_state = hard_state_file.load(log_is_empty=is_new)
+    store = open_log_store(
+        data, index, checkpoint, hard_state.term, config.recovery_bytes, snapshots
+    )
+    commit_index = max(checkpoint.committed_index, store.first_index - 1)
     raft = Raft(
         RaftConfig(
             self_id=config.self_id,

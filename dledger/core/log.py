@@ -21,6 +21,7 @@ Source: Raft paper 5.3; etcd raft, log.go and log_unstable.go.
 from bisect import bisect_right
 
 from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, LogView, Span, Term
+from dledger.core.snapshot import SnapshotId
 
 
 class RaftLog:
@@ -37,7 +38,7 @@ class RaftLog:
         runs = view.term_runs()
         self._run_indexes = [index for index, _ in runs]
         self._run_terms = [term for _, term in runs]
-        self.last_term = self._run_terms[-1] if runs else NO_TERM
+        self.last_term = self._run_terms[-1] if runs else view.base_term
         self._tail: list[Span] = []
         self._truncate_from: LogIndex | None = None
         self._in_flight_last: LogIndex | None = None
@@ -54,6 +55,20 @@ class RaftLog:
         return self._view.first_index
 
     @property
+    def snapshot(self) -> SnapshotId | None:
+        """What stands for the entries before the first one, None for nothing."""
+        return self._view.snapshot
+
+    def read_snapshot(self, offset: int, size: int) -> bytes:
+        """Return bytes of that snapshot."""
+        return self._view.read_snapshot(offset, size)
+
+    def restart(self) -> None:
+        """Begin anew with what the view has: a snapshot took the place of the log on disk."""
+        view = self._view
+        self.__init__(view, view.first_index - 1)  # type: ignore[misc]  # every field anew
+
+    @property
     def end_position(self) -> int:
         """Position behind the last entry."""
         if self._tail:
@@ -65,6 +80,8 @@ class RaftLog:
         if index == self.last_index:
             return self.last_term
         if index > self.last_index or index < self.first_index:
+            if index == self.first_index - 1:
+                return self._view.base_term
             return NO_TERM if index == NO_INDEX else None
         return self._run_terms[bisect_right(self._run_indexes, index) - 1]
 
@@ -97,6 +114,8 @@ class RaftLog:
             if self._run_terms[run] <= term:
                 return index
             index = self._run_indexes[run] - 1
+        if index == self.first_index - 1 and self._view.base_term > term:
+            return index - 1
         return index
 
     def append(self, span: Span) -> None:
@@ -127,7 +146,7 @@ class RaftLog:
             self._run_indexes.pop()
             self._run_terms.pop()
         self.last_index = index - 1
-        self.last_term = self._run_terms[-1] if self._run_terms else NO_TERM
+        self.last_term = self._run_terms[-1] if self._run_terms else self._view.base_term
         self.persisted_index = min(self.persisted_index, self.last_index)
         if index <= self.handed_index:
             self.handed_index = index - 1

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from dledger.core.model import LogIndex, NodeId, Span, Term
+from dledger.core.snapshot import SnapshotId
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, gc=False):
@@ -147,6 +148,27 @@ class FetchedEntries(msgspec.Struct, frozen=True, gc=False):
     span: Span | None
 
 
+class InstallSnapshot(msgspec.Struct, frozen=True, gc=False):
+    """A chunk of the snapshot ``id`` at ``offset``; without data it asks how much is there."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    id: SnapshotId
+    offset: int
+    data: bytes | memoryview
+
+
+class SnapshotReply(msgspec.Struct, frozen=True, gc=False):
+    """The sender has the first ``offset`` bytes of the snapshot ``id``."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    id: SnapshotId
+    offset: int
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -160,6 +182,8 @@ Message: TypeAlias = (
     | TimeoutNow
     | FetchEntries
     | FetchedEntries
+    | InstallSnapshot
+    | SnapshotReply
 )
 
 
@@ -213,4 +237,6 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     TimeoutNow: lambda m: f"last={m.last_index}",
     FetchEntries: lambda m: f"[{m.first_index}..{m.last_index}]",
     FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",
+    InstallSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
+    SnapshotReply: lambda m: f"{m.id.describe()} offset={m.offset}",
 }

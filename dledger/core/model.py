@@ -14,9 +14,12 @@ Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorit
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from dledger.core.snapshot import SnapshotId
 
 NodeId: TypeAlias = str
 Term: TypeAlias = int
@@ -128,6 +131,20 @@ class LogView(Protocol):
     @property
     def last_index(self) -> LogIndex:
         """Last entry written, -1 for none."""
+        ...
+
+    @property
+    def base_term(self) -> Term:
+        """Term of the entry before the first one retained; `NO_TERM` if unknown or none."""
+        ...
+
+    @property
+    def snapshot(self) -> "SnapshotId | None":
+        """What stands for the entries that are retained no more, None for nothing."""
+        ...
+
+    def read_snapshot(self, offset: int, size: int) -> bytes:
+        """Return bytes of the snapshot."""
         ...
 
     def term_runs(self) -> list[tuple[LogIndex, Term]]:

@@ -11,6 +11,9 @@
 A probe that nobody answers is repeated every ``RETRY_TICKS``; so is a window whose oldest message
 nobody acknowledges. That, and nothing else, repairs lost messages.
 
+A follower that needs entries which the leader has no more is sent a snapshot: a chunk is under way,
+or a question (see `dledger.core.install`).
+
 Invariant: ``match_index < next_index``. ``match_index`` is the only thing a commit counts.
 Source: etcd raft, tracker/progress.go; Raft paper 5.3 (nextIndex, matchIndex).
 """
@@ -20,6 +23,7 @@ from enum import Enum
 from typing import Final
 
 from dledger.core.model import NO_INDEX, LogIndex, NodeId
+from dledger.core.snapshot import SnapshotId
 
 RETRY_TICKS: Final = 8
 """Ticks without an answer after which a probe is repeated, or a window is given up."""
@@ -30,12 +34,17 @@ class Pace(Enum):
 
     PROBE = "PROBE"
     REPLICATE = "REPLICATE"
+    SNAPSHOT = "SNAPSHOT"
 
 
 PACES: Final[dict[tuple[Pace, Pace], str]] = {
     (Pace.PROBE, Pace.PROBE): "rejected: asks further back; unanswered: asks again",
     (Pace.PROBE, Pace.REPLICATE): "acknowledges an entry: the logs are equal up to there",
     (Pace.REPLICATE, Pace.PROBE): "rejected, silent for too long, or its connection broke",
+    (Pace.PROBE, Pace.SNAPSHOT): "rejected: needs entries that are in the log no more",
+    (Pace.SNAPSHOT, Pace.SNAPSHOT): "the log was trimmed again: another snapshot",
+    (Pace.SNAPSHOT, Pace.REPLICATE): "acknowledges the last entry of the snapshot",
+    (Pace.SNAPSHOT, Pace.PROBE): "its connection broke",
 }
 """Every legal change of pace, and why it happens."""
 
@@ -45,7 +54,7 @@ class Progress:
 
     __slots__ = (
         "commit_sent", "contact_tick", "inflight", "inflight_bytes", "match_index", "next_index",
-        "node_id", "probing", "round_heard", "sent_tick", "silent",
+        "node_id", "probing", "round_heard", "sent_tick", "silent", "snapshot", "snapshot_offset",
     )  # fmt: skip
 
     def __init__(self, node_id: NodeId, next_index: LogIndex, tick: int) -> None:
@@ -65,16 +74,29 @@ class Progress:
         self.inflight: deque[tuple[LogIndex, int]] = deque()
         """Last index and size of each message with entries that is not acknowledged, in order."""
         self.inflight_bytes = 0
+        self.snapshot: SnapshotId | None = None
+        """What it is sent instead of entries; it counts as probing then."""
+        self.snapshot_offset = -1
+        """How much of that it has, -1 until it was heard."""
 
     @property
     def pace(self) -> Pace:
         """How entries are sent to it."""
+        if self.snapshot is not None:
+            return Pace.SNAPSHOT
         return Pace.PROBE if self.probing else Pace.REPLICATE
+
+    def become_snapshot(self, snapshot: SnapshotId) -> None:
+        """Send a snapshot; first goes the question how much of it is there."""
+        self.become_probe(snapshot.last_index + 1)
+        self.snapshot = snapshot
+        self.snapshot_offset = -1
 
     def become_probe(self, next_index: LogIndex) -> None:
         """Stop streaming; ask at ``next_index`` where the logs part."""
         assert next_index > self.match_index, (next_index, self.match_index)
         self.probing = True
+        self.snapshot = None
         self.next_index = next_index
         self.sent_tick = None
         self.inflight.clear()
@@ -83,6 +105,7 @@ class Progress:
     def become_replicate(self) -> None:
         """Stream from behind the last acknowledged entry."""
         self.probing = False
+        self.snapshot = None
         self.silent = False
         self.next_index = self.match_index + 1
         self.sent_tick = None
@@ -128,4 +151,6 @@ class Progress:
     def describe(self) -> str:
         """Render for logs and golden files."""
         pace = self.pace.value.lower()
+        if self.snapshot is not None:
+            return f"{self.node_id} {pace} {self.snapshot.describe()} at={self.snapshot_offset}"
         return f"{self.node_id} {pace} match={self.match_index} next={self.next_index}"

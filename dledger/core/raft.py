@@ -9,7 +9,7 @@ The rules are in `election` and `replication`. Here is what Raft says of *every*
 
 from typing import assert_never
 
-from dledger.core import election, read_index, replication, transfer
+from dledger.core import election, install, read_index, replication, snapshot_sender, transfer
 from dledger.core.log import RaftLog
 from dledger.core.messages import (
     Append,
@@ -19,9 +19,11 @@ from dledger.core.messages import (
     FetchEntries,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    SnapshotReply,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -29,6 +31,7 @@ from dledger.core.messages import (
 from dledger.core.model import HardState, LogIndex, NodeId, NoopBuilder, Rng, Role, Span
 from dledger.core.office import Transfer
 from dledger.core.ready import Event, EventKind, Ready
+from dledger.core.snapshot import SnapshotMeta
 from dledger.core.state import RaftConfig, RaftState
 
 
@@ -136,7 +139,7 @@ class Raft:
                 return True  # the plan was our own
             case VoteRequest(transfer=False) if state.hears_leader():
                 return False  # a server that cannot hear the leader must not depose it (4.2.3)
-            case Append() | Heartbeat():
+            case Append() | Heartbeat() | InstallSnapshot():
                 state.become_follower(message.term, message.sender)
             case _:
                 state.become_follower(message.term, None)
@@ -147,7 +150,7 @@ class Raft:
         state = self.state
         node_id, sender, term = state.node_id, message.sender, state.term
         match message:
-            case Append() | Heartbeat():
+            case Append() | Heartbeat() | InstallSnapshot():
                 state.messages.append(HeartbeatReply(node_id, sender, term, 0))
             case PreVoteRequest():
                 state.replies.append(PreVoteReply(node_id, sender, term, granted=False))
@@ -156,7 +159,7 @@ class Raft:
             case _:
                 pass
 
-    def _dispatch(self, message: Message) -> None:  # noqa: C901  # one flat match
+    def _dispatch(self, message: Message) -> None:  # noqa: C901, PLR0912  # one flat match
         state = self.state
         match message:
             case Append():
@@ -179,6 +182,10 @@ class Raft:
                 election.on_vote_reply(state, message)
             case TimeoutNow():
                 transfer.on_timeout_now(state, message)
+            case InstallSnapshot():
+                install.on_install_snapshot(state, message)
+            case SnapshotReply():
+                snapshot_sender.on_snapshot_reply(state, message)
             case FetchEntries() | FetchedEntries():
                 pass  # not Raft's business, see `dledger.repair`
             case _:
@@ -207,13 +214,14 @@ class Raft:
             state.ack_index = None
         committed = log.commit_index if log.commit_index > state.delivered_index else None
         reads = state.reads.confirmed
-        busy = hard_state or state.messages or state.replies or state.events or reads
+        snapshot = None if state.staging is None else install.hand_out(state)
+        busy = hard_state or state.messages or state.replies or state.events or reads or snapshot
         if not (busy or committed is not None or log.has_work()):
             return None
         truncate_from, entries = log.hand_out()
         self._in_flight = Ready(
             hard_state, truncate_from, entries, tuple(state.messages), tuple(state.replies),
-            committed, tuple(state.events), tuple(reads),
+            committed, tuple(state.events), tuple(reads), snapshot,
         )  # fmt: skip
         self._empty_outbox()
         return self._in_flight
@@ -241,6 +249,15 @@ class Raft:
             log.persisted_index = index
             if state.role is Role.LEADER:
                 replication.maybe_commit(state)
+
+    def staged(self, *, kept: bool, installed: SnapshotMeta | None) -> None:
+        """Take the report on ``Ready.snapshot``, after `advance`.
+
+        Args:
+            kept: whether it is on disk; False also when the whole was not what was announced.
+            installed: after the last bytes, what the log begins behind now.
+        """
+        install.on_staged(self.state, kept=kept, installed=installed)
 
     def abort(self, ready: Ready) -> None:
         """Take the report that the entries of ``ready`` could not be written; forget them.

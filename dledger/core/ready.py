@@ -10,6 +10,7 @@ The core never writes, sends or applies. It collects what must happen; the drive
    its own sync, since it does not count itself before the sync has returned.
 4. ``replies``: may leave when the entries written so far are *held as the flush mode asks*
    (ASYNC_FLUSH: written; SYNC_FLUSH: synced). They say to the receiver "you may count me".
+   ``snapshot``, where there is one, is kept aside in step 2, and installed with its last bytes.
 5. ``committed``: entries up to here may be applied.
 6. ``events``: to be logged.
 7. ``reads``: linearizable reads whose leader was still one when they were asked for.
@@ -28,6 +29,7 @@ import msgspec
 
 from dledger.core.messages import AppendReject, AppendReply, Message, PreVoteReply, VoteReply
 from dledger.core.model import HardState, LogIndex, NodeId, Role, Span, Term
+from dledger.core.snapshot import StageWork
 
 
 class EventKind(Enum):
@@ -87,6 +89,7 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     committed: LogIndex | None
     events: tuple[Event, ...]
     reads: tuple[ReadConfirmed, ...] = ()
+    snapshot: StageWork | None = None
 
 
 def describe_event(event: Event) -> str:

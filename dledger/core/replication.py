@@ -16,11 +16,13 @@ from dledger.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
 )
 from dledger.core.model import NO_TERM, LogIndex, Role
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_index
 from dledger.core.ready import Event, EventKind
+from dledger.core.snapshot_sender import maybe_begin, send_snapshot
 from dledger.core.state import RaftState
 
 SPANS_PER_TURN: Final = 4
@@ -57,7 +59,10 @@ def replicate(state: RaftState) -> None:
     """Send each follower what it lacks, as far as its window allows."""
     for progress in state.progress.values():
         if progress.next_index <= state.log.last_index or progress.probing:
-            send_appends(state, progress)
+            if progress.snapshot is not None:
+                send_snapshot(state, progress)
+            else:
+                send_appends(state, progress)
 
 
 def send_appends(state: RaftState, progress: Progress) -> None:
@@ -66,6 +71,8 @@ def send_appends(state: RaftState, progress: Progress) -> None:
     for _ in range(SPANS_PER_TURN):
         if not progress.can_send(config.inflight_spans_max, config.inflight_bytes_max):
             return
+        if progress.next_index < log.first_index:  # noqa: PLR1730  # a call costs more than this
+            progress.next_index = log.first_index  # it says so if it needs what was trimmed
         prev_index = progress.next_index - 1
         prev_term = log.term_at(prev_index)
         assert prev_term is not None, prev_index
@@ -100,6 +107,8 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
     if progress is None or reply.match_index > state.log.last_index:
         return
     progress.contact_tick = state.tick
+    if progress.snapshot is not None and reply.match_index < progress.snapshot.last_index:
+        return  # from before
     if progress.on_match(reply.match_index, state.tick):
         maybe_commit(state)
 
@@ -117,11 +126,17 @@ def on_append_reject(state: RaftState, reject: AppendReject) -> None:
         return  # an answer to a message from before what it has acknowledged since
     if progress.probing and reject.prev_index != progress.next_index - 1:
         return  # an answer to an earlier probe
+    if progress.snapshot is not None:
+        return
     shared = state.log.find_at_most(reject.hint_index, reject.hint_term)
     next_index = max(min(shared + 1, reject.prev_index), 0)
+    if maybe_begin(state, progress, next_index):
+        return
     progress.match_index = min(progress.match_index, next_index - 1)
     progress.silent = False
     progress.become_probe(next_index)
+    if next_index < state.log.first_index:
+        progress.sent_tick = state.tick  # nothing here can help it: do not ask in haste
     state.events.append(
         Event(EventKind.PROBE, state.term, state.role, progress.node_id, next_index)
     )
@@ -179,6 +194,8 @@ def on_append(state: RaftState, append: Append) -> None:
     if not hear_leader(state, append):
         return
     log = state.log
+    if state.staging is not None and state.staging.installing:
+        return  # another log is about to take the place of this one
     if append.prev_index < log.commit_index:
         acknowledge(state, log.commit_index)  # repeated: what is committed needs no comparison
         return
@@ -212,7 +229,7 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
         )
 
 
-def hear_leader(state: RaftState, message: Append | Heartbeat) -> bool:
+def hear_leader(state: RaftState, message: Append | Heartbeat | InstallSnapshot) -> bool:
     """Recognize the sender as the leader of this term; False if it cannot be."""
     if state.role is Role.LEADER:
         event = Event(EventKind.RIVAL, state.term, state.role, message.sender)

@@ -25,6 +25,7 @@ from dledger.core.ready import Event, EventKind, Reply
 if TYPE_CHECKING:
     from dledger.core.messages import Message
     from dledger.core.progress import Progress
+    from dledger.core.snapshot import Staging
 
 LONG_AGO: Final = -(1 << 40)
 """A tick before any that matters."""
@@ -66,8 +67,8 @@ class RaftState:
         "ack_index", "config", "contact_tick", "delivered_index", "election_elapsed",
         "election_timeout", "events", "heartbeat_elapsed", "heartbeat_round", "hindered",
         "leader_id", "log", "make_noop", "messages", "others", "prefer_tick", "progress", "quorum",
-        "reads", "replies", "rng", "role", "saved", "term", "tick", "transfer", "voted_for",
-        "votes",
+        "reads", "replies", "rng", "role", "saved", "staging", "term", "tick", "transfer",
+        "voted_for", "votes",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +102,8 @@ class RaftState:
         self.ack_index: LogIndex | None = None
         """What to acknowledge to the leader at the next `Ready`."""
 
+        self.staging: Staging | None = None
+        """The snapshot on its way in; outlives terms."""
         self.hindered: str | None = None
         """Why this replica does not campaign, None if it may."""
         self.tick = 0

@@ -8,7 +8,8 @@ behind them everything is zero, in both files, so that nothing that was cut can 
 Source: DLedgerMmapFileStore; the format in `dledger.codec`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -23,10 +24,13 @@ from dledger.codec.entry import (
     count_sound,
 )
 from dledger.codec.index import UNIT
-from dledger.core.model import NO_INDEX, UNIT_BYTES, LogIndex, Span, Term
+from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, Span, Term
+from dledger.core.snapshot import SnapshotId, SnapshotMeta, StageWork
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
+from dledger.storage.snapshot_files import SnapshotFiles, Staged
+from dledger.storage.trim import TrimPlan, plan_trim
 from runtime.disk import NO_SPACE, File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -42,6 +46,7 @@ class LogExtent(NamedTuple):
     last_index: LogIndex = NO_INDEX
     first_position: int = 0
     end_position: int = 0
+    base_term: Term = NO_TERM
 
 
 class DirtyFiles(NamedTuple):
@@ -55,7 +60,9 @@ class DirtyFiles(NamedTuple):
 class LogStore:
     """Append, cut, read. Opened by `dledger.storage.recovery.open_log_store`."""
 
-    def __init__(self, data: Segments, index: Segments, extent: LogExtent) -> None:
+    def __init__(
+        self, data: Segments, index: Segments, extent: LogExtent, snapshots: SnapshotFiles
+    ) -> None:
         self._data = data
         self._index = index
         self._segment_bytes = data.segment_bytes
@@ -64,6 +71,10 @@ class LogStore:
         self.last_index = extent.last_index
         self.first_position = extent.first_position
         self.end_position = extent.end_position
+        self.base_term = extent.base_term
+        """Term of the entry before the first one; `NO_TERM` where that is unknown, or none."""
+        self.snapshots = snapshots
+        """What stands for the entries before the first one."""
         self.rot = RotGuard(data, index, self._bounds)
         """What is known to be damaged."""
 
@@ -175,6 +186,72 @@ class LogStore:
                 return []
             raise _failed("write", error) from error
 
+    # Where the log begins
+
+    @property
+    def snapshot(self) -> SnapshotId | None:
+        """What stands for the entries that are retained no more."""
+        meta = self.snapshots.meta
+        if meta is None or meta.id.last_index != self.first_index - 1:
+            return None  # none yet, or the log is about to begin where it says
+        return meta.id
+
+    def read_snapshot(self, offset: int, size: int) -> bytes:
+        """Return bytes of the snapshot. Errors: `FatalError`."""
+        return self.snapshots.read(offset, size)
+
+    def plan_trim(self, limit_index: LogIndex) -> TrimPlan | None:
+        """Return how to drop all whole segments whose entries are at most ``limit_index``."""
+        return plan_trim(self._data, self.first_index, limit_index, self.entry)
+
+    def trim(self, plan: TrimPlan) -> Callable[[], None]:
+        """Begin the log at ``plan.first_index``; return what removes the files, in any thread.
+
+        The snapshot that stands for what goes must be on disk. Views that are held stay readable.
+        """
+        assert self.first_index < plan.first_index <= self.last_index, (plan, self.last_index)
+        data = self._data.detach_below(plan.position)
+        index = self._index.detach_below(plan.first_index * UNIT_BYTES)
+        self.first_index, self.first_position = plan.first_index, plan.position
+        self.base_term = plan.base_term
+        self.rot.forget_below(plan.first_index)
+        return partial(self._remove, data, index)
+
+    def _remove(self, data: Mapping[int, File], index: Mapping[int, File]) -> None:
+        try:
+            self._data.remove(data)  # first: without the index unit the last entry counts still
+            self._index.remove(index)
+        except OSError as error:
+            raise _failed("remove segments", error) from error
+
+    def stage(self, work: StageWork) -> Staged:
+        """Keep a chunk of a snapshot aside; with its last one let it count. Not in the loop.
+
+        After that the log is void: `restart` must follow. Errors: `FatalError`.
+        """
+        try:
+            self.snapshots.stage(work)
+            installed = self.snapshots.install(work.id) if work.install else None
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise _failed("keep a snapshot", error) from error
+            return Staged(kept=False, installed=None)
+        return Staged(kept=not work.install or installed is not None, installed=installed)
+
+    def restart(self, meta: SnapshotMeta) -> None:
+        """Remove the whole log; it begins, empty, behind the snapshot. Errors: `FatalError`."""
+        self.rot.forget_from(self.first_index)
+        try:
+            self._data.clear()
+            self._index.clear()
+            self.snapshots.end_install()
+        except OSError as error:
+            raise _failed("replace the log", error) from error
+        self.last_index = meta.id.last_index
+        self.first_index = self.last_index + 1
+        self.first_position = self.end_position = meta.position
+        self.base_term = meta.id.last_term
+
     def take_dirty(self) -> DirtyFiles | None:
         """Return what must be synced, None when nothing was written since the last call."""
         data, index = self._data.take_dirty(), self._index.take_dirty()
@@ -195,6 +272,7 @@ class LogStore:
         """Close all files; views that are still held stay readable."""
         self._data.close()
         self._index.close()
+        self.snapshots.close()
 
     # Reading
 

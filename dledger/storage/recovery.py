@@ -25,8 +25,11 @@ from dledger.codec.entry import (
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
+from dledger.core.snapshot import SnapshotMeta
 from dledger.storage.log_store import LogExtent, LogStore
 from dledger.storage.segments import Segments
+from dledger.storage.snapshot_files import SnapshotFiles
+from dledger.storage.trim import settle_beginning
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -35,17 +38,28 @@ NO_UNIT: Final = bytes(UNIT_BYTES)
 
 
 def open_log_store(
-    data: Segments, index: Segments, checkpoint: Checkpoint, term: Term, recovery_bytes: int
+    data: Segments,
+    index: Segments,
+    checkpoint: Checkpoint,
+    term: Term,
+    recovery_bytes: int,
+    snapshots: SnapshotFiles,
 ) -> LogStore:
     """Recover the log in ``data`` and ``index``; ``term`` is the highest term it may have.
 
+    It begins behind the loaded snapshot, where there is one; what lies before that is removed.
     Errors: `FatalError` naming file, offset and index.
     """
+    base = settle_beginning(data, index, snapshots)
     walk = _Walk(data, index, checkpoint, term)
+    if base is not None:
+        walk.begin_behind(base)
+    else:
+        walk.begin()
     walk.find_start(recovery_bytes)
     reason = walk.run()
     walk.finish(reason)
-    return LogStore(data, index, walk.extent())
+    return LogStore(data, index, walk.extent(), snapshots)
 
 
 class _Walk:
@@ -58,13 +72,21 @@ class _Walk:
         self._index = index
         self._checkpoint = checkpoint
         self._term_max = term_max
-        self._first_position = data.start
-        self._first_index = self._find_first_index()
-        self._next_index = self._first_index
-        self._position = data.start
-        self._term = NO_TERM
+        self._first_position = self._position = self._stopped_at = data.start
+        self._first_index: LogIndex = 0
+        self._next_index: LogIndex = 0
+        self._base_term = self._term = NO_TERM
         self._repaired = 0
-        self._stopped_at = data.start
+
+    def begin(self) -> None:
+        """Begin with the first entry of the first segment."""
+        self._first_index = self._next_index = self._find_first_index()
+
+    def begin_behind(self, base: SnapshotMeta) -> None:
+        """Begin with the entry behind a snapshot."""
+        self._first_index = self._next_index = base.id.last_index + 1
+        self._first_position = self._position = self._stopped_at = base.position
+        self._base_term = self._term = base.id.last_term
 
     def _find_first_index(self) -> LogIndex:
         """Return the index of the first entry; 0 when there is none or it is damaged."""
@@ -204,8 +226,9 @@ class _Walk:
     def extent(self) -> LogExtent:
         """Return what was found."""
         return LogExtent(
-            self._first_index, self._next_index - 1, self._first_position, self._position
-        )
+            self._first_index, self._next_index - 1, self._first_position, self._position,
+            self._base_term,
+        )  # fmt: skip
 
 
 def _is_blank(view: memoryview, offset: int) -> bool:

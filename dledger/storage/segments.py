@@ -58,6 +58,11 @@ class Segments:
         """Position behind the last byte of the last file."""
         return max(self._files) + self.segment_bytes if self._files else 0
 
+    @property
+    def bases(self) -> list[int]:
+        """Positions at which the files begin, in order."""
+        return list(self._files)
+
     def path(self, position: int) -> str:
         """Return the path of the file that holds ``position``."""
         base = position - position % self.segment_bytes
@@ -126,6 +131,33 @@ class Segments:
                 elif base + self.segment_bytes > position:
                     file.zero_from(position - base)
                     file.fdatasync()
+
+    def detach_below(self, position: int) -> dict[int, File]:
+        """Let go of the files that end at or before ``position``; they are given to `remove`."""
+        detached = {
+            base: file
+            for base, file in self._files.items()
+            if base + self.segment_bytes <= position
+        }
+        for base in detached:
+            del self._files[base]
+            self._dirty.pop(base, None)
+        return detached
+
+    def remove(self, detached: Mapping[int, File]) -> None:
+        """Remove files that were let go of, the first one first. `OSError` passes."""
+        for base in sorted(detached):
+            with self._sync_lock:  # a sync that is under way may still hold one
+                detached[base].close()
+            self._disk.remove(self.path(base))
+
+    def clear(self) -> None:
+        """Remove all files, the last one first. `OSError` passes."""
+        with self._sync_lock:
+            for base in sorted(self._files, reverse=True):
+                self._files.pop(base).close()
+                self._disk.remove(self.path(base))
+            self._dirty.clear()
 
     def take_dirty(self) -> dict[int, File]:
         """Return the files written to since the last call; to be given to `sync`."""

@@ -37,6 +37,8 @@ class MemoryStore:
     """What `LogStore` is to core and driver, with a page cache that a power cut empties."""
 
     first_index = 0
+    base_term = 0
+    snapshot = None
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.entries = list(entries)

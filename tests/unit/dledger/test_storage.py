@@ -19,6 +19,7 @@ from dledger.core.model import HardState
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
+from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from runtime.disk import RealDisk
 from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
@@ -33,7 +34,9 @@ NO_CHECKPOINT = Checkpoint()
 def open_store(path, *, checkpoint=NO_CHECKPOINT, term=9, disk=DISK, recovery_bytes=1 << 20):
     data = Segments(disk, f"{path}/data", SEGMENT)
     index = Segments(disk, f"{path}/index", INDEX_SEGMENT)
-    return open_log_store(data, index, checkpoint, term, recovery_bytes)
+    return open_log_store(
+        data, index, checkpoint, term, recovery_bytes, SnapshotFiles(disk, str(path))
+    )
 
 
 def fill(store, terms, *, size=300):
@@ -453,7 +456,9 @@ def test_recorded_store_reads_equal_and_is_continued(recorded, tmp_path):
         assert (state.term, checkpoint) == (2, Checkpoint(2616, 2616))
         data = Segments(DISK, f"{path}/data", 1 << 20)
         index = Segments(DISK, f"{path}/index", 167_772_160)
-        store = open_log_store(data, index, checkpoint, state.term, 1 << 30)
+        store = open_log_store(
+            data, index, checkpoint, state.term, 1 << 30, SnapshotFiles(DISK, str(path))
+        )
         assert (store.first_index, store.last_index) == (0, 2616)
         assert [term for _, term in store.term_runs()] == [1, 2]
         logs.append(contents(store))
@@ -462,7 +467,9 @@ def test_recorded_store_reads_equal_and_is_continued(recorded, tmp_path):
         store.close()
         data = Segments(DISK, f"{path}/data", 1 << 20)
         index = Segments(DISK, f"{path}/index", 167_772_160)
-        again = open_log_store(data, index, checkpoint, 3, 1 << 30)
+        again = open_log_store(
+            data, index, checkpoint, 3, 1 << 30, SnapshotFiles(DISK, str(path))
+        )
         assert bytes(again.body_view(2617)) == b"x" * 100
         again.close()
     assert logs[0] == logs[1] == logs[2]

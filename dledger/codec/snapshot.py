@@ -1,0 +1,76 @@
+"""The file ``snapshot``: what stands for the entries that are in the log no more.
+
+| offset | size | field | note |
+|---|---|---|---|
+| 0 | 4 | magic | ``LMQS`` |
+| 4 | 4 | version | 1 |
+| 8 | 4 | CRC | CRC-32 of everything from 12 on |
+| 12 | 8 | last index | the log begins behind it |
+| 20 | 8 | last term | |
+| 28 | 8 | position | where entry ``last index + 1`` lies |
+| 36 | 8 | state index | last entry whose effect is in the state |
+| 44 | 4 | c | bytes of the configuration |
+| 48 | 8 | s | bytes of the state |
+| 56 | c | configuration | of the group at ``last index`` |
+| 56+c | s | state | of whoever uses the log; bytes to the log itself |
+
+All big-endian. A leader ships the file as it is, and the receiver keeps it as it came.
+"""
+
+import struct
+from typing import Final
+from zlib import crc32
+
+from dledger.core.model import LogIndex, Term
+from dledger.core.snapshot import SnapshotId, SnapshotMeta
+
+MAGIC: Final = b"LMQS"
+VERSION: Final = 1
+HEAD: Final = struct.Struct(">4sII")
+FIELDS: Final = struct.Struct(">qqqqIq")
+HEADER_BYTES: Final = HEAD.size + FIELDS.size
+
+assert HEADER_BYTES == 56
+
+
+def encode_snapshot(
+    last: tuple[LogIndex, Term, int], state_index: LogIndex, configuration: bytes, state: bytes
+) -> bytes:
+    """Return the content of the file.
+
+    Args:
+        last: index and term of the last entry it stands for, and the position behind it.
+        state_index: last entry whose effect is in ``state``; not below the last entry.
+        configuration: of the group at the last entry.
+        state: of whoever uses the log.
+    """
+    assert last[0] <= state_index, f"the state of {state_index} does not cover entry {last[0]}"
+    fields = FIELDS.pack(*last, state_index, len(configuration), len(state))
+    crc = crc32(state, crc32(configuration, crc32(fields)))
+    return b"".join((HEAD.pack(MAGIC, VERSION, crc), fields, configuration, state))
+
+
+def decode_snapshot(data: bytes) -> tuple[SnapshotMeta, bytes]:
+    """Return what the head says, and the state. Errors: `ValueError` says what is wrong."""
+    if len(data) < HEADER_BYTES:
+        raise ValueError(f"only {len(data)} bytes")
+    magic, version, crc = HEAD.unpack_from(data)
+    if (magic, version) != (MAGIC, VERSION):
+        raise ValueError(f"magic {magic!r}, version {version}")
+    if crc32(memoryview(data)[HEAD.size :]) != crc:
+        raise ValueError("CRC does not match")
+    last_index, last_term, position, state_index, configuration_bytes, state_bytes = (
+        FIELDS.unpack_from(data, HEAD.size)
+    )
+    state_at = HEADER_BYTES + configuration_bytes
+    if state_bytes < 0 or len(data) != state_at + state_bytes:
+        raise ValueError(f"{len(data)} bytes where {state_at + state_bytes} should be")
+    if not 0 <= last_index <= state_index or last_term <= 0 or position < 0:
+        raise ValueError(f"entry {last_index} of term {last_term} at {position}, {state_index}")
+    meta = SnapshotMeta(
+        SnapshotId(last_index, last_term, len(data), crc),
+        position,
+        state_index,
+        data[HEADER_BYTES:state_at],
+    )
+    return meta, data[state_at:]

@@ -1,0 +1,74 @@
+"""What a snapshot is to the core: where it ends, and how far its bytes have come.
+
+A snapshot stands for the entries up to ``last_index``, which are in the log no more. Its content,
+the state of whoever uses the log, is bytes to the core; they are shipped as they lie in the file.
+
+Source: Raft paper 7 and Figure 13; the file in `dledger.codec.snapshot`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from dledger.core.model import LogIndex, Term
+
+SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes of a snapshot in one message; one message is under way at a time."""
+
+
+class SnapshotId(msgspec.Struct, frozen=True, gc=False):
+    """One snapshot and no other: two with the same id are equal byte for byte."""
+
+    last_index: LogIndex
+    """Last entry that the snapshot stands for; the log goes on behind it."""
+    last_term: Term
+    size: int
+    """Bytes in all."""
+    crc: int
+    """CRC-32 over all but the first bytes that hold it."""
+
+    def describe(self) -> str:
+        """Render for logs and golden files."""
+        return f"{self.last_index}/{self.last_term} size={self.size}"
+
+
+class SnapshotMeta(msgspec.Struct, frozen=True, gc=False):
+    """What the head of a snapshot says."""
+
+    id: SnapshotId
+    position: int
+    """Where entry ``last_index + 1`` lies: the beginning of the log, at the start of a segment."""
+    state_index: LogIndex
+    """Last entry whose effect is in the state; at least ``last_index``."""
+    configuration: bytes = b""
+    """The configuration of the group at ``last_index``, encoded; see `dledger.codec.snapshot`."""
+
+
+class Staging:
+    """A snapshot on its way in, at a follower; one at a time, one chunk at a time."""
+
+    __slots__ = ("chunk", "handed", "id", "offset")
+
+    def __init__(self, snapshot_id: SnapshotId) -> None:
+        self.id = snapshot_id
+        self.offset = 0
+        """Bytes kept aside so far, from the first one on."""
+        self.chunk: bytes | memoryview | None = None
+        """What follows them and is not kept aside yet."""
+        self.handed = False
+        """The driver is at work on the chunk."""
+
+    @property
+    def installing(self) -> bool:
+        """Whether the last chunk is on its way to the disk: the log is about to be replaced."""
+        return self.chunk is not None and self.offset + len(self.chunk) == self.id.size
+
+
+class StageWork(msgspec.Struct, frozen=True, gc=False):
+    """Part of a `Ready`: bytes of a snapshot to be kept aside, and whether they are the last."""
+
+    id: SnapshotId
+    offset: int
+    data: bytes | memoryview
+    install: bool
+    """All is here: check it, and put it in the place of the log."""

@@ -1,0 +1,162 @@
+"""The files of a snapshot in a replica's directory, and how one takes the place of a log.
+
+| file | meaning |
+|---|---|
+| ``snapshot`` | the one that counts: it says where the log begins |
+| ``snapshot.part`` | one that is being received |
+| ``snapshot.install`` | which snapshot replaces the whole log; while it is there, the log is void |
+
+Install: 1. the part is complete, synced and its CRC right. 2. ``snapshot.install`` is written. 3.
+``snapshot`` is replaced: from here on the new state counts. 4. The log is removed. 5. The two other
+files are removed. A crash before 3 leaves the old snapshot and log, one behind it finds at the next
+start that the marker names the snapshot, and goes on with 4. Each file is replaced as a whole.
+
+Trimming is 3 alone, without a marker: what lies before the new beginning is removed then, or at the
+next start. Source: Raft paper 7.
+"""
+
+import logging
+from typing import Final, NamedTuple
+
+from dledger.codec.snapshot import decode_snapshot
+from dledger.core.snapshot import SnapshotId, SnapshotMeta, StageWork
+from runtime.disk import Disk, File
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+NAME: Final = "snapshot"
+PART_NAME: Final = "snapshot.part"
+MARKER_NAME: Final = "snapshot.install"
+
+
+class Staged(NamedTuple):
+    """What became of a chunk that was to be kept aside."""
+
+    kept: bool
+    installed: SnapshotMeta | None
+    """After the last one: the snapshot that counts now, and whose log is empty."""
+
+
+class SnapshotFiles:
+    """The snapshot of one replica. `OSError` passes unless said otherwise."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{NAME}"
+        self._part_path = f"{directory}/{PART_NAME}"
+        self._marker_path = f"{directory}/{MARKER_NAME}"
+        self._file: File | None = None
+        self._file_id: SnapshotId | None = None
+        self._part: File | None = None
+        self._part_id: SnapshotId | None = None
+        self.meta: SnapshotMeta | None = None
+        """Of the snapshot that counts, None for none."""
+
+    def load(self) -> SnapshotMeta | None:
+        """Read what is there. Errors: `FatalError` when it is damaged."""
+        data = self._disk.read(self._path)
+        if data is not None:
+            self.meta = self._decode(data)[0]
+        return self.meta
+
+    @property
+    def replaces_log(self) -> bool:
+        """Whether an install was begun that has yet to remove the log."""
+        marker = self._disk.read(self._marker_path)
+        return self.meta is not None and marker == _name_of(self.meta.id)
+
+    def state(self) -> bytes:
+        """Return the state in the snapshot that counts. Errors: `FatalError`: damaged."""
+        data = self._disk.read(self._path)
+        if data is None:
+            raise FatalError(f"{self._path} is missing", EXIT_ENVIRONMENT)
+        return self._decode(data)[1]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, to be shipped. Errors: `FatalError`."""
+        assert self.meta is not None, "no snapshot"
+        try:
+            if self._file is None or self._file_id != self.meta.id:
+                if self._file is not None:
+                    self._file.close()
+                self._file_id = self.meta.id
+                self._file = self._disk.open(self._path, size=self.meta.id.size)
+            return self._file.pread(offset, size)
+        except OSError as error:
+            raise FatalError(f"{self._path} cannot be read: {error}", EXIT_ENVIRONMENT) from error
+
+    def save(self, data: bytes) -> bool:
+        """Let a snapshot count whose log is trimmed next; False if a newer one counts already."""
+        meta, _ = decode_snapshot(data)
+        if self.meta is not None and meta.id.last_index <= self.meta.id.last_index:
+            return False
+        self._disk.replace(self._path, data)
+        self.meta = meta
+        return True
+
+    def stage(self, work: StageWork) -> None:
+        """Keep aside bytes that have come."""
+        if self._part_id != work.id or work.offset == 0:
+            self.drop_part()
+            self._part = self._disk.open(self._part_path, size=work.id.size)
+            self._part_id = work.id
+        assert self._part is not None, work.id
+        self._part.pwrite(work.offset, (work.data,))
+
+    def install(self, snapshot_id: SnapshotId) -> SnapshotMeta | None:
+        """Let the received snapshot count, steps 1 to 3; None if it is not what was announced."""
+        assert self._part is not None, snapshot_id
+        self._part.fdatasync()
+        data = self._part.pread(0, snapshot_id.size)
+        try:
+            meta, _ = decode_snapshot(data)
+            problem = "" if meta.id == snapshot_id else f"it says {meta.id.describe()}"
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            _log.error(
+                "event=snapshot_refused file=%s announced=%s reason=%r",
+                self._part_path, snapshot_id.describe(), problem,
+            )  # fmt: skip
+            self.drop_part()
+            return None
+        self._disk.replace(self._marker_path, _name_of(meta.id))
+        self._disk.replace(self._path, data)
+        self.meta = meta
+        return meta
+
+    def end_install(self) -> None:
+        """The log is removed: the snapshot stands alone (step 5)."""
+        self._disk.remove(self._marker_path)
+        self.drop_part()
+
+    def drop_part(self) -> None:
+        """Forget what was received."""
+        if self._part is not None:
+            self._part.close()
+        self._part = self._part_id = None
+        self._disk.remove(self._part_path)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._file, self._part):
+            if file is not None:
+                file.close()
+        self._file = self._part = None
+
+    def _decode(self, data: bytes) -> tuple[SnapshotMeta, bytes]:
+        try:
+            return decode_snapshot(data)
+        except ValueError as error:
+            raise FatalError(
+                f"{self._path} is damaged ({error}): where the log begins is unknown; move the"
+                " directory away and start with an empty one, when the others have everything"
+            ) from error
+
+
+def _name_of(snapshot_id: SnapshotId) -> bytes:
+    return (
+        f"lastIndex={snapshot_id.last_index}\nlastTerm={snapshot_id.last_term}\n"
+        f"size={snapshot_id.size}\ncrc={snapshot_id.crc:08x}\n"
+    ).encode()

@@ -1,0 +1,71 @@
+"""Where a log may be made to begin: whole segments go, and only what a snapshot stands for.
+
+`settle_beginning` finishes at the start what a crash interrupted: the file ``snapshot`` says where
+the log begins, and whatever lies before that is removed; the marker of an install says that the
+whole log goes (see `dledger.storage.snapshot_files`).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from dledger.codec.entry import decode_header, header_problem
+from dledger.core.model import UNIT_BYTES, LogIndex, Term
+from dledger.core.snapshot import SnapshotMeta
+from dledger.storage.segments import Segments
+from dledger.storage.snapshot_files import SnapshotFiles
+
+_log: Final = logging.getLogger(__name__)
+
+
+class TrimPlan(NamedTuple):
+    """Where the log will begin."""
+
+    first_index: LogIndex
+    position: int
+    base_term: Term
+    """Term of entry ``first_index - 1``."""
+    segments: int
+    """How many go."""
+
+
+def plan_trim(
+    data: Segments,
+    first_index: LogIndex,
+    limit_index: LogIndex,
+    entry: Callable[[LogIndex], tuple[int, int, Term]],
+) -> TrimPlan | None:
+    """Return the furthest beginning at the start of a segment, None if none can go.
+
+    Args:
+        data: the segments of the log.
+        first_index: where it begins now.
+        limit_index: last entry that may go.
+        entry: looks up position, size and term.
+    """
+    for base in reversed(data.bases[1:]):
+        view = data.segment_view(base)
+        assert view is not None, base
+        header = decode_header(view)
+        index = header.entry_index
+        if header_problem(header, index, base, len(view)) is not None:
+            continue  # nothing written there yet, or damaged: the one before will do
+        if first_index < index <= limit_index + 1:
+            return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
+    return None
+
+
+def settle_beginning(
+    data: Segments, index: Segments, snapshots: SnapshotFiles
+) -> SnapshotMeta | None:
+    """Finish an install or a trim that was interrupted; return what stands before the log."""
+    meta = snapshots.meta
+    if meta is not None and snapshots.replaces_log:
+        _log.warning("event=install_continued snapshot=%s", meta.id.describe())
+        data.clear()
+        index.clear()
+    elif meta is not None:
+        data.remove(data.detach_below(meta.position))
+        index.remove(index.detach_below((meta.id.last_index + 1) * UNIT_BYTES))
+    snapshots.end_install()
+    return meta
