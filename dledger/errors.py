@@ -54,13 +54,6 @@ class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is
         super().__init__(f"no majority has answered within {timeout_ms} ms")
 
 
-class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is
-    """No majority has confirmed in time that this node leads."""
-
-    def __init__(self, timeout_ms: int) -> None:
-        super().__init__(f"no majority has answered within {timeout_ms} ms")
-
-
 class TransferFailed(DLedgerError):  # noqa: N818  # says what is
     """Leadership did not go where it should; the message says why. The log is served as before."""
 
@@ -77,3 +70,14 @@ class RottenEntry(DLedgerError):  # noqa: N818  # says what is
     def __init__(self, index: int, place: str) -> None:
         super().__init__(f"entry {index} is damaged: {place}")
         self.index = index
+
+
+class MembershipRefused(DLedgerError):  # noqa: N818  # says what is
+    """The group was not changed; the message says why.
+
+    ``may_retry``: whether the same change may succeed later.
+    """
+
+    def __init__(self, problem: str, *, retriable: bool = False) -> None:
+        super().__init__(problem)
+        self.may_retry = retriable

@@ -7,9 +7,11 @@ that was cut off does not come back with a term that deposes a healthy leader.
 Source: Raft paper 5.2 and 5.4.1; Ongaro's dissertation 4.2.3, 6.2 (check of the quorum), 9.6.
 """
 
+from dledger.core.membership import may_campaign
 from dledger.core.messages import PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import NodeId, Role
 from dledger.core.progress import Progress
+from dledger.core.readmission import may_vote, stop_being_fresh
 from dledger.core.ready import Event, EventKind
 from dledger.core.state import LONG_AGO, UNREACHABLE_TICKS_MAX, RaftState
 
@@ -24,14 +26,15 @@ def tick_election(state: RaftState) -> None:
 def campaign(state: RaftState) -> None:
     """Ask the others whether this replica could win an election of the next term."""
     assert state.role is not Role.LEADER, state.term
-    if state.hindered is not None:
+    if state.hindered is not None or not may_campaign(state):
         state.restart_election_timer()
         return
     state.become(Role.PRE_CANDIDATE, state.term, None)
     log = state.log
     state.messages += [
         PreVoteRequest(state.node_id, peer, state.term + 1, log.last_index, log.last_term)
-        for peer in state.others
+        for peer in state.voters
+        if peer != state.node_id
     ]
     count_vote(state, state.node_id, granted=True)
 
@@ -43,10 +46,12 @@ def become_candidate(state: RaftState, *, transfer: bool = False) -> None:
     """
     state.become(Role.CANDIDATE, state.term + 1, None)
     state.voted_for = state.node_id
+    stop_being_fresh(state, state.node_id)
     log = state.log
     state.messages += [
         VoteRequest(state.node_id, peer, state.term, log.last_index, log.last_term, transfer)
-        for peer in state.others
+        for peer in state.voters
+        if peer != state.node_id
     ]
     count_vote(state, state.node_id, granted=True)
 
@@ -61,6 +66,9 @@ def become_leader(state: RaftState) -> None:
     next_index = log.last_index + 1
     state.become(Role.LEADER, state.term, state.node_id)
     state.progress = {peer: Progress(peer, next_index, state.tick) for peer in state.others}
+    state.count_followers()
+    state.barrier_tick = state.tick
+    state.beat_commit_index = log.last_index + 1
     state.heartbeat_elapsed = 0
     state.prefer_tick = state.tick + state.config.election_ticks_max
     log.append(state.make_noop(next_index, state.term, log.end_position))
@@ -71,6 +79,7 @@ def on_pre_vote_request(state: RaftState, request: PreVoteRequest) -> None:
     granted = (
         request.term > state.term
         and not state.hears_leader()
+        and may_vote(state, request.last_index)
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     term = request.term if granted else state.term
@@ -87,11 +96,14 @@ def on_vote_request(state: RaftState, request: VoteRequest) -> None:
     """Vote once a term, first come first served, for a log at least as up to date (5.2, 5.4.1)."""
     log = state.log
     free = state.voted_for is None and state.leader_id is None
-    granted = (free or state.voted_for == request.sender) and log.is_up_to_date(
-        request.last_index, request.last_term
+    granted = (
+        (free or state.voted_for == request.sender)
+        and may_vote(state, request.last_index)
+        and log.is_up_to_date(request.last_index, request.last_term)
     )
     if granted:
         state.voted_for = request.sender
+        stop_being_fresh(state, request.sender)
         state.restart_election_timer()
     kind = EventKind.VOTE if granted else EventKind.VOTE_REFUSED
     state.events.append(
@@ -107,7 +119,9 @@ def on_vote_reply(state: RaftState, reply: VoteReply) -> None:
 
 
 def count_vote(state: RaftState, voter: NodeId, *, granted: bool) -> None:
-    """Note what a voter said; act when a majority has said the same."""
+    """Note what a voter said; act when a majority has said the same. Others are not counted."""
+    if voter not in state.voters:
+        return
     state.votes[voter] = granted
     yes = sum(state.votes.values())
     no = len(state.votes) - yes
@@ -137,7 +151,7 @@ def check_quorum(state: RaftState) -> None:
     A leader that cannot commit should not hold its clients; a new one may long be at work.
     """
     oldest = state.tick - state.config.election_ticks_min
-    heard = 1 + sum(progress.contact_tick > oldest for progress in state.progress.values())
+    heard = state.is_voter + sum(progress.contact_tick > oldest for progress in state.voting)
     if heard < state.quorum:
         state.events.append(Event(EventKind.LOST_QUORUM, state.term, state.role))
         state.become_follower(state.term, None)

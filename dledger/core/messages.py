@@ -169,6 +169,38 @@ class SnapshotReply(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
+class FreshReply(msgspec.Struct, frozen=True, gc=False):
+    """What a fresh replica says instead of `AppendReply` and `HeartbeatReply`: count me not yet.
+
+    ``match_index`` as there, -1 where it says nothing new; ``generation`` tells one life of its
+    directory from another.
+    """
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    match_index: LogIndex
+    generation: int
+
+
+class Readmit(msgspec.Struct, frozen=True, gc=False):
+    """The leader to a fresh replica: you may vote from now on, see `dledger.core.readmission`."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    generation: int
+
+
+class Readmitted(msgspec.Struct, frozen=True, gc=False):
+    """Answer to `Readmit`, once it is on disk."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    generation: int
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -179,6 +211,9 @@ Message: TypeAlias = (
     | AppendReject
     | Heartbeat
     | HeartbeatReply
+    | FreshReply
+    | Readmit
+    | Readmitted
     | TimeoutNow
     | FetchEntries
     | FetchedEntries
@@ -234,6 +269,9 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     AppendReject: _describe_reject,
     Heartbeat: lambda m: f"commit={m.commit_index} round={m.round}",
     HeartbeatReply: lambda m: f"round={m.round}",
+    FreshReply: lambda m: f"match={m.match_index} generation={m.generation}",
+    Readmit: lambda m: f"generation={m.generation}",
+    Readmitted: lambda m: f"generation={m.generation}",
     TimeoutNow: lambda m: f"last={m.last_index}",
     FetchEntries: lambda m: f"[{m.first_index}..{m.last_index}]",
     FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
+from dledger.core.configuration import Configuration
+
 if TYPE_CHECKING:
     from dledger.core.snapshot import SnapshotId
 
@@ -63,6 +65,8 @@ class HardState(msgspec.Struct, frozen=True, gc=False):
 
     term: Term = NO_TERM
     voted_for: NodeId | None = None
+    fresh: bool = False
+    """The directory began empty and nobody has let it vote yet, see `dledger.core.readmission`."""
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +85,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     data: bytes | memoryview
     units: bytes
     """The entries' index units; rebuilt by a receiver, not sent."""
+    configs: tuple[tuple[LogIndex, Configuration], ...] = ()
+    """Those of the entries that are configurations, read for the core by whoever made the span."""
 
     @property
     def end_position(self) -> int:
@@ -96,7 +102,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         offset = int.from_bytes(self.units[unit + 4 : unit + 12], "big") - self.position
         return Span(
             index, self.last_index, self.term, self.position + offset, self.data[offset:],
-            self.units[unit:],
+            self.units[unit:], tuple(found for found in self.configs if found[0] >= index),
         )  # fmt: skip
 
     def before_index(self, index: LogIndex) -> "Span":
@@ -108,7 +114,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         size = int.from_bytes(self.units[unit + 4 : unit + 12], "big") - self.position
         return Span(
             self.first_index, index - 1, self.term, self.position, self.data[:size],
-            self.units[:unit],
+            self.units[:unit], tuple(found for found in self.configs if found[0] < index),
         )  # fmt: skip
 
 

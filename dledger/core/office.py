@@ -1,6 +1,6 @@
-"""What a leader may have under way besides replication: a transfer, and batches of reads.
+"""What a leader may have under way besides replication: transfer, reads, members to readmit.
 
-Plain state with its legal changes; the rules are in `transfer` and `read_index`.
+Plain state with its legal changes; the rules are in `transfer`, `read_index`, `readmission`.
 """
 
 from enum import Enum
@@ -48,6 +48,21 @@ class Transfer:
         """Go on to the next phase."""
         assert (self.phase, phase) in PHASES, (self.phase, phase)
         self.phase = phase
+
+
+class Newcomer:
+    """A member that came with an empty directory, as its leader sees it."""
+
+    __slots__ = ("ask_tick", "barrier", "generation", "retired")
+
+    def __init__(self, generation: int, barrier: LogIndex, retired: tuple[int, ...]) -> None:
+        self.generation = generation
+        self.barrier = barrier
+        """The entry that must be committed without it before it may vote."""
+        self.retired = retired
+        """Generations that it had before."""
+        self.ask_tick = 0
+        """It is not told before that it may vote; once told, not again before."""
 
 
 class Round(NamedTuple):

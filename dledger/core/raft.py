@@ -9,7 +9,16 @@ The rules are in `election` and `replication`. Here is what Raft says of *every*
 
 from typing import assert_never
 
-from dledger.core import election, install, read_index, replication, snapshot_sender, transfer
+from dledger.core import (
+    election,
+    install,
+    membership,
+    read_index,
+    readmission,
+    replication,
+    snapshot_sender,
+    transfer,
+)
 from dledger.core.log import RaftLog
 from dledger.core.messages import (
     Append,
@@ -17,12 +26,15 @@ from dledger.core.messages import (
     AppendReply,
     FetchedEntries,
     FetchEntries,
+    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    Readmit,
+    Readmitted,
     SnapshotReply,
     TimeoutNow,
     VoteReply,
@@ -77,6 +89,9 @@ class Raft:
         assert state.role is Role.LEADER, state.role
         assert span.term == state.term, (span.term, state.term)
         state.log.append(span)
+        if span.configs:
+            membership.take(state, span)
+            replication.maybe_commit(state)  # of fewer voters, fewer are a majority
 
     def resign(self) -> None:
         """Give up office, or a candidacy; follow nobody until a leader is heard of."""
@@ -117,9 +132,9 @@ class Raft:
             election.on_leader_unreachable(state)
 
     def step(self, message: Message) -> None:
-        """Take a message of another member."""
+        """Take a message of another server; it may be a member, and this one not know it yet."""
         state = self.state
-        if message.sender not in state.others or message.receiver != state.node_id:
+        if message.receiver != state.node_id or message.sender == state.node_id:
             return
         if message.term > state.term:
             if not self._accept_newer_term(message):
@@ -180,6 +195,13 @@ class Raft:
                 election.on_vote_request(state, message)
             case VoteReply():
                 election.on_vote_reply(state, message)
+            case FreshReply():
+                readmission.on_fresh_reply(state, message)
+            case Readmit():
+                readmission.on_readmit(state, message)
+            case Readmitted():
+                if readmission.on_readmitted(state, message):
+                    replication.maybe_commit(state)
             case TimeoutNow():
                 transfer.on_timeout_now(state, message)
             case InstallSnapshot():
@@ -204,24 +226,40 @@ class Raft:
             read_index.advance(state)
         log = state.log
         hard_state = None
-        if (state.term, state.voted_for) != (state.saved.term, state.saved.voted_for):
-            hard_state = HardState(state.term, state.voted_for)
+        saved = state.saved
+        if (state.term, state.voted_for, state.fresh) != (
+            saved.term, saved.voted_for, saved.fresh
+        ):  # fmt: skip
+            hard_state = HardState(state.term, state.voted_for, state.fresh)
+        configs = None
+        if state.membership.unsaved:
+            state.membership.unsaved = False
+            configs = state.membership.entries
         if state.ack_index is not None:
             assert state.leader_id is not None, state.ack_index
+            place = (state.node_id, state.leader_id, state.term, state.ack_index)
             state.replies.append(
-                AppendReply(state.node_id, state.leader_id, state.term, state.ack_index)
+                FreshReply(*place, state.config.generation) if state.fresh else AppendReply(*place)
             )
             state.ack_index = None
         committed = log.commit_index if log.commit_index > state.delivered_index else None
         reads = state.reads.confirmed
         snapshot = None if state.staging is None else install.hand_out(state)
-        busy = hard_state or state.messages or state.replies or state.events or reads or snapshot
+        busy = (
+            hard_state
+            or configs is not None
+            or state.messages
+            or state.replies
+            or state.events
+            or reads
+            or snapshot
+        )
         if not (busy or committed is not None or log.has_work()):
             return None
         truncate_from, entries = log.hand_out()
         self._in_flight = Ready(
             hard_state, truncate_from, entries, tuple(state.messages), tuple(state.replies),
-            committed, tuple(state.events), tuple(reads), snapshot,
+            committed, tuple(state.events), tuple(reads), snapshot, configs=configs,
         )  # fmt: skip
         self._empty_outbox()
         return self._in_flight
@@ -273,6 +311,7 @@ class Raft:
         if ready.hard_state is not None:
             state.saved = ready.hard_state
         log.abort(ready.entries[0].first_index)
+        membership.roll_back(state, ready.entries[0].first_index)
         assert log.commit_index >= state.delivered_index, (log.commit_index, state.delivered_index)
         self._empty_outbox()
         state.ack_index = None

@@ -57,7 +57,7 @@ def _maybe_confirm(state: RaftState) -> None:
     if reads.round is None:
         return
     batch, number, index = reads.round
-    answered = 1 + sum(progress.round_heard >= number for progress in state.progress.values())
+    answered = state.is_voter + sum(follower.round_heard >= number for follower in state.voting)
     if answered >= state.quorum:
         reads.confirmed.append(ReadConfirmed(batch, index))
         reads.round = None

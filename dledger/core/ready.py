@@ -27,7 +27,15 @@ from enum import Enum
 
 import msgspec
 
-from dledger.core.messages import AppendReject, AppendReply, Message, PreVoteReply, VoteReply
+from dledger.core.configuration import ConfigEntry
+from dledger.core.messages import (
+    AppendReject,
+    AppendReply,
+    FreshReply,
+    Message,
+    PreVoteReply,
+    VoteReply,
+)
 from dledger.core.model import HardState, LogIndex, NodeId, Role, Span, Term
 from dledger.core.snapshot import StageWork
 
@@ -45,6 +53,8 @@ class EventKind(Enum):
     """A snapshot was taken, or installed; ``extra`` says which."""
     TRANSFER = "transfer"
     """A hand-over of leadership: ``peer`` is the target, ``extra`` says what became of it."""
+    FRESH = "fresh"
+    """A member came with an empty directory (``peer``), or the sender is fresh no more."""
     PROBE = "probe"
     LOST_QUORUM = "lost_quorum"
     RIVAL = "rival"
@@ -75,7 +85,7 @@ class ReadConfirmed(msgspec.Struct, frozen=True, gc=False):
     index: LogIndex
 
 
-Reply = AppendReply | AppendReject | VoteReply | PreVoteReply
+Reply = AppendReply | FreshReply | AppendReject | VoteReply | PreVoteReply
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
@@ -90,6 +100,8 @@ class Ready(msgspec.Struct, frozen=True, gc=False):
     events: tuple[Event, ...]
     reads: tuple[ReadConfirmed, ...] = ()
     snapshot: StageWork | None = None
+    configs: tuple[ConfigEntry, ...] | None = None
+    """On disk and synced together with ``hard_state``, and so before the entries they are."""
 
 
 def describe_event(event: Event) -> str:

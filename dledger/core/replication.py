@@ -9,16 +9,18 @@ Source: Raft paper 5.3, 5.4.2 and Figure 2; pipelining from Ongaro's dissertatio
 
 from typing import Final
 
+from dledger.core import membership, readmission
 from dledger.core.election import check_quorum
 from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
+    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
 )
-from dledger.core.model import NO_TERM, LogIndex, Role
+from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, Role
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_index
 from dledger.core.ready import Event, EventKind
@@ -42,6 +44,9 @@ def tick_leader(state: RaftState) -> None:
     if beat:
         state.heartbeat_elapsed = 0
         state.heartbeat_round += 1
+        state.beat_commit_index = state.log.commit_index
+    if state.newcomers:
+        readmission.tick(state)
     for progress in state.progress.values():
         if progress.is_stalled(state.tick):
             give_up_window(state, progress)
@@ -179,11 +184,14 @@ def maybe_commit(state: RaftState) -> None:
     them (paper Figure 8). They become committed with the first entry of this term.
     """
     log = state.log
-    matches = [progress.match_index for progress in state.progress.values()]
-    matches.append(log.persisted_index)
+    matches = [progress.match_index for progress in state.voting] + state.uncounted
+    if state.is_voter:
+        matches.append(log.persisted_index)
     index = majority_index(matches)
     if index > log.commit_index and log.term_at(index) == state.term:
         log.commit_index = index
+        if not state.is_voter:
+            membership.maybe_step_down(state)
 
 
 # The follower
@@ -215,7 +223,11 @@ def on_append(state: RaftState, append: Append) -> None:
                 )  # fmt: skip
                 state.events.append(event)
                 log.truncate(conflict)
-            log.append(span.from_index(conflict))
+                membership.roll_back(state, conflict)
+            span = span.from_index(conflict)
+            log.append(span)
+            if span.configs:
+                membership.take(state, span)
     advance_commit(state, min(append.commit_index, match_index))
     acknowledge(state, match_index)
 
@@ -225,7 +237,11 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
     if hear_leader(state, heartbeat):
         advance_commit(state, min(heartbeat.commit_index, state.log.last_index))
         state.messages.append(
-            HeartbeatReply(state.node_id, heartbeat.sender, state.term, heartbeat.round)
+            FreshReply(
+                state.node_id, heartbeat.sender, state.term, NO_INDEX, state.config.generation
+            )
+            if state.fresh
+            else HeartbeatReply(state.node_id, heartbeat.sender, state.term, heartbeat.round)
         )
 
 

@@ -4,11 +4,14 @@
 change role, and the outbox that `Raft.ready` empties.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dledger.core.configuration import ConfigEntry, Membership
 from dledger.core.log import RaftLog
 from dledger.core.model import (
+    NO_INDEX,
     TRANSITIONS,
     HardState,
     LogIndex,
@@ -18,7 +21,7 @@ from dledger.core.model import (
     Role,
     Term,
 )
-from dledger.core.office import Phase, Reads, Transfer
+from dledger.core.office import Newcomer, Phase, Reads, Transfer
 from dledger.core.quorum import majority
 from dledger.core.ready import Event, EventKind, Reply
 
@@ -39,7 +42,14 @@ class RaftConfig:
 
     self_id: NodeId
     voters: tuple[NodeId, ...]
-    """All members, this one included, in an order that is the same at every start."""
+    """The voters with which the group begins, in an order that is the same at every start; without
+    this one if it is to be added later."""
+    addresses: Mapping[NodeId, str] = field(default_factory=dict)
+    """Where the voters are found, for the first configuration."""
+    configurations: tuple[ConfigEntry, ...] = ()
+    """The configurations that the log holds."""
+    generation: int = 0
+    """Another number for each directory that this replica has had."""
     heartbeat_ticks: int = 4
     election_ticks_min: int = 20
     election_ticks_max: int = 40
@@ -51,24 +61,19 @@ class RaftConfig:
 
     def __post_init__(self) -> None:
         """Check the relations between the fields."""
-        assert self.self_id in self.voters, (self.self_id, self.voters)
         assert 0 < self.heartbeat_ticks < self.election_ticks_min < self.election_ticks_max, self
-
-    @property
-    def others(self) -> tuple[NodeId, ...]:
-        """All members but this one."""
-        return tuple(node for node in self.voters if node != self.self_id)
 
 
 class RaftState:
     """Everything a replica knows. Changed only by `Raft`, `election` and `replication`."""
 
     __slots__ = (
-        "ack_index", "config", "contact_tick", "delivered_index", "election_elapsed",
-        "election_timeout", "events", "heartbeat_elapsed", "heartbeat_round", "hindered",
-        "leader_id", "log", "make_noop", "messages", "others", "prefer_tick", "progress", "quorum",
-        "reads", "replies", "rng", "role", "saved", "staging", "term", "tick", "transfer",
-        "voted_for", "votes",
+        "ack_index", "barrier_tick", "beat_commit_index", "config", "contact_tick",
+        "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
+        "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
+        "make_noop", "membership", "messages", "newcomers", "others", "prefer_tick", "progress",
+        "quorum", "reads", "replies", "rng", "role", "saved", "staging", "term", "tick",
+        "transfer", "uncounted", "voted_for", "voters", "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -77,11 +82,10 @@ class RaftState:
         self.config = config
         self.rng = rng
         self.make_noop = make_noop
-        self.others = config.others
-        self.quorum = majority(len(config.voters))
-
+        self._begin_group()
         self.term: Term = saved.term
         self.voted_for: NodeId | None = saved.voted_for
+        self.fresh = saved.fresh
         self.saved = saved
         """The hard state last handed to the driver."""
         self.log = log
@@ -92,13 +96,7 @@ class RaftState:
         self.leader_id: NodeId | None = None
         self.votes: dict[NodeId, bool] = {}
         """Who answered the candidacy, and what: voters are counted, not votes."""
-        self.progress: dict[NodeId, Progress] = {}
-        """Of each follower; empty unless leader."""
-        self.reads = Reads()
-        self.transfer: Transfer | None = None
-        """The transfer under way; only a leader has one."""
-        self.prefer_tick = 0
-        """The preferred leader is not asked before."""
+        self._begin_office()
         self.ack_index: LogIndex | None = None
         """What to acknowledge to the leader at the next `Ready`."""
 
@@ -118,10 +116,61 @@ class RaftState:
         self.events: list[Event] = []
         self.restart_election_timer()
 
+    def _begin_group(self) -> None:
+        config = self.config
+        first = {node: config.addresses.get(node, "") for node in config.voters}
+        self.membership = Membership(first, config.configurations)
+        self.voters: Mapping[NodeId, str] = {}
+        """Those of the latest configuration."""
+        self.others: tuple[NodeId, ...] = ()
+        """All members but this one, learners included."""
+        self.is_voter = False
+        self.quorum = 0
+        self.count_members()
+
+    def _begin_office(self) -> None:
+        """Make the fields that only a leader fills."""
+        self.progress: dict[NodeId, Progress] = {}
+        """Of each follower; empty unless leader."""
+        self.voting: list[Progress] = []
+        """Of those that are counted: voters that are no newcomers."""
+        self.uncounted: list[LogIndex] = []
+        """A -1 for each voter that is not counted."""
+        self.newcomers: dict[NodeId, Newcomer] = {}
+        """Followers that are fresh."""
+        self.barrier_tick = 0
+        """No entry is appended for a newcomer before."""
+        self.beat_commit_index: LogIndex = self.log.commit_index
+        """Where the commit index was at the last heartbeat."""
+        self.reads = Reads()
+        self.transfer: Transfer | None = None
+        """The transfer under way; only a leader has one."""
+        self.prefer_tick = 0
+        """The preferred leader is not asked before."""
+
     @property
     def node_id(self) -> NodeId:
         """This replica."""
         return self.config.self_id
+
+    def count_members(self) -> None:
+        """Take over who is who from the latest configuration."""
+        configuration = self.membership.latest.configuration
+        members = configuration.members
+        self.voters = configuration.voters
+        self.others = tuple(node for node in members if node != self.node_id)
+        self.is_voter = self.node_id in self.voters
+        self.quorum = majority(len(self.voters))
+
+    def count_followers(self) -> None:
+        """Bring ``voting`` and ``uncounted`` in line with the configuration and the newcomers."""
+        voters, newcomers = self.voters, self.newcomers
+        self.voting = [
+            progress
+            for peer, progress in self.progress.items()
+            if peer in voters and peer not in newcomers
+        ]
+        self.uncounted = [NO_INDEX for peer in newcomers if peer in voters]
 
     def restart_election_timer(self) -> None:
         """Wait a new random time before the next campaign.
@@ -156,7 +205,6 @@ class RaftState:
             self.voted_for = None
             self.ack_index = None
         if role is not Role.LEADER:
-            self.progress = {}
             self._leave_office()
         self.role = role
         self.leader_id = leader_id
@@ -165,6 +213,8 @@ class RaftState:
 
     def _leave_office(self) -> None:
         """Forget what only a leader has under way."""
+        self.progress, self.newcomers = {}, {}
+        self.count_followers()
         self.reads.drop()
         if self.transfer is not None:
             self.transfer.become(Phase.DONE)

@@ -21,6 +21,7 @@ Source: Ongaro's dissertation 3.10; etcd raft, leadTransferee.
 from typing import Final
 
 from dledger.core.election import become_candidate
+from dledger.core.membership import may_campaign
 from dledger.core.messages import TimeoutNow
 from dledger.core.model import NodeId, Role
 from dledger.core.office import Phase, Transfer
@@ -52,8 +53,10 @@ def find_problem(state: RaftState, target: NodeId) -> str | None:
     if target == state.node_id:
         return f"{target} leads already"
     progress = state.progress.get(target)
-    if progress is None or target not in state.config.voters:
+    if progress is None or target not in state.voters:
         return f"{target} is no voter of this group"
+    if target in state.newcomers:
+        return f"{target} lost its directory and may not vote yet"
     if state.transfer is not None:
         return f"a transfer to {state.transfer.target} is under way"
     if state.tick - progress.contact_tick >= state.config.election_ticks_min:
@@ -94,7 +97,7 @@ def on_timeout_now(state: RaftState, message: TimeoutNow) -> None:
         state.role is Role.FOLLOWER
         and state.leader_id == message.sender
         and state.log.last_index == message.last_index
-        and state.node_id in state.config.voters
+        and may_campaign(state)
         and state.hindered is None
     ):
         become_candidate(state, transfer=True)

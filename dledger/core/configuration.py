@@ -1,0 +1,148 @@
+"""Who belongs to the group: configurations, how one may follow another, and which one is in force.
+
+A configuration is an entry of the log. It takes effect when it is *appended*, not when it is
+committed, and ends to have effect when it is truncated; so the latest one in the log is in force.
+Two configurations that follow each other differ by one server. Then every majority of the one
+shares a voter with every majority of the other, and no two leaders of one term can be elected
+while some servers know the one and some the other.
+
+A *learner* gets the log like a voter, but is counted nowhere: not for a commit, not in an election.
+
+Source: Ongaro's dissertation 4.1, 4.2.1 (learners); the raft-dev erratum of July 2015 (a leader
+must first have committed an entry of its own term).
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dledger.errors import MembershipRefused
+
+if TYPE_CHECKING:
+    from dledger.core.model import LogIndex, NodeId, Term
+
+KEPT_MAX: Final = 32
+"""Most configurations remembered: what a log may lose at its end reaches never so far back."""
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The members of the group, each with the address (``host:port``) at which others find it."""
+
+    voters: "dict[NodeId, str]"
+    learners: "dict[NodeId, str]" = {}
+    version: int = 0
+    """How many changes led to it."""
+
+    @property
+    def members(self) -> "dict[NodeId, str]":
+        """Voters and learners."""
+        return {**self.voters, **self.learners}
+
+    def describe(self) -> str:
+        """Render as words, for logs and golden files."""
+        words = f"version={self.version} voters={','.join(self.voters)}"
+        return f"{words} learners={','.join(self.learners)}" if self.learners else words
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """A configuration at its place in the log."""
+
+    index: "LogIndex"
+    term: "Term"
+    configuration: Configuration
+
+
+class ChangeKind(Enum):
+    """What may be done to a configuration in one step."""
+
+    ADD_LEARNER = "add_learner"
+    PROMOTE = "promote"
+    REMOVE = "remove"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One step; ``address`` is needed to add."""
+
+    kind: ChangeKind
+    node_id: "NodeId"
+    address: str = ""
+
+
+def changed(configuration: Configuration, change: Change) -> Configuration:
+    """Return the configuration after ``change``, a new server last.
+
+    Errors: `MembershipRefused` for what makes no sense; it never will.
+    """
+    node_id, kind = change.node_id, change.kind
+    voters, learners = dict(configuration.voters), dict(configuration.learners)
+    if kind is ChangeKind.ADD_LEARNER:
+        if node_id in configuration.members:
+            word = "voter" if node_id in voters else "learner"
+            raise MembershipRefused(f"{node_id} is a {word} already")
+        learners[node_id] = change.address
+    elif kind is ChangeKind.PROMOTE:
+        if node_id not in learners:
+            raise MembershipRefused(f"{node_id} is no learner")
+        voters[node_id] = learners.pop(node_id)
+    else:
+        if node_id not in configuration.members:
+            raise MembershipRefused(f"{node_id} is no member")
+        if list(voters) == [node_id]:
+            raise MembershipRefused(f"{node_id} is the last voter")
+        voters.pop(node_id, None)
+        learners.pop(node_id, None)
+    return Configuration(voters, learners, configuration.version + 1)
+
+
+class Membership:
+    """The configurations of one log, in its order.
+
+    Invariant: the indexes rise strictly; the first one, at -1, is what a new group begins with.
+    """
+
+    __slots__ = ("_entries", "unsaved")
+
+    def __init__(self, first: Mapping["NodeId", str], entries: Sequence[ConfigEntry] = ()) -> None:
+        beginning = ConfigEntry(-1, 0, Configuration(dict(first)))
+        self._entries = [beginning, *entries]
+        self.unsaved = False
+        """Whether `entries` has changed and is not on its way to the disk."""
+
+    @property
+    def latest(self) -> ConfigEntry:
+        """The one in force, committed or not."""
+        return self._entries[-1]
+
+    @property
+    def entries(self) -> tuple[ConfigEntry, ...]:
+        """What has to be durable: all that are entries of the log."""
+        return tuple(entry for entry in self._entries if entry.index >= 0)
+
+    def at(self, index: "LogIndex") -> ConfigEntry:
+        """Return the one in force when the log ended at ``index``."""
+        return next(entry for entry in reversed(self._entries) if entry.index <= max(index, -1))
+
+    def add(self, entry: ConfigEntry) -> None:
+        """Take one that was appended."""
+        assert entry.index > self.latest.index, (entry.index, self.latest.index)
+        self._entries.append(entry)
+        if len(self._entries) > KEPT_MAX:
+            del self._entries[1]
+        self.unsaved = True
+
+    def cut(self, index: "LogIndex") -> None:
+        """Forget those from ``index`` on: they were truncated.
+
+        Nothing has to be written for that: at a start, one whose entry is not in the log is none.
+        """
+        while self._entries[-1].index >= max(index, 0):
+            self._entries.pop()
+
+    def reset(self, entry: ConfigEntry) -> None:
+        """Begin with the configuration of a snapshot that took the log's place."""
+        del self._entries[1:]
+        if entry.index >= 0:
+            self._entries.append(entry)
+        self.unsaved = True

@@ -1,0 +1,127 @@
+"""A replica that lost its directory: it must not vote before it is known what it may have promised.
+
+A *fresh* replica is one whose directory began empty and that no leader has readmitted yet. What it
+once acknowledged is lost, and so are its votes. Were it to vote, a candidate without entries that
+it had helped to commit could win; were it counted, two leaders could each have a majority with it.
+
+1. A fresh replica votes only for a candidate with an *empty* log, and campaigns only with an empty
+   log. So a new group elects its first leader, with a bare majority; whoever takes part in that
+   election is fresh no more. In a group that has entries, no majority is empty.
+2. It says so: `FreshReply` in place of its acknowledgements. It gets the log like any other, and is
+   counted like a learner.
+3. When the leader first hears of a fresh replica (or of another ``generation`` of it) it notes the
+   next entry of its term as a *barrier*, and appends an empty one if nobody else appends.
+4. When the barrier is committed, without the replica, and the replica holds it, the leader lets it
+   vote: `Readmit`. The replica makes that durable, with its vote of this term given to the leader,
+   and answers `Readmitted`; from then on it is counted.
+
+Why the barrier: the replica may once have voted for some candidate X of a higher term V, whose
+other votes are still to come. The barrier is on a majority that the replica is not part of, hence
+on one of those that X still needs; that one either has voted for X already, and then it cannot have
+taken an entry of an older term, or refuses X, whose log has no entry made after the vote was asked
+for. (A round of heartbeats in place of the entry would do in a group of three, not of five: the one
+that is not part of the round may be X.)
+
+What remains: the rule sees one lost directory at a time, as one failed server; while a second one
+is down, the group of three waits for it. Two lost directories in a group of three, or one that is
+lost before all others have taken part in anything, can elect a leader that knows nothing.
+
+Source: the recovery of Viewstamped Replication Revisited, 4.3; its flaw, from Michael et al.,
+"Recovering Shared Objects Without Stable Storage" (the old message that is still on its way).
+"""
+
+from dledger.core.messages import FreshReply, Readmit, Readmitted
+from dledger.core.model import NO_INDEX, LogIndex, NodeId
+from dledger.core.office import Newcomer
+from dledger.core.ready import Event, EventKind
+from dledger.core.state import RaftState
+
+
+def may_vote(state: RaftState, last_index: LogIndex) -> bool:
+    """Tell whether this replica may vote for a candidate whose log ends so."""
+    return not state.fresh or last_index == NO_INDEX
+
+
+# The leader
+
+
+def on_fresh_reply(state: RaftState, reply: FreshReply) -> None:
+    """Take an acknowledgement that counts for nothing yet."""
+    progress = state.progress.get(reply.sender)
+    if progress is None or reply.match_index > state.log.last_index:
+        return
+    known = state.newcomers.get(reply.sender)
+    if known is None or known.generation != reply.generation:
+        if known is not None and reply.generation in known.retired:
+            return  # from a directory that was lost since
+        _begin(state, reply)
+    progress.contact_tick = state.tick
+    if reply.match_index > NO_INDEX:
+        progress.on_match(reply.match_index, state.tick)
+    elif progress.silent:
+        progress.silent = False
+        progress.sent_tick = None
+
+
+def _begin(state: RaftState, reply: FreshReply) -> None:
+    """Forget what its lost directory had acknowledged; note the barrier."""
+    sender = reply.sender
+    known = state.newcomers.get(sender)
+    retired = () if known is None else (*known.retired, known.generation)
+    barrier = state.log.last_index + 1
+    state.newcomers[sender] = Newcomer(reply.generation, barrier, retired)
+    progress = state.progress[sender]
+    if progress.match_index > reply.match_index:
+        progress.match_index = reply.match_index
+        progress.become_probe(reply.match_index + 1)
+    state.count_followers()
+    state.events.append(Event(EventKind.FRESH, state.term, state.role, sender, barrier))
+
+
+def tick(state: RaftState) -> None:
+    """Let a tick pass at a leader that has newcomers."""
+    log = state.log
+    behind = False
+    for peer, newcomer in state.newcomers.items():
+        if log.last_index < newcomer.barrier:
+            behind = True
+            continue
+        holds = min(log.commit_index, state.progress[peer].match_index)
+        if holds >= newcomer.barrier and state.tick >= newcomer.ask_tick:
+            newcomer.ask_tick = state.tick + state.config.heartbeat_ticks
+            state.messages.append(Readmit(state.node_id, peer, state.term, newcomer.generation))
+    if behind and state.tick >= state.barrier_tick and state.transfer is None:
+        # Not again at the next tick if the disk is full.
+        state.barrier_tick = state.tick + state.config.election_ticks_min
+        log.append(state.make_noop(log.last_index + 1, state.term, log.end_position))
+
+
+def on_readmitted(state: RaftState, reply: Readmitted) -> bool:
+    """Count the replica from now on; return whether that is news."""
+    newcomer = state.newcomers.get(reply.sender)
+    if newcomer is None or newcomer.generation != reply.generation:
+        return False
+    del state.newcomers[reply.sender]
+    state.count_followers()
+    return True
+
+
+# The fresh replica
+
+
+def on_readmit(state: RaftState, message: Readmit) -> None:
+    """Be like any other replica from now on."""
+    if message.generation != state.config.generation or message.sender != state.leader_id:
+        return
+    if state.fresh:
+        stop_being_fresh(state, message.sender)
+        if state.voted_for is None:
+            state.voted_for = message.sender
+    state.messages.append(Readmitted(state.node_id, message.sender, state.term, message.generation))
+
+
+def stop_being_fresh(state: RaftState, peer: NodeId) -> None:
+    """Vote and be counted from now on, thanks to ``peer``; it becomes durable with the vote."""
+    if state.fresh:
+        state.fresh = False
+        state.events.append(Event(EventKind.FRESH, state.term, state.role, peer, extra="no_more"))
