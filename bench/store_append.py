@@ -114,6 +114,14 @@ class MemoryLog:
         """See `LogNode`."""
         return memoryview(self.bodies[self.entries[index][0] + ENTRY_HEADER_BYTES])
 
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        """See `LogNode`."""
+        return memoryview(self.bodies[physical_offset])[:size]
+
+    def find(self, physical_offset: int) -> int | None:
+        """See `LogNode`; nothing is looked up by place."""
+        raise AssertionError(physical_offset)
+
 
 class Listener:
     """Hears, and does nothing."""

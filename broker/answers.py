@@ -45,6 +45,13 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.FLUSH_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, "flush disk timeout"),
 }
 
+DAMAGED: Final = (
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "the message is damaged on the disk of this broker and is being fetched from another one, "
+    "try again",
+)
+"""For whatever needs an entry that is not what was written: never the bytes."""
+
 
 class WritableConnection(Protocol):
     """What hot handlers need of a connection."""

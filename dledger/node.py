@@ -330,6 +330,7 @@ class DLedgerNode(ReplicaView):
             self._last_tick_ms += ticks * self.config.tick_ms
         self._look_after_disk(now)
         if self._is_frozen:
+            self._appender.accepting = False
             return
         for _ in range(ticks):
             self._raft.tick()
@@ -397,7 +398,9 @@ class DLedgerNode(ReplicaView):
 
     def _finish(self, ready: Ready) -> None:
         self._in_flight = None
-        self._appender.accepting = self._may_accept()
+        state = self._raft.state
+        if (state.role, state.term, state.leader_id) == self._known_role:
+            self._appender.accepting = self._may_accept()
         self._complete(ready)
         self._work_off()
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from dledger.errors import RottenEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import (
     CHECKPOINT_FILE,
@@ -112,7 +113,10 @@ class Checkpointer:
         """Return what the files hold; everything up to ``index`` is written, perhaps more."""
         if index >= self._node.first_index:
             position, _, term = self._node.entry(index)
-            stored = store_timestamp(self._node.body_view(index))
+            try:
+                stored = store_timestamp(self._node.body_view(index))
+            except RottenEntry:
+                stored = 0
         else:
             position, term, stored = -1, 0, 0
         return Checkpoint(
@@ -162,7 +166,13 @@ class Checkpointer:
     def _sync(self, paths: list[str], checkpoint: Checkpoint) -> bool:
         """Sync queue files, then replace the checkpoint; in a thread. False: the disk is full."""
         for path in paths:
-            file = self._disk.open(path, size=self._file_bytes)
+            try:
+                file = self._disk.open(path, size=self._file_bytes)
+            except OSError as error:
+                if error.errno in NO_SPACE:
+                    return False  # it was never made: its units still wait
+                message = f"cannot open {path}: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
             try:
                 file.fdatasync()
             except OSError as error:

@@ -12,12 +12,13 @@ Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, Me
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 import msgspec
 
-from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull
+from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull, RottenEntry
 from remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
@@ -192,8 +193,9 @@ class CommitLog:
         """
         end = self._node.end_index
         if end >= self._node.first_index:
-            last = store_timestamp(self._node.body_view(end))
-            self._last_timestamp = max(self._last_timestamp, last)
+            with suppress(RottenEntry):
+                last = store_timestamp(self._node.body_view(end))
+                self._last_timestamp = max(self._last_timestamp, last)
         return self._state_record(physical_offset, b"", state_properties(KIND_NOOP))
 
     def become_writable(self) -> None:

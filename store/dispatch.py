@@ -10,10 +10,12 @@ at or below the first entry that is missing.
 Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue.
 """
 
+import logging
 from typing import TYPE_CHECKING, Final
 
+from dledger.codec.entry import sound_size
 from dledger.config import ENTRY_HEADER_BYTES
-from dledger.errors import CorruptEntry
+from dledger.errors import RottenEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
@@ -24,7 +26,6 @@ from store.layout import (
     CorruptRecord,
     RecordFields,
     delivery_code,
-    entry_size,
     read_record,
     record_body,
     state_kind,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 256 * 1024
 """How much of the log is looked at at a time; a view of a segment ends with the segment."""
 
+_log = logging.getLogger(__name__)
 _pack_unit = UNIT.pack
 
 
@@ -69,6 +71,8 @@ class Dispatcher:
         """Last entry dispatched."""
         self.state_applied_index = -1
         """State records up to here are in the listener's snapshot already."""
+        self._is_waiting = False
+        """Whether an entry is damaged and dispatch stands before it."""
         self.applied_term = 0
         """Term of the last entry read back; 0 before the first."""
 
@@ -88,13 +92,25 @@ class Dispatcher:
             last = min(commit_index, first + budget - 1)
             if pending:
                 last = min(last, pending[0][0] - 1)
-            self._dispatch_log(first, last)
             budget -= last - first + 1
+            try:
+                self._dispatch_log(first, last)
+            except RottenEntry as error:
+                self._wait_for_repair(error)
+                break
+        else:
+            self._is_waiting = False
         self._notify()
         if self.applied_index < commit_index:
             self._commit_log.acknowledge(commit_index)
-            return self._queues.has_space
+            return self._queues.has_space and not self._is_waiting
         return False
+
+    def _wait_for_repair(self, error: RottenEntry) -> None:
+        """Go no further: the log fetches the entry from a peer, and the store tries again."""
+        if not self._is_waiting:
+            _log.warning("dispatch waits index=%d reason=%s", error.index, error)
+        self._is_waiting = True
 
     def _has_room(self) -> bool:
         """Whether units may be added; when too many are unwritten, they are written first."""
@@ -140,12 +156,13 @@ class Dispatcher:
     def _dispatch_log(self, first: int, last: int) -> None:
         """Read entries back from the log and dispatch them.
 
-        Errors: `FatalError` if a committed entry is no record, or a queue lacks what comes before.
+        Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a committed entry
+        is no record, or a queue lacks what comes before.
         """
-        by_key = self._queues.by_key
-        unwritten = self._queues.unwritten
+        queues = self._queues
+        by_key = queues.by_key
+        unwritten = queues.unwritten
         touched = self._touched
-        count = 0
         for index, physical, record, place in self._records(first, last):
             size, queue_id, offset, flags, stored, topic, properties = record
             self.applied_index = index
@@ -166,11 +183,10 @@ class Dispatcher:
                 tags = tags_code(properties)
             queue.tail += _pack_unit(physical, size, tags)
             queue.max_offset = offset + 1
-            count += 1
+            queues.unwritten_units += 1
             if not queue.touched:
                 queue.touched = True
                 touched.append((queue, tags))
-        self._queues.unwritten_units += count
         self.applied_term = self._node.entry(last)[2]
 
     def _records(
@@ -178,20 +194,23 @@ class Dispatcher:
     ) -> "Iterator[tuple[int, int, RecordFields, tuple[memoryview, int]]]":
         """Walk entries: (index, physical offset, fields, (bytes, where in them the entry is)).
 
-        Entries lie side by side, so that only the first of a piece of the log is looked up.
+        Entries lie side by side, so that only the first of a piece of the log is looked up. The CRC
+        of each is checked. Errors: `RottenEntry`.
         """
         node = self._node
         chunk = memoryview(b"")
         position = base = 0
         for index in range(first, last + 1):
+            size = sound_size(chunk, position - base, index)
+            if not size:
+                position, size, _ = node.entry(index)
+                base = position
+                chunk = node.view(position, max(size, _CHUNK_BYTES))
+                if sound_size(chunk, 0, index) != size:
+                    node.body_view(index)  # it may have no CRC; who knows better decides
             try:
-                size = entry_size(chunk, position - base, index)
-                if not size:
-                    position, size, _ = node.entry(index)
-                    chunk = node.view(position, max(size, _CHUNK_BYTES))
-                    base = position
                 record = read_record(chunk, position - base + ENTRY_HEADER_BYTES)
-            except (CorruptRecord, CorruptEntry) as error:
+            except CorruptRecord as error:
                 message = f"entry {index} at position {position} holds no message: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
             if record[0] != size - ENTRY_HEADER_BYTES:

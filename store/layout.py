@@ -21,8 +21,8 @@ import struct
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
-from dledger.config import ENTRY_HEADER_BYTES
 from remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
@@ -66,7 +66,6 @@ def _reader(born: int, store: int) -> Struct:
 
 _READERS: Final = tuple(_reader(*widths) for widths in ((8, 8), (20, 8), (8, 20), (20, 20)))
 """Like `RECORD_HEADS`, by ``sys_flag >> 4 & 3``, without the fields that nobody here needs."""
-_unpack_entry: Final = Struct(">iiq").unpack_from
 _unpack_v4 = _READERS[0].unpack_from
 _V4_HEAD_BYTES: Final = _READERS[0].size
 assert [r.size for r in _READERS] == [r.size for r in RECORD_HEADS], _READERS
@@ -106,17 +105,6 @@ def read_record(view: memoryview, start: int = 0) -> RecordFields:
     return size, queue_id, queue_offset, sys_flag, stored, topic, tail[properties_at:]
 
 
-def entry_size(view: memoryview, start: int, index: int) -> int:
-    """Return the size of the log entry at ``start``, 0 if entry ``index`` is not there as a whole.
-
-    Looks at magic, size and index of DLedger's entry header (protocol.md 6.1).
-    """
-    if start + ENTRY_HEADER_BYTES > len(view):
-        return 0
-    magic, size, found = _unpack_entry(view, start)
-    return size if magic == 1 and found == index and start + size <= len(view) else 0
-
-
 def record_size(view: memoryview, physical_offset: int) -> int | None:
     """Return the size of the record that begins at ``view``, None if it is none.
 
@@ -128,6 +116,19 @@ def record_size(view: memoryview, physical_offset: int) -> int | None:
     if magic not in {MAGIC_V1, MAGIC_V2} or stated != physical_offset or size < _V4_HEAD_BYTES:
         return None
     return int(size)
+
+
+def record_is_sound(view: memoryview) -> bool:
+    """Tell whether ``view`` is one whole record whose body has the CRC that it states.
+
+    A CRC of 0 says nothing: RocketMQ has brokers that compute none.
+    """
+    try:
+        size = read_record(view)[0]
+    except CorruptRecord:
+        return False
+    stated = int.from_bytes(view[8:12], "big")
+    return size == len(view) and stated in (0, crc32(record_body(view)) & 0x7FFFFFFF)
 
 
 def store_timestamp(view: memoryview) -> int:

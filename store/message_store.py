@@ -19,6 +19,7 @@ from store.checkpointer import Checkpointer
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueues
 from store.dispatch import Dispatcher
+from store.layout import record_is_sound
 from store.reader import Reader
 from store.recovery import Recovered, agree_with_log, load_queues
 
@@ -163,6 +164,10 @@ class MessageStore:
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there."""
         return self._reader.message_at(physical_offset)
+
+    def is_sound_body(self, body: memoryview) -> bool:
+        """Tell whether a record has the CRC it states (`dledger.listener.BodyJudge`)."""
+        return record_is_sound(body)
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the body of the entry with which a leader opens its term."""

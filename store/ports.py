@@ -62,11 +62,22 @@ class LogNode(Protocol):
         ...
 
     def view(self, physical_offset: int, size: int) -> memoryview:
-        """Return bytes of one segment without copying."""
+        """Return bytes of one segment, neither checked nor copied."""
         ...
 
     def body_view(self, index: int) -> memoryview:
-        """Return the body of an entry without copying."""
+        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
+        ...
+
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        """Return the body that lies there, checked and not copied.
+
+        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        """
+        ...
+
+    def find(self, physical_offset: int) -> int | None:
+        """Return the index of the entry whose body begins there, None if there is none."""
         ...
 
 

@@ -8,6 +8,7 @@ RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 
 from typing import TYPE_CHECKING
 
+from dledger.errors import RottenEntry
 from store.layout import UNIT, UNIT_BYTES, record_size, store_timestamp
 from store.results import Boundary, GetResult, GetStatus
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
-
-_RECORD_HEAD_BYTES = 88
 
 
 class Reader:
@@ -43,7 +42,8 @@ class Reader:
 
         ``max_count`` and ``max_bytes`` count up to the limits of the configuration; the first
         message is returned whatever its size. ``codes``: tags codes wanted, None for all.
-        Records are views of the mapped log, one after the other.
+        Records are views of the mapped log, each with the CRC of its entry; the answer ends before
+        one that is damaged.
         """
         queue = self._by_name.get((topic, queue_id))
         if queue is None:
@@ -67,11 +67,10 @@ class Reader:
     ) -> tuple[list[memoryview], int, int, int, GetStatus]:
         """Return (views, messages, bytes, units scanned, status) for these units."""
         max_count, max_bytes = limits
-        view = self._node.view
+        body_at = self._node.body_at
         removed_below = self._node.first_position
         buffers: list[memoryview] = []
         count = scanned = total = 0
-        start = end = -1
         status = GetStatus.NO_MATCHED_MESSAGE
         for physical, size, tags in UNIT.iter_unpack(units):
             if count and (count >= max_count or total + size > max_bytes):
@@ -82,16 +81,19 @@ class Reader:
             if physical < removed_below:
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
-            if physical != end:
-                if start >= 0:
-                    buffers.append(view(start, end - start))
-                start = physical
-            end = physical + size
+            try:
+                buffers.append(body_at(physical, size))
+            except (RottenEntry, LookupError):
+                scanned -= 1
+                if scanned == 0:
+                    status = GetStatus.DAMAGED
+                break
             count += 1
             total += size
         if count:
-            buffers.append(view(start, end - start))
             status = GetStatus.FOUND
+        elif status is GetStatus.DAMAGED:
+            pass
         elif not scanned:
             status = GetStatus.OFFSET_FOUND_NULL
         return buffers, count, total, scanned, status
@@ -114,19 +116,18 @@ class Reader:
         return self._stored_at(queue, queue.min_offset)
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """Return the committed record at ``physical_offset``, None if no record begins there."""
+        """Return the committed record at ``physical_offset``, None if no record begins there.
+
+        Errors: `RottenEntry` when it is damaged on this disk.
+        """
         node = self._node
-        room = node.committed_position - physical_offset
-        if physical_offset < node.first_position or room < _RECORD_HEAD_BYTES:
+        if not node.first_position < physical_offset < node.committed_position:
             return None
-        try:
-            size = record_size(node.view(physical_offset, _RECORD_HEAD_BYTES), physical_offset)
-            if size is None or size > room:
-                return None
-            record = node.view(physical_offset, size)
-        except LookupError:
+        index = node.find(physical_offset)
+        if index is None or index > node.commit_index:
             return None
-        return record if len(record) == size else None
+        record = node.body_view(index)
+        return record if record_size(record, physical_offset) == len(record) else None
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None
@@ -189,7 +190,7 @@ class Reader:
 
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
         physical, size, _ = UNIT.unpack(queue.read(offset, 1))
-        return store_timestamp(self._node.view(physical, size))
+        return store_timestamp(self._node.body_at(physical, size))
 
 
 def _out_of_range(offset: int, low: int, high: int) -> GetResult:

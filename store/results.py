@@ -54,6 +54,8 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = 6
     NO_MATCHED_LOGIC_QUEUE = 7
     NO_MESSAGE_IN_QUEUE = 8
+    DAMAGED = 9
+    """Ours: the first message wanted is damaged on this disk, and not repaired yet."""
 
 
 class Boundary(Enum):

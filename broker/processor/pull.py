@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import (
+    DAMAGED,
     PUT_ANSWERS,
     WritableConnection,
     write_command,
@@ -55,6 +56,7 @@ _ANSWERS: Final[dict[GetStatus, int]] = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.DAMAGED: DAMAGED[0],
 }
 #: No queue yet, or an empty one: 19 for a pull from its beginning, 21 for any other.
 _EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
@@ -208,7 +210,7 @@ class PullProcessor:
                 pull.opaque,
                 pull.serialize_type,
                 code,
-                result.status.name,
+                DAMAGED[1] if result.status is GetStatus.DAMAGED else result.status.name,
                 result.next_offset,
                 result.min_offset,
                 result.max_offset,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from broker.answers import put_failure
+from broker.answers import DAMAGED, put_failure
+from dledger.errors import RottenEntry
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
@@ -73,18 +74,24 @@ class QueryProcessor:
             return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, SearchOffsetHeader)
         upper = (header.boundary_type or "").upper() == "UPPER"
-        offset = self._store.offset_by_time(
-            header.topic,
-            header.queue_id,
-            header.timestamp,
-            Boundary.UPPER if upper else Boundary.LOWER,
-        )
+        try:
+            offset = self._store.offset_by_time(
+                header.topic,
+                header.queue_id,
+                header.timestamp,
+                Boundary.UPPER if upper else Boundary.LOWER,
+            )
+        except RottenEntry:
+            return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
 
     def handle_by_id(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take VIEW_MESSAGE_BY_ID (33)."""
         offset = decode_header(request, _ViewHeader).offset
-        record = self._store.message_at(offset)
+        try:
+            record = self._store.message_at(offset)
+        except RottenEntry:
+            return make_response(request, *DAMAGED)
         if record is None:
             return make_response(
                 request,
@@ -99,5 +106,8 @@ class QueryProcessor:
         if not self._store.writable:
             return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, QueueHeader)
-        value = ask(header.topic, header.queue_id)
+        try:
+            value = ask(header.topic, header.queue_id)
+        except RottenEntry:
+            return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
-from dledger.errors import DiskFull, NotLeader, PendingFull
+from dledger.errors import DiskFull, NotLeader, PendingFull, RottenEntry
 from remoting.protocol.hosts import pack_host
 from runtime.errors import FatalError
 from store.config import StoreConfig
@@ -202,7 +202,24 @@ class FakeNode:
         return position, len(body) + ENTRY_HEADER_BYTES, term
 
     def body_view(self, index: int) -> memoryview:
-        return memoryview(self.entries[index][2])
+        position, _, body = self.entries[index]
+        at = position % self.segment_bytes
+        found = self.segments[position - at][at : at + len(body) + ENTRY_HEADER_BYTES]
+        if found != encode_entry(index, self.entries[index][1], position, body):
+            raise RottenEntry(index, "here")
+        return memoryview(body)
+
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        index = self.find(physical_offset)
+        if index is None or len(self.entries[index][2]) != size:
+            raise LookupError(physical_offset)
+        return self.body_view(index)
+
+    def find(self, physical_offset: int) -> int | None:
+        for index, entry in enumerate(self.entries):
+            if entry[0] + ENTRY_HEADER_BYTES == physical_offset:
+                return index
+        return None
 
     def view(self, physical_offset: int, size: int) -> memoryview:
         at = physical_offset % self.segment_bytes
@@ -238,10 +255,19 @@ class FakeNode:
         del self.entries[index:]
 
     def spoil(self, index: int) -> None:
-        """Flip the magic of the record in an entry."""
-        position = self.entries[index][0]
+        """Let an entry have been written with a body that is no record."""
+        position, term, body = self.entries[index]
+        spoilt = body[:4] + b"what" + body[8:]
+        self.entries[index] = (position, term, spoilt)
         at = position % self.segment_bytes
-        self.segments[position - at][at + ENTRY_HEADER_BYTES + 4] ^= 1
+        entry = encode_entry(index, term, position, spoilt)
+        self.segments[position - at][at : at + len(entry)] = entry
+
+    def rot(self, index: int, at: int = 60) -> None:
+        """Flip a bit of an entry; again, and it is as it was."""
+        position = self.entries[index][0] + at
+        offset = position % self.segment_bytes
+        self.segments[position - offset][offset] ^= 1
 
     def commit(self, index: int | None = None) -> None:
         assert self.store is not None

@@ -284,6 +284,46 @@ def test_own_entries_wait_for_those_that_a_full_disk_held_back():
     assert world.store.max_offset("t", 0) == 5
 
 
+@pytest.mark.parametrize("at", [4, 15, 40, 60], ids=lambda at: f"byte {at}")
+def test_dispatch_waits_before_a_damaged_entry_until_it_is_repaired(at, caplog):
+    leader = World().begin()
+    leader.node.lead()
+    states = fill(leader)
+    world = World(node=log_of(leader), dispatch_batch=5).begin()
+    world.node.rot(20, at)
+    world.node.commit()
+    assert world.turns() < 50, "it does not spin"
+    assert world.store.applied_index == 19
+    for _ in range(3):
+        world.store.tick()
+        world.turns()
+    assert world.store.applied_index == 19
+    assert caplog.text.count("dispatch waits index=20") == 1
+    assert not world.fatal
+    world.node.rot(20, at)
+    world.store.tick()
+    world.turns()
+    assert world.store.applied_index == world.node.end_index
+    leader.node.commit()
+    assert world.queue_bytes() == leader.queue_bytes()
+    assert world.listener.states == states
+
+
+def test_a_new_leader_takes_no_sends_before_a_damaged_entry_is_repaired():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    world = World(node=log_of(leader)).begin()
+    world.node.rot(20)
+    world.node.lead()
+    world.turns()
+    assert not world.store.writable
+    world.node.rot(20)
+    world.store.tick()
+    world.turns()
+    assert world.store.writable
+
+
 def test_what_fails_in_a_later_turn_is_fatal_and_the_last_thing_done():
     leader = World().begin()
     leader.node.lead()

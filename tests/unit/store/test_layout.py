@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.codec.entry import encode_entry
 from remoting.protocol.message import MessageExt, encode_record
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout
@@ -45,14 +44,14 @@ def test_fields_of_a_record_are_those_that_were_encoded(
     assert layout.record_size(memoryview(record), 4097) is None
 
 
-def test_an_entry_is_there_only_with_its_index_and_as_a_whole():
-    entry = encode_entry(7, 2, 100, record_of())
-    view = memoryview(bytes(3) + entry)
-    assert layout.entry_size(view, 3, 7) == len(entry)
-    assert layout.entry_size(view, 3, 8) == 0
-    assert layout.entry_size(view[:-1], 3, 7) == 0
-    assert layout.entry_size(view, len(view) - 40, 7) == 0
-    assert layout.entry_size(memoryview(bytes(100)), 0, 0) == 0
+@given(flip=st.integers(0, 10_000), body=st.binary(min_size=1, max_size=60))
+def test_a_record_is_sound_with_its_own_crc_only(flip, body):
+    record = bytearray(record_of(body=body))
+    assert layout.record_is_sound(memoryview(record))
+    at = 88 + flip % len(body)
+    record[at] ^= 1
+    assert not layout.record_is_sound(memoryview(record))
+    assert not layout.record_is_sound(memoryview(record)[:-1])
 
 
 @given(st.binary(max_size=250))

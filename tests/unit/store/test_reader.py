@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.errors import RottenEntry
 from remoting.protocol.message import decode_record
 from store.results import Boundary, GetStatus
-from tests.unit.store.fakes import FakeNode, World
+from tests.unit.store.fakes import World
 
 LOWER, UPPER = Boundary.LOWER, Boundary.UPPER
 
@@ -125,23 +126,57 @@ def test_reads_agree_with_a_list(count, offset, max_count, max_bytes, codes, flu
         assert result.status is (GetStatus.FOUND if expected else GetStatus.NO_MATCHED_MESSAGE)
 
 
-def test_neighbours_in_the_log_come_as_one_view():
-    class PlainNode(FakeNode):
-        """Records side by side, as in a log without entry headers."""
+@pytest.mark.parametrize("at", [4, 20, 40, 60, 140], ids=lambda at: f"byte {at}")
+def test_a_damaged_message_is_not_given_and_what_comes_before_it_is(at):
+    world = filled(5)
+    world.node.rot(4, at)  # the fourth message: entry 0 opens the term
+    result = world.store.get("t", 0, 0, 32, 10_000, None)
+    assert (bodies(result), result.next_offset) == ([b"0000", b"0001", b"0002"], 3)
+    result = world.store.get("t", 0, 3, 32, 10_000, None)
+    assert (result.status, result.buffers, result.next_offset) == (GetStatus.DAMAGED, [], 3)
+    assert bodies(world.store.get("t", 0, 4, 32, 10_000, None)) == [b"0004"]
+    world.node.rot(4, at)
+    assert bodies(world.store.get("t", 0, 3, 32, 10_000, None)) == [b"0003", b"0004"]
 
-        def view(self, physical_offset, size):
-            return memoryview(b"x" * 1000)[:size]
 
-    world = World(node=PlainNode()).begin()
+def test_messages_that_the_filter_skips_are_not_read():
+    world = filled(5)
+    world.node.rot(4)
+    result = world.store.get("t", 0, 0, 32, 10_000, frozenset({12345}))
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 5)
+
+
+def test_no_answer_is_made_from_a_damaged_message():
+    world = filled(5)
+    physicals = [answer[3] for answer in world.answers]
+    world.node.rot(1)
+    with pytest.raises(RottenEntry):
+        world.store.message_at(physicals[0])
+    with pytest.raises(RottenEntry):
+        world.store.earliest_store_time("t", 0)
+
+
+def test_a_unit_that_points_nowhere_gives_nothing():
+    world = filled(3)
     queue = world.store._queues.maybe_make(b"t", 0)
-    from store.layout import UNIT
+    queue.tail[0:8] = (10**9).to_bytes(8, "big")
+    assert world.store.get("t", 0, 0, 32, 10_000, None).status is GetStatus.DAMAGED
 
-    for physical, size in [(100, 10), (110, 20), (200, 5), (205, 5)]:
-        queue.tail += UNIT.pack(physical, size, 0)
-        queue.max_offset += 1
-    result = world.store.get("t", 0, 0, 32, 1000, None)
-    assert [len(view) for view in result.buffers] == [30, 10]
-    assert (result.count, result.size_bytes) == (4, 40)
+
+def serve_unchecked(node):
+    """The planted bug: the bytes, whatever they are."""
+
+    def body_at(physical, size):
+        return node.view(physical, size)
+
+    node.body_at = body_at
+
+
+def test_a_reader_that_does_not_check_is_caught():
+    world = filled(5)
+    serve_unchecked(world.node)
+    world.node.rot(4)
+    assert world.store.get("t", 0, 3, 32, 10_000, None).status is GetStatus.FOUND
 
 
 def test_messages_below_the_log_s_begin_are_being_removed():
