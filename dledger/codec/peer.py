@@ -11,7 +11,7 @@ Frame: serialize type 1, a binary header without fields, oneway; its code names 
 | 8 | 8 | term | int64 |
 | 16 | f | fields | of the message, see the structs below |
 | 16+f | n | names | group, sender, receiver: uint8 length and text each |
-| 16+f+n | rest | entries | `Append` only: raw, as in the log; covered by the CRC in the fields |
+| 16+f+n | rest | data | entries, raw as in the log, or a chunk of a snapshot; its CRC is a field |
 
 All big-endian. Entries are neither encoded nor copied here: a leader sends the bytes it wrote.
 The code numbers are ours (real DLedger uses 51001... with JSON; the two do not mix, see docs).
@@ -21,7 +21,7 @@ import struct
 from typing import Final
 from zlib import crc32
 
-import msgspec
+from msgspec.structs import astuple
 
 from dledger.codec.entry import index_units
 from dledger.core.messages import (
@@ -32,14 +32,17 @@ from dledger.core.messages import (
     FetchEntries,
     Heartbeat,
     HeartbeatReply,
+    InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    SnapshotReply,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
 from dledger.core.model import NodeId, Span, Term
+from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SnapshotId
 from dledger.errors import CorruptEntry, DLedgerError
 from remoting.protocol.frame import Frame, encode_frame
 
@@ -62,6 +65,8 @@ CODES: Final[dict[type[Message], int]] = {
     AppendReject: 31007,
     Heartbeat: 31008,
     HeartbeatReply: 31009,
+    InstallSnapshot: 31020,
+    SnapshotReply: 31021,
     TimeoutNow: 31030,
     FetchEntries: 31040,
     FetchedEntries: 31041,
@@ -78,6 +83,8 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31007: struct.Struct(">qqqq"),  # prev_index, hint_index, hint_term, last_index
     31008: struct.Struct(">qq"),  # commit_index, round
     31009: struct.Struct(">q"),  # round
+    31020: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
+    31021: struct.Struct(">qqqIq"),  # last_index, last_term, size, CRC of all; offset
     31030: struct.Struct(">q"),  # last_index
     31031: struct.Struct(">qq?"),  # last_index, last_term, transfer
     31040: struct.Struct(">qq"),  # first_index, last_index
@@ -114,7 +121,7 @@ class PeerCodec:
         code = CODES[type(message)]
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
-        data: bytes | memoryview = b""
+        data: bytes | memoryview = message.data if isinstance(message, InstallSnapshot) else b""
         span = message.span if isinstance(message, Append | FetchedEntries) else None
         if span is not None:
             data = span.data
@@ -132,7 +139,11 @@ class PeerCodec:
             return self._pack_append(_FIELDS[code], message)
         if isinstance(message, FetchedEntries):
             return _pack_fetched(_FIELDS[code], message)
-        values = msgspec.structs.astuple(message)[3:]
+        if isinstance(message, InstallSnapshot):
+            return _FIELDS[code].pack(*astuple(message.id), message.offset, crc32(message.data))
+        if isinstance(message, SnapshotReply):
+            return _FIELDS[code].pack(*astuple(message.id), message.offset)
+        values = astuple(message)[3:]
         if code == CODES[VoteRequest]:
             values = values[:2]
         return _FIELDS[code].pack(*values)
@@ -178,8 +189,14 @@ class PeerCodec:
         if code == CODES[FetchedEntries]:
             found = _decode_span(values, memoryview(body)[data_at:])
             return FetchedEntries(sender, self._self_id, term, values[0], found)
+        if code == CODES[InstallSnapshot]:
+            chunk = _check_chunk(values, memoryview(body)[data_at:])
+            place = (SnapshotId(*values[:4]), values[4])
+            return InstallSnapshot(sender, self._self_id, term, *place, chunk)
         if len(body) != data_at:
             raise CorruptEntry(f"peer message {code}: {len(body) - data_at} bytes too many")
+        if code == CODES[SnapshotReply]:
+            values = (SnapshotId(*values[:4]), values[4])
         message: Message = _BODY_CLASSES[code](sender, self._self_id, term, *values)
         return message
 
@@ -206,6 +223,15 @@ def _decode_span(values: tuple[int, ...], data: memoryview) -> Span | None:
     units = index_units(data, first_index, last_index, term)
     position = int.from_bytes(data[24:32], "big")
     return Span(first_index, last_index, term, position, data, units)
+
+
+def _check_chunk(values: tuple[int, ...], data: memoryview) -> memoryview:
+    last_index, _, size, _, offset, crc = values
+    if last_index < 0 or not 0 <= offset <= offset + len(data) <= size <= SNAPSHOT_BYTES_MAX:
+        raise CorruptEntry(f"snapshot {last_index}: {len(data)} bytes at {offset} of {size}")
+    if crc32(data) != crc:
+        raise CorruptEntry(f"snapshot {last_index}: CRC of the chunk at {offset} does not match")
+    return data
 
 
 def _pack_fetched(fields: struct.Struct, message: FetchedEntries) -> bytes:

@@ -11,7 +11,7 @@
 | 36 | 8 | state index | last entry whose effect is in the state |
 | 44 | 4 | c | bytes of the configuration |
 | 48 | 8 | s | bytes of the state |
-| 56 | c | configuration | of the group at ``last index`` |
+| 56 | c | configuration | JSON: in force at ``last index`` |
 | 56+c | s | state | of whoever uses the log; bytes to the log itself |
 
 All big-endian. A leader ships the file as it is, and the receiver keeps it as it came.
@@ -21,6 +21,9 @@ import struct
 from typing import Final
 from zlib import crc32
 
+import msgspec
+
+from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import LogIndex, Term
 from dledger.core.snapshot import SnapshotId, SnapshotMeta
 
@@ -34,20 +37,24 @@ assert HEADER_BYTES == 56
 
 
 def encode_snapshot(
-    last: tuple[LogIndex, Term, int], state_index: LogIndex, configuration: bytes, state: bytes
+    last: tuple[LogIndex, Term, int],
+    state_index: LogIndex,
+    configuration: ConfigEntry,
+    state: bytes,
 ) -> bytes:
     """Return the content of the file.
 
     Args:
         last: index and term of the last entry it stands for, and the position behind it.
         state_index: last entry whose effect is in ``state``; not below the last entry.
-        configuration: of the group at the last entry.
+        configuration: in force at the last entry.
         state: of whoever uses the log.
     """
     assert last[0] <= state_index, f"the state of {state_index} does not cover entry {last[0]}"
-    fields = FIELDS.pack(*last, state_index, len(configuration), len(state))
-    crc = crc32(state, crc32(configuration, crc32(fields)))
-    return b"".join((HEAD.pack(MAGIC, VERSION, crc), fields, configuration, state))
+    packed = _encode_configuration(configuration)
+    fields = FIELDS.pack(*last, state_index, len(packed), len(state))
+    crc = crc32(state, crc32(packed, crc32(fields)))
+    return b"".join((HEAD.pack(MAGIC, VERSION, crc), fields, packed, state))
 
 
 def decode_snapshot(data: bytes) -> tuple[SnapshotMeta, bytes]:
@@ -71,6 +78,32 @@ def decode_snapshot(data: bytes) -> tuple[SnapshotMeta, bytes]:
         SnapshotId(last_index, last_term, len(data), crc),
         position,
         state_index,
-        data[HEADER_BYTES:state_at],
+        _decode_configuration(data[HEADER_BYTES:state_at]),
     )
     return meta, data[state_at:]
+
+
+class _Place(msgspec.Struct):
+    """The JSON of a configuration: members by id, and the entry that it is (-1: the first)."""
+
+    index: int
+    term: int
+    version: int
+    voters: dict[str, str]
+    learners: dict[str, str]
+
+
+def _encode_configuration(entry: ConfigEntry) -> bytes:
+    found = entry.configuration
+    return msgspec.json.encode(
+        _Place(entry.index, entry.term, found.version, found.voters, found.learners)
+    )
+
+
+def _decode_configuration(data: bytes) -> ConfigEntry:
+    try:
+        found = msgspec.json.decode(data, type=_Place)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no configuration: {error}") from error
+    configuration = Configuration(found.voters, found.learners, found.version)
+    return ConfigEntry(found.index, found.term, configuration)

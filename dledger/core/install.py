@@ -19,6 +19,7 @@ up. While the last chunk is being installed it takes no entries.
 Source: Raft paper 7 and Figure 13 (chunks there are not resumable).
 """
 
+from dledger.core import membership
 from dledger.core.messages import InstallSnapshot, SnapshotReply
 from dledger.core.model import LogIndex, NodeId
 from dledger.core.ready import Event, EventKind
@@ -111,6 +112,8 @@ def on_staged(state: RaftState, *, kept: bool, installed: SnapshotMeta | None) -
     state.ack_index = None
     if state.leader_id is not None and state.leader_id != state.node_id:
         acknowledge(state, last_index)
+    state.membership.reset(installed.configuration)
+    membership.adopt(state)
     _note(state, "installed", last_index)
 
 

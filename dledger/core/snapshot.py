@@ -10,10 +10,14 @@ from typing import Final
 
 import msgspec
 
+from dledger.core.configuration import ConfigEntry
 from dledger.core.model import LogIndex, Term
 
 SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
 """Bytes of a snapshot in one message; one message is under way at a time."""
+
+SNAPSHOT_BYTES_MAX: Final = 1 << 32
+"""No snapshot is larger; what claims to be is none."""
 
 
 class SnapshotId(msgspec.Struct, frozen=True, gc=False):
@@ -40,8 +44,8 @@ class SnapshotMeta(msgspec.Struct, frozen=True, gc=False):
     """Where entry ``last_index + 1`` lies: the beginning of the log, at the start of a segment."""
     state_index: LogIndex
     """Last entry whose effect is in the state; at least ``last_index``."""
-    configuration: bytes = b""
-    """The configuration of the group at ``last_index``, encoded; see `dledger.codec.snapshot`."""
+    configuration: ConfigEntry
+    """The configuration in force at ``last_index``, at its place in the log."""
 
 
 class Staging:
