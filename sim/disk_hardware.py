@@ -1,0 +1,231 @@
+"""What happens around the steps of a simulated disk: rules, time, hangs, the trace. Knows no files.
+
+Every step of `sim.disk` comes through here. While nothing is to go wrong that costs one test.
+Source: chaos.md D2-D7, P5.
+"""
+
+import zlib
+from collections.abc import Callable
+from random import Random
+from typing import Final, NoReturn, Protocol
+
+from runtime.disk import Buffer
+from runtime.rng import Rng
+from sim.context import SimCrash
+from sim.disk_rules import Action, Latency, Op, Rule
+
+SYNC_LATENCY: Final = Latency(100_000, 2_000_000)
+"""Of a sync of data or of a directory, by default; everything else takes no time."""
+
+
+class Trace(Protocol):
+    """Where operations are noted; `sim.trace.Trace` is one."""
+
+    def event(self, kind: str, host: str, **columns: object) -> None:
+        """Note one line."""
+        ...
+
+
+class DiskJob:
+    """What a piece of work in a thread asked of the disk."""
+
+    __slots__ = ("_syncs", "blocked", "latency_ns")
+
+    def __init__(self) -> None:
+        self.latency_ns = 0
+        self.blocked = False
+        """A call of it hangs: it is not over before `SimDisk.on_heal` calls."""
+        self._syncs: list[Callable[[], None]] = []
+
+    def defer(self, sync: Callable[[], None]) -> None:
+        """Let a sync take effect with `settle`."""
+        self._syncs.append(sync)
+
+    def settle(self) -> None:
+        """Let what it synced be durable: the work is over, in virtual time."""
+        for sync in self._syncs:
+            sync()
+        self._syncs.clear()
+
+
+class Hardware:
+    """The part of a disk that may be slow, hang, fail, or be where the process ends."""
+
+    def __init__(self, rng: Rng, trace: Trace | None, host: str) -> None:
+        """See `sim.disk.SimDisk`."""
+        self._latency_random = Random(rng.randint(0, (1 << 64) - 1))
+        self._damage_random = Random(rng.randint(0, (1 << 64) - 1))
+        self.trace = trace
+        self.host = host
+        self.sync_latency = SYNC_LATENCY
+        self.is_watched = False
+        """Something may go wrong: there is a rule, or a limit, or the process has crashed."""
+        self.pending_latency_ns = 0
+        """What calls outside of jobs have cost since `take_latency_ns`."""
+        self.blocked = False
+        """A call outside of a job hangs: the process must not run on until `on_heal` calls."""
+        self.capacity_bytes: int | None = None
+        """Space there is; None for enough."""
+        self._job: DiskJob | None = None
+        self._hung: list[Callable[[], None]] = []
+        """Syncs outside of jobs that hang."""
+        self._on_heal: list[Callable[[], None]] = []
+        self._crashed = False
+        self._rules: list[Rule] = []
+        self._path_numbers: dict[str, int] = {}
+
+    # Rules
+
+    def add_rule(self, rule: Rule) -> Rule:
+        """Let a rule meet steps from now on."""
+        self._rules.append(rule)
+        self._watch()
+        return rule
+
+    def drop_rule(self, rule: Rule) -> None:
+        """Take a rule away; what hangs because of it goes on when no rule lets anything hang."""
+        if rule in self._rules:
+            self._rules.remove(rule)
+        self._watch()
+        if not any(one.action is Action.HANG for one in self._rules):
+            self.blocked = False
+            hung, self._hung = self._hung, []
+            waiting, self._on_heal = self._on_heal, []
+            for callback in (*hung, *waiting):
+                callback()
+
+    # Steps
+
+    def step(self, op: Op, path: str, effect: Callable[[], None], offset: int = 0) -> None:
+        """Do one step of an operation, unless a rule has it fail.
+
+        Errors: `OSError`, `SimCrash`.
+        """
+        if not self.is_watched:
+            effect()
+        else:
+            if not self._meet(op, path):
+                effect()
+            self._end_step(op, path)
+        if op is not Op.READ and op is not Op.OPEN:
+            self._note(op, path, offset)
+
+    def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
+        """Sync: at once, or when the job is over, or when nothing hangs any more."""
+        self._cost(self.sync_latency)
+        lied = self.is_watched and self._meet(op, path)
+        if lied:
+            pass
+        elif self._job is not None:
+            self._job.defer(sync)
+        elif self.blocked:
+            self._hung.append(sync)
+        else:
+            sync()
+        if self.is_watched:
+            self._end_step(op, path)
+        self._note(op, path)
+
+    def _cost(self, latency: Latency) -> None:
+        latency_ns = latency.draw(self._latency_random)
+        if self._job is None:
+            self.pending_latency_ns += latency_ns
+        else:
+            self._job.latency_ns += latency_ns
+
+    def _hang(self) -> None:
+        if self._job is None:
+            self.blocked = True
+        else:
+            self._job.blocked = True
+
+    def _meet(self, op: Op, path: str) -> bool:
+        """Apply the rules before a step; returns whether it is to have no effect (a lie)."""
+        if self._crashed:
+            raise SimCrash(path)
+        lied = False
+        for rule in self._rules:
+            if rule.action is Action.CRASH_AFTER or not rule.meets(op, path, self._damage_random):
+                continue
+            match rule.action:
+                case Action.SLOW:
+                    self._cost(rule.latency)
+                case Action.HANG:
+                    self._hang()
+                case Action.LIE:
+                    lied = True
+                case Action.FAIL:
+                    self._note_fault(rule, op, path)
+                    raise OSError(rule.error, "fault of the simulated disk", path)
+                case _:
+                    self._crash(rule, op, path)
+        return lied
+
+    def _end_step(self, op: Op, path: str) -> None:
+        for rule in self._rules:
+            if rule.action is Action.CRASH_AFTER and rule.meets(op, path, self._damage_random):
+                self._crash(rule, op, path)
+
+    def _crash(self, rule: Rule, op: Op, path: str) -> NoReturn:
+        self._note_fault(rule, op, path)
+        self._crashed = True
+        why = f"{rule.action.value} {op.value} {path}"
+        raise SimCrash(why)
+
+    # Time
+
+    def take_latency_ns(self) -> int:
+        """Return what calls outside of jobs have cost since the last time."""
+        latency_ns, self.pending_latency_ns = self.pending_latency_ns, 0
+        return latency_ns
+
+    def begin_job(self) -> None:
+        """Count calls as those of a thread from now on; jobs do not nest."""
+        assert self._job is None, "a job within a job"
+        self._job = DiskJob()
+
+    def end_job(self) -> DiskJob:
+        """Return what the calls since `begin_job` came to."""
+        job, self._job = self._job, None
+        assert job is not None, "no job"
+        return job
+
+    def on_heal(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when nothing hangs any more."""
+        self._on_heal.append(callback)
+
+    # The trace
+
+    def path_number(self, path: str) -> int:
+        """Return the number that stands for a path in the trace."""
+        number = self._path_numbers.get(path)
+        if number is None:
+            number = self._path_numbers[path] = len(self._path_numbers)
+            if self.trace is not None:
+                self.trace.event("disk_path", self.host, number=number, path=path)
+        return number
+
+    def _note(self, op: Op, path: str, offset: int = 0, content: Buffer = b"") -> None:
+        if self.trace is not None:
+            self.trace.event(
+                "disk", self.host, op=op.value, path=self.path_number(path), offset=offset,
+                size=len(content), crc=zlib.crc32(content),
+            )  # fmt: skip
+
+    def _note_fault(self, rule: Rule, op: Op, path: str) -> None:
+        if self.trace is not None:
+            number = self.path_number(path)
+            self.trace.event(
+                "disk_fault", self.host, action=rule.action.value, op=op.value, path=number
+            )
+
+    def _note_damage(self, what: str, path: str, offset: int, size: int) -> None:
+        if self.trace is not None:
+            number = self.path_number(path)
+            self.trace.event(
+                "disk_damage", self.host, what=what, path=number, offset=offset, size=size
+            )
+
+    def _watch(self) -> None:
+        is_limited = self.capacity_bytes is not None
+        self.is_watched = bool(self._rules) or self._crashed or is_limited

@@ -1,0 +1,419 @@
+"""The simulated disk: steps, failpoints, errors, space, hangs, locks, damage."""
+
+import errno
+
+import pytest
+
+from runtime.disk import DirectoryInUse
+from runtime.errors import FatalError
+from sim.context import SimCrash
+from sim.disk import SimDisk
+from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
+from sim.inode import PowerLossMode
+from sim.rng import SplitRng
+from sim.trace import Trace
+
+SIZE = 1 << 16
+
+
+VERBS = {
+    "sync": "fsync", "sync_directory": "fsync", "truncate": "ftruncate", "remove": "unlink",
+    "rename": "rename", "mkdir": "mkdir",
+}  # fmt: skip
+
+
+class Steps:
+    """A trace that keeps what is done to the file system, as test_disk of runtime writes it."""
+
+    def __init__(self):
+        self.paths = {}
+        self.steps = []
+
+    def event(self, kind, host, **columns):
+        if kind == "disk_path":
+            self.paths[columns["number"]] = columns["path"]
+        elif kind == "disk" and columns["op"] in VERBS:
+            name = self.paths[columns["path"]].removeprefix("/r").lstrip("/") or "."
+            self.steps.append(f"{VERBS[columns['op']]} {name}")
+
+
+@pytest.fixture
+def disk():
+    disk = SimDisk(SplitRng(7))
+    disk.make_directories("/r")
+    return disk
+
+
+def fail(error, *ops, **options):
+    return Rule(action=Action.FAIL, ops=frozenset(ops), error=error, **options)
+
+
+def test_steps_are_those_of_the_real_disk():
+    """The same lines as in tests/unit/runtime/test_disk.py."""
+    trace = Steps()
+    disk = SimDisk(SplitRng(1), trace)
+    disk.make_directories("/r")
+    disk.crash()
+
+    def done(*expected):
+        assert trace.steps == list(expected)
+        trace.steps.clear()
+
+    trace.steps.clear()
+    disk.make_directories("/r/a/b")
+    done("fsync .", "fsync .", "mkdir a", "fsync .", "mkdir a/b", "fsync a")
+    disk.make_directories("/r/a/b")
+    done()
+    disk.open("/r/a/f", size=100).close()
+    done("fsync a", "ftruncate a/f", "fsync a/f")
+    disk.open("/r/a/f", size=100).close()
+    done()
+    disk.replace("/r/a/s", b"x")
+    done("fsync a/s.tmp", "rename a/s.tmp", "fsync a")
+    disk.remove("/r/a/s")
+    done("unlink a/s", "fsync a")
+    disk.remove("/r/a/s")
+    done("fsync a")
+    disk.crash()
+    disk.make_directories("/r/a")
+    done("fsync a", "fsync .")
+
+
+def test_every_operation_is_traced_and_equal_seeds_leave_equal_traces():
+    def run(content):
+        trace = Trace(keep_lines=True)
+        disk = SimDisk(SplitRng(3), trace, host="n0")
+        file = disk.open("/f", size=SIZE)
+        file.pwrite(5, [content])
+        file.fdatasync()
+        disk.replace("/g", b"abc")
+        disk.rot("/f", 5)
+        disk.power_loss(PowerLossMode.TORN)
+        return trace
+
+    trace = run(b"hello")
+    assert trace.digest() == run(b"hello").digest() != run(b"hallo").digest()
+    ops = [line.split()[3] for line in trace.lines if line.split()[1] == "disk"]
+    assert ops == [
+        "op=create", "op=sync_directory", "op=truncate", "op=sync", "op=write", "op=sync",
+        "op=create", "op=write", "op=sync", "op=rename", "op=sync_directory",
+    ]  # fmt: skip
+
+
+def test_lock_goes_with_its_process(disk):
+    lock = disk.lock("/lock")
+    with pytest.raises(DirectoryInUse, match="in use by another process"):
+        disk.lock("/lock")
+    disk.crash()
+    again = disk.lock("/lock")
+    lock.close()
+    with pytest.raises(DirectoryInUse):
+        disk.lock("/lock")
+    again.close()
+    disk.lock("/lock").close()
+
+
+def test_files_outlive_a_crash_and_handles_do_not(disk):
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"abc"])
+    disk.crash()
+    with pytest.raises(SimCrash):
+        file.pwrite(0, [b"x"])
+    assert disk.open("/r/f", size=SIZE).pread(0, 3) == b"abc"
+
+
+# Failpoints
+
+
+@pytest.mark.parametrize(
+    ("action", "op", "seen"),
+    [
+        (Action.CRASH_BEFORE, Op.CREATE, b"old"),
+        (Action.CRASH_BEFORE, Op.WRITE, b"old"),
+        (Action.CRASH_BEFORE, Op.SYNC, b"old"),
+        (Action.CRASH_BEFORE, Op.RENAME, b"old"),
+        (Action.CRASH_AFTER, Op.RENAME, b"new"),
+        (Action.CRASH_BEFORE, Op.SYNC_DIRECTORY, b"new"),
+    ],
+)
+def test_crash_at_each_step_of_a_replacement(disk, action, op, seen):
+    disk.replace("/r/currterm", b"old")
+    disk.add_rule(Rule(action=action, ops=frozenset({op}), glob="*/r*", count=1))
+    with pytest.raises(SimCrash):
+        disk.replace("/r/currterm", b"new")
+    with pytest.raises(SimCrash):
+        disk.read("/r/currterm")
+    disk.crash()
+    assert disk.read("/r/currterm") == seen
+    disk.power_loss(PowerLossMode.LOST)
+    assert disk.read("/r/currterm") == b"old"
+    disk.replace("/r/currterm", b"newer")
+    assert disk.power_loss(PowerLossMode.LOST) == (0, 0)
+    assert disk.read("/r/currterm") == b"newer"
+
+
+def test_crash_comes_at_the_kth_matching_step(disk):
+    file = disk.open("/r/f", size=SIZE)
+    rule = Rule(action=Action.CRASH_AFTER, ops=frozenset({Op.WRITE}), glob="*/f", skip=2, count=1)
+    disk.add_rule(rule)
+    disk.replace("/r/other", b"does not count")
+    file.pwrite(0, [b"1"])
+    file.pwrite(1, [b"2"])
+    assert rule.hits == 0
+    with pytest.raises(SimCrash):
+        file.pwrite(2, [b"3"])
+    disk.crash()
+    assert disk.open("/r/f", size=SIZE).pread(0, 4) == b"123\0"
+    assert rule.hits == 1
+
+
+def test_creation_interrupted_anywhere_is_completed_or_never_was(disk):
+    for op in (Op.CREATE, Op.SYNC_DIRECTORY, Op.TRUNCATE, Op.SYNC):
+        for action in (Action.CRASH_BEFORE, Action.CRASH_AFTER):
+            for mode in PowerLossMode:
+                rule = disk.add_rule(Rule(action=action, ops=frozenset({op}), count=1))
+                with pytest.raises(SimCrash):
+                    disk.open("/r/f", size=SIZE)
+                disk.power_loss(mode)
+                disk.drop_rule(rule)
+                assert disk.size("/r/f") in {None, 0, SIZE}
+                file = disk.open("/r/f", size=SIZE)
+                file.pwrite(0, [b"x"])
+                file.fdatasync()
+                disk.power_loss(PowerLossMode.LOST)
+                assert disk.open("/r/f", size=SIZE).pread(0, 1) == b"x"
+                disk.remove("/r/f")
+
+
+# Errors
+
+
+def test_failed_write_leaves_a_part_at_most(disk):
+    lengths = set()
+    for _ in range(40):
+        file = disk.open("/r/f", size=SIZE)
+        rule = disk.add_rule(fail(errno.EIO, Op.WRITE, count=1))
+        with pytest.raises(OSError, match="fault of the simulated disk") as failure:
+            file.pwrite(10, [b"abcdefgh"])
+        assert failure.value.errno == errno.EIO
+        written = file.pread(10, 8).rstrip(b"\0")
+        assert b"abcdefgh".startswith(written)
+        lengths.add(len(written))
+        assert rule.hits == 1
+        file.pwrite(10, [bytes(8)])
+    assert len(lengths) > 4
+
+
+def test_error_meets_only_its_operation_and_glob(disk):
+    disk.add_rule(fail(errno.EIO, Op.SYNC, glob="*/data/*"))
+    disk.make_directories("/r/data")
+    disk.replace("/r/s", b"x")
+    file = disk.open("/r/f", size=SIZE)
+    file.fdatasync()
+    with pytest.raises(OSError, match="fault"):
+        disk.open("/r/data/0", size=SIZE)
+    assert disk.open("/r/f", size=SIZE).pread(0, 1) == b"\0"
+
+
+def test_failed_replacement_leaves_the_old_file_and_no_other(disk):
+    disk.replace("/r/small", b"one")
+    disk.add_rule(fail(errno.ENOSPC, Op.SYNC, count=1))
+    with pytest.raises(OSError, match="fault"):
+        disk.replace("/r/small", b"two")
+    assert disk.read("/r/small") == b"one"
+    assert disk.names("/r") == ["small"]
+
+
+def test_sync_that_failed_once_loses_what_it_was_to_save(disk):
+    """The kernel counts the pages as clean: the next sync succeeds and does nothing for them."""
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"lost!"])
+    disk.add_rule(fail(errno.EIO, Op.SYNC, count=1))
+    with pytest.raises(OSError, match="fault"):
+        file.fdatasync()
+    file.pwrite(2, [b"SAVED"])
+    file.fdatasync()
+    assert file.pread(0, 7) == b"loSAVED"
+    assert disk.power_loss(PowerLossMode.LOST).changes == 1
+    assert disk.open("/r/f", size=SIZE).pread(0, 8) == b"\0\0SAVED\0"
+
+
+def test_sync_that_lies_saves_nothing(disk):
+    file = disk.open("/r/f", size=SIZE)
+    rule = disk.add_rule(Rule(action=Action.LIE, ops=SYNCS))
+    file.pwrite(0, [b"abc"])
+    file.fdatasync()
+    assert rule.hits == 1
+    disk.power_loss(PowerLossMode.LOST)
+    assert disk.open("/r/f", size=SIZE).pread(0, 3) == bytes(3)
+
+
+def test_probable_rule_meets_some():
+    disk = SimDisk(SplitRng(3))
+    file = disk.open("/f", size=SIZE)
+    rule = disk.add_rule(fail(errno.EIO, Op.READ, probability=0.3))
+    failed = 0
+    for _ in range(200):
+        try:
+            file.pread(0, 1)
+        except OSError:
+            failed += 1
+    assert failed == rule.hits
+    assert 30 < failed < 90
+
+
+# Space
+
+
+def test_full_disk_refuses_what_needs_a_block_and_is_freed(disk):
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"x"])
+    disk.limit(8192)
+    assert 0 < disk.free_ratio("/r") < 1
+    with pytest.raises(OSError, match="no space") as failure:
+        file.pwrite(100, [b"y" * 3 * 8192])
+    assert failure.value.errno == errno.ENOSPC
+    assert file.nonzero_end(0) == 3 * 4096, "what there was room for was written"
+    file.pwrite(200, [b"z"])
+    file.zero_from(0)
+    with pytest.raises(OSError, match="no space"):
+        disk.replace("/r/currterm", b"x")
+    assert disk.names("/r") == ["f"]
+    disk.limit(None)
+    disk.replace("/r/currterm", b"x")
+    disk.limit(0)
+    with pytest.raises(OSError, match="no space"):
+        disk.replace("/r/currterm", b"y")
+    disk.remove("/r/f")
+    disk.replace("/r/currterm", b"y")
+    assert disk.read("/r/currterm") == b"y"
+
+
+# Time
+
+
+def test_syncs_cost_time_and_writes_do_not(disk):
+    disk.take_latency_ns()
+    file = disk.open("/r/f", size=SIZE)
+    assert disk.take_latency_ns() > 0
+    file.pwrite(0, [b"x"])
+    assert disk.take_latency_ns() == 0
+    low, high = disk.sync_latency
+    file.fdatasync()
+    assert low <= disk.take_latency_ns() <= high
+    slow = Rule(action=Action.SLOW, ops=frozenset({Op.WRITE}), latency=Latency(5, 5))
+    disk.add_rule(slow)
+    file.pwrite(0, [b"x"])
+    assert disk.take_latency_ns() == 5
+    assert slow.hits == 1
+
+
+def test_sync_of_a_job_takes_effect_when_the_job_is_over(disk):
+    file = disk.open("/r/f", size=SIZE)
+    disk.take_latency_ns()
+    file.pwrite(0, [b"a"])
+    disk.begin_job()
+    file.fdatasync()
+    job = disk.end_job()
+    assert job.latency_ns > 0
+    assert (disk.pending_latency_ns, job.blocked) == (0, False)
+    file.pwrite(1, [b"b"])
+    assert disk.unsynced() == (2, 0)
+    job.settle()
+    assert disk.unsynced() == (1, 0)
+    disk.power_loss(PowerLossMode.LOST)
+    job.settle()
+    assert disk.open("/r/f", size=SIZE).pread(0, 2) == b"a\0"
+
+
+def test_replacement_in_a_job_that_never_ends_may_be_undone(disk):
+    disk.replace("/r/s", b"old")
+    disk.begin_job()
+    disk.replace("/r/s", b"new")
+    job = disk.end_job()
+    assert disk.read("/r/s") == b"new"
+    assert disk.power_loss(PowerLossMode.LOST).entries == 2
+    job.settle()
+    assert disk.read("/r/s") == b"old"
+
+
+def test_hung_sync_is_over_when_the_disk_is_healed(disk):
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"a"])
+    rule = disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    calls = []
+    disk.begin_job()
+    file.fdatasync()
+    job = disk.end_job()
+    assert (job.blocked, disk.blocked) == (True, False)
+    disk.on_heal(lambda: calls.append("job"))
+    file.fdatasync()
+    assert disk.blocked
+    assert disk.unsynced() == (1, 0)
+    disk.on_heal(lambda: calls.append("loop"))
+    disk.drop_rule(rule)
+    assert calls == ["job", "loop"]
+    assert not disk.blocked
+    assert disk.unsynced() == (0, 0)
+    disk.drop_rule(rule)
+    assert calls == ["job", "loop"]
+
+
+def test_process_killed_while_the_disk_hangs_never_hears_of_it(disk):
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"a"])
+    disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    calls = []
+    file.fdatasync()
+    disk.on_heal(lambda: calls.append("dead"))
+    disk.crash()
+    disk.heal()
+    assert (calls, disk.blocked, disk.unsynced()) == ([], False, (1, 0))
+
+
+# Damage
+
+
+def test_rot_meets_synced_bytes_only(disk):
+    file = disk.open("/r/f", size=SIZE)
+    file.pwrite(0, [b"abc"])
+    file.fdatasync()
+    file.pwrite(2, [b"C"])
+    view = file.view()
+    assert disk.rot("/r/f", 1, 0x20)
+    assert bytes(view[:3]) == b"aBC"
+    assert not disk.rot("/r/f", 2)
+    assert not disk.rot("/r/f", SIZE)
+    assert not disk.rot("/r/missing", 0)
+    disk.power_loss(PowerLossMode.LOST)
+    assert disk.open("/r/f", size=SIZE).pread(0, 3) == b"aBc"
+
+
+def test_wiped_disk_is_empty_for_good(disk):
+    disk.make_directories("/r/a")
+    disk.replace("/r/a/s", b"x")
+    disk.wipe()
+    assert disk.paths() == []
+    assert disk.names("/") == []
+    disk.power_loss(PowerLossMode.REORDERED)
+    assert disk.read("/r/a/s") is None
+    with pytest.raises(FileNotFoundError):
+        disk.open("/r/a/s", size=SIZE)
+
+
+def test_heal_takes_everything_away(disk):
+    file = disk.open("/r/f", size=SIZE)
+    disk.add_rule(fail(errno.EIO, *CHANGING))
+    disk.add_rule(fail(errno.EIO, Op.READ))
+    disk.limit(0)
+    disk.heal()
+    file.pwrite(0, [b"x" * SIZE])
+    file.fdatasync()
+    assert not disk.is_watched
+
+
+def test_another_size_is_refused_after_a_crash_too(disk):
+    disk.open("/r/f", size=SIZE)
+    disk.crash()
+    with pytest.raises(FatalError, match="has 65536 bytes"):
+        disk.open("/r/f", size=SIZE * 2)
