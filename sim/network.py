@@ -8,7 +8,6 @@ the link heals or the sender's patience (user timeout) ends. Handshakes need bot
 import asyncio
 import contextvars
 import errno
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -225,7 +224,7 @@ class SimNetwork:
         if port == 0:
             port = self._free_port(address)
         if (address, port) in self.listeners:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            raise OSError(errno.EADDRINUSE, f"address already in use: {address}:{port}")
         server = SimServer(self, factory, (address, port))
         self.listeners[address, port] = server
         return server
