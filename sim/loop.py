@@ -5,6 +5,7 @@ that it belongs to. What production asks of a loop is here; the rest of asyncio'
 """
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -240,7 +241,8 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         if process is None:
             self.call_exception_handler(context)
         else:
-            handle._context.run(self.call_exception_handler, context)
+            with contextlib.suppress(SimCrash):  # it was fatal, and the process is gone
+                handle._context.run(self.call_exception_handler, context)
 
     def get_debug(self) -> bool:
         """Return false."""
