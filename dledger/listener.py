@@ -8,6 +8,7 @@ from typing import Final, NoReturn, Protocol, runtime_checkable
 
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.ready import Event, EventKind, describe_event
+from dledger.core.snapshot import SnapshotMeta
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -42,6 +43,22 @@ class RollbackListener(Protocol):
 
     def on_rolled_back(self, first_index: LogIndex) -> None:
         """Take that entries from ``first_index`` on were not appended after all: they failed."""
+        ...
+
+
+@runtime_checkable
+class SnapshotListener(Protocol):
+    """A listener whose state can stand for the beginning of the log."""
+
+    def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:
+        """Replace everything by ``state``; the log goes on behind entry ``meta.id.last_index``.
+
+        Entries up to ``meta.state_index`` are in the state already; they will be told again.
+        """
+        ...
+
+    def on_trimmed(self, position: int) -> None:
+        """Take that the log is about to begin at ``position``: nothing before can be read then."""
         ...
 
 

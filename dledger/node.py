@@ -22,6 +22,7 @@ from dledger.config import DLedgerConfig
 from dledger.core.messages import FetchedEntries, FetchEntries, Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
+from dledger.core.snapshot import SnapshotMeta
 from dledger.disk_full import DiskFullGate
 from dledger.disk_watch import DiskWatch
 from dledger.driver import Driver
@@ -34,6 +35,7 @@ from dledger.recorder import Recorder
 from dledger.repair import Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
+from dledger.trimming import Trimmer
 from dledger.view import ReplicaView
 from dledger.worker import Worker
 from runtime.clock import Clock, SystemClock
@@ -128,6 +130,8 @@ class DLedgerNode(ReplicaView):
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
+        self.trimmer = Trimmer(config, self._raft, self._store)
+        """Drops the beginning of the log."""
         state = self._raft.state
         self._recorder.open(state.term, state.log.last_index, replica.commit_index)
         self._known_role = self._told_role = (Role.FOLLOWER, state.term, None)
@@ -148,6 +152,7 @@ class DLedgerNode(ReplicaView):
         self._sync_worker = Worker(f"{self.self_id}-sync", clock, on_error=on_error)
         self._disk_watch.start(self._state_worker, self._sync_worker)
         self._persister.start(self._state_worker, self._on_persisted)
+        self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
         if isinstance(self._user, BodyJudge):
             self._store.rot.judge_body = self._user.is_sound_body
         await self._transport.start()
@@ -178,6 +183,7 @@ class DLedgerNode(ReplicaView):
                 self._give_up_office()
                 self._flusher.save_all()
             self._leadership.stop()
+            self.trimmer.stop()
             self._state_worker.close()
             self._sync_worker.close()
         if self._opened:
@@ -412,6 +418,8 @@ class DLedgerNode(ReplicaView):
         if self._driver.complete(ready):
             self._check_duration(self._clock.monotonic_ms() - began_ms)
             self._recorder.on_done(ready)
+            if self._driver.installed is not None:
+                self._on_installed(self._driver.installed)
             if ready.reads:
                 self._leadership.confirm(ready.reads)
             return
@@ -424,6 +432,13 @@ class DLedgerNode(ReplicaView):
             self._user.on_rolled_back(first_index)
         else:
             self._raft.resign()
+
+    def _on_installed(self, meta: SnapshotMeta) -> None:
+        self._driver.installed = None
+        self.commit_index = meta.id.last_index
+        self._committed_position = meta.position
+        self._appender.set_committed(meta.position)
+        self.trimmer.tell_installed(meta)
 
     def _check_duration(self, took_ms: int) -> None:
         """Give up office after a write that made the others wait for longer than they do."""

@@ -7,6 +7,7 @@ from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
+from dledger.core.snapshot import SnapshotMeta
 from dledger.driver import Driver
 from dledger.replica import Replica
 from dledger.storage.log_store import LogStore
@@ -116,6 +117,7 @@ class ReplicaView:
             "leader": state.leader_id,
             "commit": self.commit_index,
             "first_index": self.first_index,
+            "snapshot": self._describe_snapshot(),
             "last_index": state.log.last_index,
             "last_term": state.log.last_term,
             "voted_for": state.voted_for,
@@ -132,6 +134,27 @@ class ReplicaView:
             "followers": {
                 peer: self._describe_follower(progress) for peer, progress in state.progress.items()
             },
+        }
+
+    @property
+    def snapshot_meta(self) -> SnapshotMeta | None:
+        """What stands for the entries that are in the log no more."""
+        return self._store.snapshots.meta
+
+    def snapshot_state(self) -> bytes:
+        """Return the state in that snapshot. Errors: `FatalError`: it is damaged."""
+        return self._store.snapshots.state()
+
+    def _describe_snapshot(self) -> dict[str, object] | None:
+        meta = self.snapshot_meta
+        if meta is None:
+            return None
+        return {
+            "last_index": meta.id.last_index,
+            "last_term": meta.id.last_term,
+            "state_index": meta.state_index,
+            "position": meta.position,
+            "bytes": meta.id.size,
         }
 
     def _describe_follower(self, progress: Progress) -> dict[str, object]:

@@ -1,0 +1,147 @@
+"""Where the log of one replica begins: trimming it, and a snapshot that takes its place.
+
+Trimming drops whole segments, and nothing that is not committed, or that a follower which lives
+still has to be sent. Whoever uses the log gives the state that stands for what goes; it is on disk,
+with the place where the log begins from then on, before the first segment is removed.
+Every replica trims for itself. Source: Raft paper 7.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from dledger.codec.snapshot import encode_snapshot
+from dledger.config import DLedgerConfig
+from dledger.core.model import LogIndex
+from dledger.core.raft import Raft
+from dledger.core.ready import Event, EventKind
+from dledger.core.snapshot import SnapshotMeta
+from dledger.flusher import SyncWorker
+from dledger.listener import DLedgerListener, SnapshotListener
+from dledger.storage.log_store import LogStore
+from dledger.storage.trim import TrimPlan
+from runtime.disk import NO_SPACE
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+
+class TrimLimit(NamedTuple):
+    """The last entry that may be dropped, and what forbids more."""
+
+    last_index: LogIndex
+    reason: str
+
+
+class Trimmer:
+    """Trims the log of one node."""
+
+    def __init__(self, config: DLedgerConfig, raft: Raft, store: LogStore) -> None:
+        self._node_id = config.self_id
+        self._silence_ticks = config.election_ticks_min
+        self._raft = raft
+        self._store = store
+        self._kept = False
+        self._waiting: asyncio.Future[bool] | None = None
+
+    def start(
+        self,
+        worker: SyncWorker,
+        guard: Callable[[Callable[[], None]], None],
+        user: DLedgerListener,
+        note: Callable[[Event], None],
+    ) -> None:
+        """Begin to work.
+
+        Args:
+            worker: where files are written and removed.
+            guard: runs a piece of work in the loop; what goes wrong in it ends the node.
+            user: whose state stands for what is trimmed.
+            note: writes an event down.
+        """
+        self._worker = worker
+        self._guard = guard
+        self._user = user if isinstance(user, SnapshotListener) else None
+        self._note = note
+
+    def limit(self) -> TrimLimit:
+        """Return how much may go as far as the log is concerned."""
+        state = self._raft.state
+        limit = TrimLimit(state.delivered_index, "what follows is not committed")
+        for progress in state.progress.values():
+            lives = state.tick - progress.contact_tick < self._silence_ticks
+            if lives and progress.match_index < limit.last_index:
+                limit = TrimLimit(progress.match_index, f"{progress.node_id} has no more yet")
+        return limit
+
+    def plan(self, limit_index: LogIndex) -> TrimPlan | None:
+        """Return how to drop the segments up to ``limit_index``; None if not even one can go."""
+        return self._store.plan_trim(min(limit_index, self.limit().last_index))
+
+    async def trim(self, plan: TrimPlan, state_index: LogIndex, state: bytes) -> bool:
+        """Let the log begin as planned; False if a snapshot came first, or the disk is full.
+
+        Args:
+            plan: of `plan`.
+            state_index: last entry whose effect is in ``state``; it must cover what goes.
+            state: what stands for the entries that go.
+        """
+        if self._waiting is not None or self._store.first_index >= plan.first_index:
+            return False
+        base = (plan.first_index - 1, plan.base_term, plan.position)
+        configuration = self._raft.state.membership.at(plan.first_index - 1)
+        data = encode_snapshot(base, state_index, configuration, state)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting = done
+        self._worker.submit(
+            partial(self._save, data), partial(self._guard, partial(self._begin_at, plan))
+        )
+        return await done
+
+    def stop(self) -> None:
+        """Answer who waits."""
+        self._answer(trimmed=False)
+
+    def tell_installed(self, meta: SnapshotMeta) -> None:
+        """Tell the user that everything it knows is to be replaced."""
+        if self._user is not None:
+            self._user.on_snapshot(meta, self._store.snapshots.state())
+
+    def _save(self, data: bytes) -> None:
+        """Run in the thread."""
+        try:
+            self._kept = self._store.snapshots.save(data)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                message = f"a snapshot cannot be written: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            _log.warning("event=disk_full node=%s file=snapshot", self._node_id)
+            self._kept = False
+
+    def _begin_at(self, plan: TrimPlan) -> None:
+        meta = self._store.snapshots.meta
+        if not self._kept or meta is None or meta.id.last_index != plan.first_index - 1:
+            self._answer(trimmed=False)
+            return
+        if self._user is not None:
+            self._user.on_trimmed(plan.position)
+        remove = self._store.trim(plan)
+        state = self._raft.state
+        self._note(
+            Event(
+                EventKind.SNAPSHOT, state.term, state.role, None, meta.id.last_index,
+                extra="snapshot=taken",
+            )
+        )  # fmt: skip
+        _log.info(
+            "event=trimmed node=%s first_index=%d position=%d segments=%d",
+            self._node_id, plan.first_index, plan.position, plan.segments,
+        )  # fmt: skip
+        self._worker.submit(remove, partial(self._answer, trimmed=True))
+
+    def _answer(self, *, trimmed: bool) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(trimmed)
