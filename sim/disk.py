@@ -5,8 +5,7 @@ what was not synced: bytes (`sim.inode`) and directory entries (`sim.names`). Ea
 of the steps that `RealDisk` makes of it; a `Rule` may have a step be slow, hang, fail, or be the
 last one of the process.
 
-It knows no event loop. The time it costs is added up: a loop takes it with `take_latency_ns`, or
-around work for a thread with `begin_job` and `end_job`; without a loop nobody looks.
+It knows no event loop; used outside of a simulation it is a disk that takes no time.
 Source: architecture.md 7; chaos.md D1-D10, P5.
 """
 
@@ -343,9 +342,7 @@ class SimDisk(Hardware):
         self.life += 1
         self._crashed = False
         self.blocked = False
-        self.pending_latency_ns = 0
         self._hung.clear()
-        self._on_heal.clear()
         self._locks.clear()
         self._synced.clear()
         self._watch()

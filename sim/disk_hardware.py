@@ -1,6 +1,8 @@
 """What happens around the steps of a simulated disk: rules, time, hangs, the trace. Knows no files.
 
-Every step of `sim.disk` comes through here. While nothing is to go wrong that costs one test.
+Every step of `sim.disk` comes through here. While nothing is to go wrong that costs one test. Time
+is charged to the process that calls, if one does; what a thread of it syncs takes effect when its
+work ends.
 Source: chaos.md D2-D7, P5.
 """
 
@@ -11,7 +13,7 @@ from typing import Final, NoReturn, Protocol
 
 from runtime.disk import Buffer
 from runtime.rng import Rng
-from sim.context import SimCrash
+from sim.context import CURRENT, SimCrash
 from sim.disk_rules import Action, Latency, Op, Rule
 
 SYNC_LATENCY: Final = Latency(100_000, 2_000_000)
@@ -26,28 +28,6 @@ class Trace(Protocol):
         ...
 
 
-class DiskJob:
-    """What a piece of work in a thread asked of the disk."""
-
-    __slots__ = ("_syncs", "blocked", "latency_ns")
-
-    def __init__(self) -> None:
-        self.latency_ns = 0
-        self.blocked = False
-        """A call of it hangs: it is not over before `SimDisk.on_heal` calls."""
-        self._syncs: list[Callable[[], None]] = []
-
-    def defer(self, sync: Callable[[], None]) -> None:
-        """Let a sync take effect with `settle`."""
-        self._syncs.append(sync)
-
-    def settle(self) -> None:
-        """Let what it synced be durable: the work is over, in virtual time."""
-        for sync in self._syncs:
-            sync()
-        self._syncs.clear()
-
-
 class Hardware:
     """The part of a disk that may be slow, hang, fail, or be where the process ends."""
 
@@ -60,16 +40,16 @@ class Hardware:
         self.sync_latency = SYNC_LATENCY
         self.is_watched = False
         """Something may go wrong: there is a rule, or a limit, or the process has crashed."""
-        self.pending_latency_ns = 0
-        """What calls outside of jobs have cost since `take_latency_ns`."""
+        self.on_block: Callable[[], None] | None = None
+        """Called when a call that is no thread's hangs: the process must stand still."""
+        self.on_unblock: Callable[[], None] | None = None
+        """Called when nothing hangs any more."""
         self.blocked = False
-        """A call outside of a job hangs: the process must not run on until `on_heal` calls."""
+        """A call that is no thread's hangs."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
-        self._job: DiskJob | None = None
         self._hung: list[Callable[[], None]] = []
-        """Syncs outside of jobs that hang."""
-        self._on_heal: list[Callable[[], None]] = []
+        """Syncs that hang, of calls that are no thread's."""
         self._crashed = False
         self._rules: list[Rule] = []
         self._path_numbers: dict[str, int] = {}
@@ -90,9 +70,10 @@ class Hardware:
         if not any(one.action is Action.HANG for one in self._rules):
             self.blocked = False
             hung, self._hung = self._hung, []
-            waiting, self._on_heal = self._on_heal, []
-            for callback in (*hung, *waiting):
-                callback()
+            for sync in hung:
+                sync()
+            if self.on_unblock is not None:
+                self.on_unblock()
 
     # Steps
 
@@ -111,13 +92,14 @@ class Hardware:
             self._note(op, path, offset)
 
     def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
-        """Sync: at once, or when the job is over, or when nothing hangs any more."""
+        """Sync: at once, or when the work of a thread is over, or when nothing hangs any more."""
         self._cost(self.sync_latency)
         lied = self.is_watched and self._meet(op, path)
+        process = CURRENT.get()
         if lied:
             pass
-        elif self._job is not None:
-            self._job.defer(sync)
+        elif process is not None and process.settling is not None:
+            process.settling.append(sync)
         elif self.blocked:
             self._hung.append(sync)
         else:
@@ -128,16 +110,18 @@ class Hardware:
 
     def _cost(self, latency: Latency) -> None:
         latency_ns = latency.draw(self._latency_random)
-        if self._job is None:
-            self.pending_latency_ns += latency_ns
-        else:
-            self._job.latency_ns += latency_ns
+        process = CURRENT.get()
+        if process is not None:
+            process.charge(latency_ns)
 
     def _hang(self) -> None:
-        if self._job is None:
-            self.blocked = True
-        else:
-            self._job.blocked = True
+        process = CURRENT.get()
+        if process is not None and process.settling is not None:
+            process.gate_shut = True
+            return
+        self.blocked = True
+        if self.on_block is not None:
+            self.on_block()
 
     def _meet(self, op: Op, path: str) -> bool:
         """Apply the rules before a step; returns whether it is to have no effect (a lie)."""
@@ -171,28 +155,6 @@ class Hardware:
         self._crashed = True
         why = f"{rule.action.value} {op.value} {path}"
         raise SimCrash(why)
-
-    # Time
-
-    def take_latency_ns(self) -> int:
-        """Return what calls outside of jobs have cost since the last time."""
-        latency_ns, self.pending_latency_ns = self.pending_latency_ns, 0
-        return latency_ns
-
-    def begin_job(self) -> None:
-        """Count calls as those of a thread from now on; jobs do not nest."""
-        assert self._job is None, "a job within a job"
-        self._job = DiskJob()
-
-    def end_job(self) -> DiskJob:
-        """Return what the calls since `begin_job` came to."""
-        job, self._job = self._job, None
-        assert job is not None, "no job"
-        return job
-
-    def on_heal(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once when nothing hangs any more."""
-        self._on_heal.append(callback)
 
     # The trace
 

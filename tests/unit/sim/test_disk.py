@@ -10,6 +10,7 @@ from sim.context import SimCrash
 from sim.disk import SimDisk
 from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
 from sim.inode import PowerLossMode
+from sim.loop import SimLoop
 from sim.rng import SplitRng
 from sim.trace import Trace
 
@@ -292,83 +293,98 @@ def test_full_disk_refuses_what_needs_a_block_and_is_freed(disk):
 # Time
 
 
-def test_syncs_cost_time_and_writes_do_not(disk):
-    disk.take_latency_ns()
-    file = disk.open("/r/f", size=SIZE)
-    assert disk.take_latency_ns() > 0
-    file.pwrite(0, [b"x"])
-    assert disk.take_latency_ns() == 0
+@pytest.fixture
+def process():
+    """A process on a machine with the disk."""
+    loop = SimLoop(1)
+    host = loop.add_host("n0", "10.0.0.1")
+    host.disk = SimDisk(SplitRng(7))
+    yield loop.boot(host)
+    loop.close()
+
+
+def run_in(process, function, *, in_thread=False):
+    """Call; returns what it cost and what it left to be settled."""
+    process.settling = [] if in_thread else None
+    process.context.run(function)
+    settling, process.settling = process.settling, None
+    return process.take_charge(), settling
+
+
+def test_syncs_cost_time_and_writes_do_not(process):
+    disk = process.host.disk
+    file = disk.open("/f", size=SIZE)
+    assert run_in(process, lambda: file.pwrite(0, [b"x"])) == (0, None)
     low, high = disk.sync_latency
-    file.fdatasync()
-    assert low <= disk.take_latency_ns() <= high
+    cost, _ = run_in(process, file.fdatasync)
+    assert low <= cost <= high
     slow = Rule(action=Action.SLOW, ops=frozenset({Op.WRITE}), latency=Latency(5, 5))
     disk.add_rule(slow)
-    file.pwrite(0, [b"x"])
-    assert disk.take_latency_ns() == 5
+    assert run_in(process, lambda: file.pwrite(0, [b"x"])) == (5, None)
     assert slow.hits == 1
 
 
-def test_sync_of_a_job_takes_effect_when_the_job_is_over(disk):
-    file = disk.open("/r/f", size=SIZE)
-    disk.take_latency_ns()
+def test_sync_of_a_thread_takes_effect_when_its_work_is_over(process):
+    disk = process.host.disk
+    file = disk.open("/f", size=SIZE)
     file.pwrite(0, [b"a"])
-    disk.begin_job()
-    file.fdatasync()
-    job = disk.end_job()
-    assert job.latency_ns > 0
-    assert (disk.pending_latency_ns, job.blocked) == (0, False)
+    cost, (settle,) = run_in(process, file.fdatasync, in_thread=True)
+    assert cost > 0
     file.pwrite(1, [b"b"])
     assert disk.unsynced() == (2, 0)
-    job.settle()
+    settle()
     assert disk.unsynced() == (1, 0)
     disk.power_loss(PowerLossMode.LOST)
-    job.settle()
-    assert disk.open("/r/f", size=SIZE).pread(0, 2) == b"a\0"
+    settle()
+    assert disk.open("/f", size=SIZE).pread(0, 2) == b"a\0"
 
 
-def test_replacement_in_a_job_that_never_ends_may_be_undone(disk):
-    disk.replace("/r/s", b"old")
-    disk.begin_job()
-    disk.replace("/r/s", b"new")
-    job = disk.end_job()
-    assert disk.read("/r/s") == b"new"
+def test_replacement_in_a_thread_that_never_ends_may_be_undone(process):
+    disk = process.host.disk
+    disk.replace("/s", b"old")
+    _, settling = run_in(process, lambda: disk.replace("/s", b"new"), in_thread=True)
+    assert disk.read("/s") == b"new"
     assert disk.power_loss(PowerLossMode.LOST).entries == 2
-    job.settle()
-    assert disk.read("/r/s") == b"old"
+    for settle in settling:
+        settle()
+    assert disk.read("/s") == b"old"
 
 
-def test_hung_sync_is_over_when_the_disk_is_healed(disk):
-    file = disk.open("/r/f", size=SIZE)
+def test_hung_sync_of_a_thread_shuts_the_gate_until_the_disk_is_healed(process):
+    disk = process.host.disk
+    file = disk.open("/f", size=SIZE)
     file.pwrite(0, [b"a"])
     rule = disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
-    calls = []
-    disk.begin_job()
-    file.fdatasync()
-    job = disk.end_job()
-    assert (job.blocked, disk.blocked) == (True, False)
-    disk.on_heal(lambda: calls.append("job"))
-    file.fdatasync()
-    assert disk.blocked
-    assert disk.unsynced() == (1, 0)
-    disk.on_heal(lambda: calls.append("loop"))
+    run_in(process, file.fdatasync, in_thread=True)
+    assert (process.gate_shut, process.is_blocked, disk.blocked) == (True, False, False)
     disk.drop_rule(rule)
-    assert calls == ["job", "loop"]
-    assert not disk.blocked
+    assert not process.gate_shut
+
+
+def test_hung_sync_of_the_loop_holds_the_process_and_takes_effect_when_healed(process):
+    disk = process.host.disk
+    file = disk.open("/f", size=SIZE)
+    file.pwrite(0, [b"a"])
+    rule = disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    run_in(process, file.fdatasync)
+    assert process.is_blocked
+    assert process.host.paused
+    assert disk.unsynced() == (1, 0)
+    disk.drop_rule(rule)
+    assert not process.is_blocked
     assert disk.unsynced() == (0, 0)
     disk.drop_rule(rule)
-    assert calls == ["job", "loop"]
 
 
-def test_process_killed_while_the_disk_hangs_never_hears_of_it(disk):
+def test_process_killed_while_the_disk_hangs_leaves_its_sync_undone(disk):
     file = disk.open("/r/f", size=SIZE)
     file.pwrite(0, [b"a"])
     disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
-    calls = []
     file.fdatasync()
-    disk.on_heal(lambda: calls.append("dead"))
+    assert disk.blocked
     disk.crash()
     disk.heal()
-    assert (calls, disk.blocked, disk.unsynced()) == ([], False, (1, 0))
+    assert (disk.blocked, disk.unsynced()) == (False, (1, 0))
 
 
 # Damage
