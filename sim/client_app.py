@@ -1,0 +1,279 @@
+"""A client of the simulation: the production's producer and consumers, driven by operations.
+
+One process on a host of its own. What it learns is noted in the harness's `Record` and judged at
+once by `sim.oracles.clients`; both survive when the process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from chaos.history.outcome import Outcome, is_definite
+from chaos.history.payload import encode_body, make_key
+from client import (
+    Attempt,
+    ClientConfig,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeOptions,
+    ConsumeStatus,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    RemotingError,
+    SendFailed,
+    SendStatus,
+)
+from client import Outcome as ClientOutcome
+from sim.workload import GROUP, KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, TOPIC, Kind, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.context import Host
+    from sim.oracles.clients import Clients
+    from sim.record import Record, Row
+
+MS_PER_S: Final = 1000
+RETRY_S: Final = 0.2
+PULL_COUNT: Final = 16
+
+
+class ClientApp:
+    """A producer host or a consumer host.
+
+    Args:
+        name, number: of the host, and its place among the clients.
+        machine: what it runs on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        config: ClientConfig,
+        machine: Host,
+        record: Record,
+        oracle: Clients,
+    ) -> None:
+        self.name = name
+        self._pid = number + 1
+        self._config = config
+        self._clock = machine.clock
+        self._record = record
+        self._oracle = oracle
+        self._tag = bytes.fromhex(record.tag)
+        self._ordered = asyncio.Lock()
+        self._positions: dict[MessageQueue, int] = {}
+        self._rng = machine.rng.split(f"life{machine.incarnation}")
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, operations: Sequence[Op], queues: tuple[int, int]) -> None:
+        """Carry out operations at their times; ``queues`` of the plain and the ordered topic."""
+        config = self._config
+        self._producer = Producer(config, clock=self._clock, rng=self._rng.split("producer"))
+        pull_config = ClientConfig(
+            namesrv_addrs=config.namesrv_addrs,
+            group=PULL_GROUP,
+            instance_name=f"{self.name}-pull",
+            source_address=config.source_address,
+            process_id=config.process_id,
+        )
+        self._puller = PullConsumer(pull_config, clock=self._clock, rng=self._rng.split("pull"))
+        await self._producer.start()
+        await self._puller.start()
+        for topic, count in zip((TOPIC, ORDERED_TOPIC), queues, strict=True):
+            if count:
+                await self._make_topic(topic, count)
+        for op in operations:
+            wait_ms = op.at_ms - self._clock.monotonic_ms()
+            if wait_ms > 0:
+                await asyncio.sleep(wait_ms / MS_PER_S)
+            task = asyncio.get_running_loop().create_task(self._perform(op))
+            self._tasks[op.number] = task
+        await asyncio.get_running_loop().create_future()
+
+    async def consume(self) -> None:
+        """Be a member of the group for ever."""
+        config = ClientConfig(
+            namesrv_addrs=self._config.namesrv_addrs,
+            group=GROUP,
+            instance_name=self.name,
+            source_address=self._config.source_address,
+            process_id=self._config.process_id,
+            persist_offset_ms=1_000,
+            rebalance_ms=5_000,
+        )
+        options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_count=16)
+        self._push = PushConsumer(
+            config, self._listen, options, observer=self, clock=self._clock,
+            rng=self._rng.split("push"),
+        )  # fmt: skip
+        self._push.subscribe(TOPIC)
+        await self._push.start()
+        await asyncio.get_running_loop().create_future()
+
+    # ConsumerObserver
+
+    def on_assignment(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Not of interest."""
+
+    def on_commit(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        ok: bool,  # noqa: FBT001 - a protocol that others already implement by position
+        t_start_ns: int,
+        t_end_ns: int,
+    ) -> None:
+        """Note what the group has committed."""
+        del t_start_ns, t_end_ns
+        if ok:
+            place = (queue.topic, queue.queue_id)
+            committed = self._record.committed
+            committed[place] = max(offset, committed.get(place, 0))
+
+    # Operations
+
+    async def _make_topic(self, topic: str, count: int) -> None:
+        while True:
+            try:
+                await self._producer.create_topic(topic, count)
+            except RemotingError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _perform(self, op: Op) -> None:
+        try:
+            match op.kind:
+                case Kind.SEND | Kind.BATCH:
+                    await self._send(op)
+                case Kind.ORDERED:
+                    await self._send_ordered(op)
+                case Kind.PULL:
+                    await self._pull(op)
+                case Kind.COMMIT:
+                    await self._commit(op)
+                case Kind.READ_INDEX:
+                    return
+        except RemotingError:
+            self._record.count("client_errors")
+        finally:
+            self._tasks.pop(op.number, None)
+
+    def _bodies(self, op: Op) -> list[tuple[int, bytes]]:
+        count = op.messages if op.kind is Kind.BATCH else 1
+        keys = [make_key(self._pid, op.number * KEYS_PER_OP + at) for at in range(count)]
+        return [(key, encode_body(self._tag, key, op.size_bytes)) for key in keys]
+
+    async def _send(self, op: Op) -> None:
+        bodies = self._bodies(op)
+        rows = self._record.sending(op.number, TOPIC, bodies)
+        messages = [Message(TOPIC, body, keys=str(key)) for key, body in bodies]
+        try:
+            if op.kind is Kind.BATCH:
+                result = await self._producer.send_batch(messages)
+            else:
+                result = await self._producer.send(messages[0])
+        except RemotingError as error:
+            self._refused(rows, error)
+            return
+        self._acknowledged(rows, result.status, result.queue, result.queue_offset, result.attempts)
+
+    async def _send_ordered(self, op: Op) -> None:
+        """Send one after the other to one queue, each once the one before it has been answered."""
+        async with self._ordered:
+            queues = await self._producer.fetch_publish_queues(ORDERED_TOPIC)
+            queue = queues[self._pid % len(queues)]
+            bodies = self._bodies(op)
+            rows = self._record.sending(op.number, ORDERED_TOPIC, bodies)
+            message = Message(ORDERED_TOPIC, bodies[0][1], keys=str(bodies[0][0]))
+            try:
+                result = await self._producer.send(message, queue)
+            except RemotingError as error:
+                self._refused(rows, error)
+                return
+            place = (queue.topic, queue.queue_id)
+            self._oracle.on_ordered(self.name, place, op.number, result.queue_offset)
+            self._acknowledged(
+                rows, result.status, result.queue, result.queue_offset, result.attempts
+            )
+
+    def _acknowledged(
+        self,
+        rows: list[Row],
+        status: SendStatus,
+        queue: MessageQueue,
+        offset: int,
+        attempts: tuple[Attempt, ...],
+    ) -> None:
+        place = (queue.topic, queue.queue_id)
+        ok = status is SendStatus.SEND_OK
+        for number, row in enumerate(rows):
+            columns = {
+                "queue_id": queue.queue_id,
+                "queue_offset": offset + number,
+                "attempts": len(attempts),
+                "node": attempts[-1].broker_addr,
+                "err_code": None if ok else int(status),
+            }
+            self._record.sent([row], "ok" if ok else "info", **columns)
+        if ok:
+            self._oracle.on_acknowledged(place, offset, [row["msg_key"] for row in rows])
+
+    def _refused(self, rows: list[Row], error: RemotingError) -> None:
+        attempts = error.attempts if isinstance(error, SendFailed) else ()
+        definite = error.outcome is ClientOutcome.FAILED and all(map(_stored_nothing, attempts))
+        outcome = Outcome.FAIL if definite else Outcome.INFO
+        code = attempts[-1].code if attempts else None
+        self._record.sent(rows, outcome.value, err_code=code, attempts=max(1, len(attempts)))
+
+    async def _queue(self, op: Op) -> MessageQueue:
+        queues = await self._puller.fetch_subscribe_queues(TOPIC)
+        return queues[op.choice % len(queues)]
+
+    async def _pull(self, op: Op) -> None:
+        queue = await self._queue(op)
+        place = (queue.topic, queue.queue_id)
+        offset = self._positions.get(queue)
+        if offset is None:
+            stored = await self._puller.fetch_offset(queue)
+            self._oracle.on_fetched(place, stored)
+            offset = max(stored, 0)
+        result = await self._puller.pull(queue, offset=offset, max_count=PULL_COUNT)
+        expected = offset
+        for message in result.messages:
+            self._note(message, PULL_GROUP)
+            expected = max(expected, message.queue_offset + 1)
+        self._positions[queue] = max(expected, self._positions.get(queue, 0))
+        self._record.count("pulls")
+
+    async def _commit(self, op: Op) -> None:
+        queue = await self._queue(op)
+        offset = self._positions.get(queue)
+        if offset is not None:
+            self._oracle.on_offered((queue.topic, queue.queue_id), offset)
+            await self._puller.commit_offset(queue, offset)
+            self._record.count("commits")
+
+    def _listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        del context
+        for message in messages:
+            self._note(message, GROUP)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def _note(self, message: MessageExt, group: str) -> None:
+        key, digest = self._record.delivered(message, group, self.name)
+        place = (message.topic, message.queue_id)
+        self._oracle.on_delivered(place, message.queue_offset, key, digest)
+
+
+def _stored_nothing(attempt: Attempt) -> bool:
+    if attempt.outcome is not ClientOutcome.FAILED:
+        return False
+    return attempt.code is None or is_definite(attempt.code)

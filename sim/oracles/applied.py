@@ -1,0 +1,140 @@
+"""What replicas make of the committed log: A33 (nothing applied is taken back) and A39.
+
+A39: a consume queue holds exactly the committed messages of its queue, in the order of the log,
+and the replicated tables are equal wherever the same entries have been applied.
+Source: chaos.md 3.6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from sim.oracles.base import Violation
+from sim.oracles.replica import HEADER_BYTES
+from store.layout import UNIT
+
+if TYPE_CHECKING:
+    from sim.oracles.replica import Change, Replica
+    from sim.oracles.truth import Truth
+
+
+class Monotonic:
+    """A33: within a life, commit and applied index never fall."""
+
+    name = "A33 applied regress"
+
+    def on_boot(self, replica: Replica) -> None:
+        """A new life may begin below where the last one ended."""
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Compare with the last look."""
+        for what, before, now in (
+            ("applied", change.before[5], change.now[5]),
+            ("told commit", change.before[6], change.now[6]),
+        ):
+            if now < before:
+                raise Violation(
+                    self.name, f"{replica.name}: {what} fell from {before} to {now}",
+                    node=replica.name,
+                )  # fmt: skip
+
+
+class Applied:
+    """A39: consume queues and tables are what the committed log says."""
+
+    name = "A39 applied differs from the log"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._seen: dict[str, int] = {}
+        self._tables: dict[int, tuple[str, object]] = {}
+        """By number of state entries applied: what the tables were, and on which replica."""
+        self._tags: dict[int, int] = {}
+        self._highest: dict[str, int] = {}
+        self._tables_from: dict[str, int] = {}
+        """By replica, the index from which on its tables are as the log says."""
+
+    def on_boot(self, replica: Replica) -> None:
+        """Look at everything again; the tables on disk may be ahead of what is applied anew."""
+        name = replica.name
+        self._tables_from[name] = 0 if replica.is_wiped else self._highest.get(name, -1)
+        self._seen[name] = -1
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Check what was applied since the last look."""
+        applied = change.now[5]
+        seen = self._seen[replica.name]
+        if applied <= seen:
+            return
+        truth = self._truth
+        if applied > truth.commit_index:
+            raise Violation(
+                self.name,
+                f"{replica.name} applied {applied}, only {truth.commit_index} is committed",
+                node=replica.name,
+            )
+        self._check_units(replica, seen + 1, applied)
+        before, now = (bisect_right(truth.state_indexes, index) for index in (seen, applied))
+        if now > before and applied >= self._tables_from[replica.name]:
+            self._check_tables(replica, now)
+        self._seen[replica.name] = applied
+        self._highest[replica.name] = max(applied, self._highest.get(replica.name, -1))
+
+    def _check_units(self, replica: Replica, first: int, last: int) -> None:
+        truth = self._truth
+        by_name = replica.controller.store._queues.by_name
+        for index in range(first, last + 1):
+            mark = truth.committed[index]
+            row = truth.rows.get((index, mark.term))
+            if row is None or row.type != "message":
+                continue
+            assert row.topic is not None
+            assert row.queue_id is not None
+            assert row.queue_offset is not None
+            queue = by_name.get((row.topic, row.queue_id))
+            if queue is not None and row.queue_offset < queue.min_offset:
+                continue
+            found = None
+            if queue is not None and row.queue_offset < queue.max_offset:
+                found = UNIT.unpack(queue.read(row.queue_offset, 1))
+            expected = (mark.position + HEADER_BYTES, row.size)
+            tags = self._tags.setdefault(index, found[2]) if found is not None else 0
+            if found is None or found != (*expected, tags):
+                raise Violation(
+                    self.name,
+                    f"{replica.name}: {row.topic}/{row.queue_id}@{row.queue_offset} of entry "
+                    f"{index} is {found} in the consume queue, expected {expected}",
+                    node=replica.name,
+                    index=index,
+                )
+
+    def _check_tables(self, replica: Replica, applied_states: int) -> None:
+        state = replica.controller.tables.state
+        own = state.topics._system
+        now = (
+            {n: config for n, config in state.topics.configs().items() if n not in own},
+            dict(state.groups._groups),
+            {key: dict(queues) for key, queues in state.offsets._applied.items()},
+        )
+        name, known = self._tables.setdefault(applied_states, (replica.name, now))
+        if known != now:
+            raise Violation(
+                self.name,
+                f"{replica.name} and {name} applied the same {applied_states} state entries and "
+                f"have other tables: {_difference(now, known)}",
+                node=replica.name,
+            )
+
+
+def _difference(now: object, known: object) -> str:
+    """Say what differs, in at most 500 characters."""
+    assert isinstance(now, tuple)
+    assert isinstance(known, tuple)
+    parts = [
+        f"{key}: {one.get(key)} against {other.get(key)}"
+        for one, other in zip(now, known, strict=True)
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key) != other.get(key)
+    ]
+    return "; ".join(parts)[:500]

@@ -1,0 +1,49 @@
+"""What an oracle is: it looks at the cluster after each event and knows what may not be.
+
+Oracles read the state of the production objects; they never trust production's own assertions,
+events or counters where the bytes themselves can be read. Source: chaos.md 3.6 (A30-A39).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from sim.oracles.replica import Change, Replica
+
+
+class Violation(Exception):  # noqa: N818 - it is a finding, not an error of the simulator
+    """Something that must never be, found at a moment of virtual time."""
+
+    def __init__(self, oracle: str, text: str, **evidence: object) -> None:
+        super().__init__(f"{oracle}: {text}")
+        self.oracle = oracle
+        self.text = text
+        self.evidence = evidence
+
+
+class Oracle(Protocol):
+    """Judges replicas; cheap, since it is called only when one of them has changed."""
+
+    name: str
+
+    def on_boot(self, replica: Replica) -> None:
+        """Look at a replica whose process has just opened its log."""
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Look at a replica after an event that changed it. Errors: `Violation`."""
+
+
+class Findings:
+    """Where violations are reported that are found inside the production's own calls.
+
+    Raised there, they would be taken for a bug of the caller and handled by it.
+    """
+
+    def __init__(self) -> None:
+        self.first: Violation | None = None
+
+    def report(self, violation: Violation) -> None:
+        """Keep the first; the run ends after this event."""
+        if self.first is None:
+            self.first = violation

@@ -1,0 +1,137 @@
+"""What clients saw, against what the cluster has committed: A1 A5 A7 A15 A38, reads, offsets.
+
+An acknowledgement, a delivery, a read index and a committed offset are each judged at the moment
+a client sees them. Source: chaos.md 3.1-3.4, 3.6; dissertation 6.4 (read index).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from sim.oracles.base import Findings, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chaos.history.segment import EntryRow
+    from sim.oracles.truth import Truth
+
+Queue = tuple[str, int]
+
+
+class Clients:
+    """Judges what clients are told."""
+
+    def __init__(self, truth: Truth, findings: Findings) -> None:
+        self._truth = truth
+        self._findings = findings
+        self._ordered: dict[tuple[str, Queue], tuple[int, int]] = {}
+        self._offered: dict[Queue, set[int]] = defaultdict(set)
+        self._audited: dict[Queue, int] = {}
+
+    def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
+        """A send was acknowledged: its messages are committed at the places that were told."""
+        for number, key in enumerate(keys):
+            row = self._row(queue, offset + number)
+            if row is None or row.msg_key != key:
+                held = None if row is None else row.msg_key
+                self._report(
+                    "A38 acknowledged, not committed",
+                    f"message {key} was acknowledged at {queue[0]}/{queue[1]}@{offset + number}, "
+                    f"where the committed log has {held}",
+                    key=key,
+                )
+
+    def on_ordered(self, stream: str, queue: Queue, sequence: int, offset: int) -> None:
+        """A send of a stream that waits for each was acknowledged: places rise with it."""
+        known, place = self._ordered.get((stream, queue), (-1, -1))
+        if sequence > known and offset <= place:
+            self._report(
+                "A20 order of a queue",
+                f"{stream}: message {sequence} lies at {queue[0]}/{queue[1]}@{offset}, "
+                f"message {known}, sent before, at {place}",
+                stream=stream,
+            )
+        self._ordered[stream, queue] = (sequence, offset)
+
+    def on_delivered(self, queue: Queue, offset: int, key: int | None, body_hash: int) -> None:
+        """A message was handed to a reader: it is committed there, with this content."""
+        row = self._row(queue, offset)
+        if row is None:
+            self._report(
+                "A5 read before the commit",
+                f"{queue[0]}/{queue[1]}@{offset} was delivered (message {key}) and is not "
+                "committed anywhere",
+                key=key,
+            )
+            return
+        if row.msg_key != key or row.body_hash != body_hash:
+            self._report(
+                "A15 another message at a place",
+                f"{queue[0]}/{queue[1]}@{offset} was delivered as message {key}, "
+                f"the committed log has {row.msg_key}",
+                key=key,
+            )
+
+    def on_offered(self, queue: Queue, offset: int) -> None:
+        """A consumer asks to commit an offset."""
+        self._offered[queue].add(offset)
+
+    def on_fetched(self, queue: Queue, offset: int) -> None:
+        """A consumer was told the committed offset: one that was offered once, or the beginning."""
+        if offset > 0 and offset not in self._offered[queue]:
+            self._report(
+                "A24 offset that nobody committed",
+                f"the group's offset in {queue[0]}/{queue[1]} is {offset}, never committed",
+                offset=offset,
+            )
+
+    def on_read_index(self, before: int, index: int, node: str) -> None:
+        """A read index was confirmed: not below what was committed as it was asked for."""
+        if index < before:
+            self._report(
+                "A38 stale read",
+                f"{node} confirmed read index {index}, {before} was committed before the question",
+                node=node,
+                index=index,
+            )
+
+    def on_audited(self, queue: Queue, offset: int) -> None:
+        """The auditor read a message: it reads every queue without a gap."""
+        expected = self._audited.get(queue, offset)
+        if offset != expected:
+            self._report(
+                "A22 gap in a queue",
+                f"{queue[0]}/{queue[1]} continues at {offset}, expected {expected}",
+                offset=offset,
+            )
+        self._audited[queue] = expected + 1
+
+    def at_end(self, sends: Sequence[tuple[int, str]]) -> None:
+        """Judge all sends: ``(key, outcome)``. Errors: `Violation`."""
+        truth = self._truth
+        for key, outcome in sends:
+            places = truth.keys.get(key, [])
+            if outcome == "ok" and not places:
+                raise Violation("A1 acknowledged but lost", f"message {key} is gone", key=key)
+            if outcome == "fail" and places:
+                raise Violation(
+                    "A7 refused and yet there",
+                    f"message {key} was refused, and is committed at {places}",
+                    key=key,
+                )
+        for queue, rows in sorted(truth.queues.items()):
+            if queue in self._audited and self._audited[queue] < len(rows):
+                raise Violation(
+                    "A1 committed but not readable",
+                    f"{queue[0]}/{queue[1]}: the auditor read {self._audited[queue]} of "
+                    f"{len(rows)} messages",
+                )
+
+    def _report(self, oracle: str, text: str, **evidence: object) -> None:
+        self._findings.report(Violation(oracle, text, **evidence))
+
+    def _row(self, queue: Queue, offset: int) -> EntryRow | None:
+        rows = self._truth.queues.get(queue, [])
+        return rows[offset] if 0 <= offset < len(rows) else None

@@ -1,0 +1,112 @@
+"""Who may lead, and how long: a leader is voted for by a majority, and hears of one.
+
+Votes are counted as they were sent, not as the candidate counted them. That a leader which nobody
+answers steps down is a promise to its clients (check-quorum), judged with room to spare.
+Source: paper 5.2; dissertation 6.2; `dledger.core.invariants` for what one replica alone can know.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from dledger.core import invariants
+from dledger.core.messages import VoteReply
+from dledger.core.model import Role
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from dledger.core.messages import Message
+    from sim.oracles.replica import Change, Replica
+    from sim.oracles.truth import Truth
+
+TIMEOUTS_WITHOUT_QUORUM: Final = 2
+"""A leader that no majority answers for so many of its longest timeouts breaks its word."""
+
+
+class Elected:
+    """A30: whoever leads was voted for by a majority of the voters it knows."""
+
+    name = "A30 elected by a minority"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._granted: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+        """By candidate and term: who has granted it a vote."""
+
+    def on_message(self, replica: Replica, message: Message) -> None:
+        """Take a message that leaves ``replica``."""
+        if isinstance(message, VoteReply) and message.granted:
+            self._granted[message.receiver, message.term][replica.name] = None
+
+    def on_boot(self, replica: Replica) -> None:
+        """A process that has just started leads nothing."""
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Count the votes of a replica that has just become leader."""
+        role, term = change.now[0], change.now[1]
+        if role is not Role.LEADER or change.before[:2] == change.now[:2]:
+            return
+        voters = self._truth.voters_of(replica)
+        granted = {**self._granted.get((replica.name, term), {}), replica.name: None}
+        yes = [voter for voter in voters if voter in granted]
+        if 2 * len(yes) <= len(voters):
+            raise Violation(
+                self.name,
+                f"{replica.name} leads term {term} with the votes of {yes} of {list(voters)}",
+                node=replica.name,
+                term=term,
+            )
+
+
+class Tenure:
+    """A leader that no majority answers steps down within an election timeout (check-quorum)."""
+
+    name = "A43 leader without a quorum"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._ticks: dict[str, int] = {}
+
+    def on_event(self, replica: Replica) -> None:
+        """Look at a leader once a tick. Errors: `Violation`."""
+        state = replica.controller.node._raft.state
+        if state.role is not Role.LEADER or self._ticks.get(replica.name) == state.tick:
+            return
+        self._ticks[replica.name] = state.tick
+        limit = state.tick - TIMEOUTS_WITHOUT_QUORUM * state.config.election_ticks_max
+        voters = self._truth.voters_of(replica)
+        heard = [
+            voter
+            for voter in voters
+            if voter == replica.name
+            or ((found := state.progress.get(voter)) is not None and found.contact_tick > limit)
+        ]
+        if 2 * len(heard) <= len(voters):
+            raise Violation(
+                self.name,
+                f"{replica.name} still leads term {state.term} and has heard only {heard} "
+                f"of {list(voters)} since tick {limit}, it is {state.tick}",
+                node=replica.name,
+            )
+
+
+class Invariants:
+    """What one replica alone can know to be wrong, asserted by the core's own list."""
+
+    name = "core invariant"
+
+    def on_boot(self, replica: Replica) -> None:
+        """Look at a core that has just been made."""
+        self._check(replica)
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Look at it again."""
+        del change
+        self._check(replica)
+
+    def _check(self, replica: Replica) -> None:
+        try:
+            invariants.check(replica.controller.node._raft)
+        except AssertionError as error:
+            raise Violation(self.name, f"{replica.name}: {error}", node=replica.name) from error

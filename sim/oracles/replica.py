@@ -1,0 +1,168 @@
+"""One broker as the oracles see it: its role, and its log read from the bytes on its disk.
+
+The log is read here once more, from the data segments, without the production's index: an entry
+becomes a `Mark`, and the marks of all replicas are compared. Source: protocol.md 6.1 (header).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.controller import BrokerController
+    from dledger.core.model import Role
+
+HEADER: Final = struct.Struct(">iiqqqii")
+"""magic, size, index, term, position, channel, chain CRC: the first 40 bytes of an entry."""
+ENTRY_MAGICS: Final = (1, 2)
+HEADER_BYTES: Final = 48
+
+Key = tuple["Role", int, int, int, int, int, int]
+
+
+class Mark(NamedTuple):
+    """What identifies an entry: equal marks, equal bytes."""
+
+    term: int
+    position: int
+    size: int
+    crc: int
+
+
+class Damaged(Exception):  # noqa: N818 - the oracles turn it into a `Violation`, or excuse it
+    """The bytes at a place of the log are no entry."""
+
+
+class Change(NamedTuple):
+    """What an event changed: the key before, and where the log was rewritten."""
+
+    before: Key
+    now: Key
+    kept_index: int
+    """Last entry that is as it was; what follows is new, or was cut."""
+    old_last: int
+
+
+NO_KEY: Final[Key] = (None, 0, -1, -1, 0, -1, -1)  # type: ignore[assignment]  # before any event
+
+
+class Replica:
+    """A broker's host. It outlives the process, and remembers what lay on the disk."""
+
+    def __init__(self, name: str, bit: int) -> None:
+        self.name = name
+        self.bit = bit
+        self.incarnation = -1
+        self.is_up = False
+        self.is_wiped = False
+        """The directory was emptied since the last boot."""
+        self.lost_power = False
+        self.is_rotten = False
+        """Bytes on its disk were damaged on purpose."""
+        self.known: Mapping[tuple[int, int], Mark] = {}
+        """Marks by (index, term) as the first replica that had the entry had it."""
+        self.controller: BrokerController
+        self.base = 0
+        """Index of ``marks[0]``."""
+        self.marks: list[Mark] = []
+        self.key: Key = NO_KEY
+
+    # Reading the production objects: the only places that know their private names.
+
+    def read_key(self) -> Key:
+        """Return what tells whether the replica has changed."""
+        node = self.controller.node
+        state = node._raft.state
+        log = state.log
+        return (
+            state.role,
+            state.term,
+            log.commit_index,
+            node._store.last_index,
+            log.last_term,
+            self.controller.store._dispatcher.applied_index,
+            state.delivered_index,
+        )
+
+    @property
+    def last_index(self) -> int:
+        """Last entry read from the disk."""
+        return self.base + len(self.marks) - 1
+
+    def mark(self, index: int) -> Mark | None:
+        """Return the mark of an entry, None where it is not held or not known."""
+        at = index - self.base
+        return self.marks[at] if 0 <= at < len(self.marks) else None
+
+    def entry_bytes(self, mark: Mark) -> bytes:
+        """Return the bytes of an entry."""
+        view = self.controller.node._store.view(mark.position, mark.size)
+        return bytes(view)
+
+    # Following the log
+
+    def read_anew(self) -> None:
+        """Read the whole log. Errors: `Damaged`."""
+        store = self.controller.node._store
+        self.base = store.first_index
+        self.marks = []
+        self._read_on(store.last_index, store.first_position)
+
+    def follow(self) -> tuple[int, int]:
+        """Read what is new; return (last entry kept, last entry before). Errors: `Damaged`."""
+        store = self.controller.node._store
+        old_last, new_last = self.last_index, store.last_index
+        if new_last < self.base or store.first_index > old_last + 1:
+            self.read_anew()  # the log was replaced by a snapshot
+            return self.base - 1, old_last
+        keep = min(old_last, new_last)
+        while keep >= max(self.base, store.first_index) and not self._is_as_before(keep):
+            keep -= 1
+        del self.marks[keep + 1 - self.base :]
+        if self.marks:
+            position = self.marks[-1].position + self.marks[-1].size
+        else:
+            position = store.first_position
+        self._read_on(new_last, position)
+        return keep, old_last
+
+    def _is_as_before(self, index: int) -> bool:
+        mark = self.marks[index - self.base]
+        if self.is_rotten:
+            header = HEADER.unpack_from(self.entry_bytes(mark))
+            return header[2:5] == (index, mark.term, mark.position)
+        return self._crc(mark.position, mark.size) == mark.crc
+
+    def _crc(self, position: int, size: int) -> int:
+        return crc32(self.controller.node._store.view(position, size))
+
+    def _read_on(self, last_index: int, position: int) -> None:
+        store = self.controller.node._store
+        segment = self.controller.node.config.data_segment_bytes
+        for index in range(self.last_index + 1, last_index + 1):
+            header = self._header(store, position, segment)
+            if header is None:
+                position += -position % segment
+                header = self._header(store, position, segment)
+            if header is None or header[2] != index or header[4] != position:
+                raise Damaged(f"{self.name}: entry {index} is not at position {position}")
+            size = header[1]
+            mark = Mark(header[3], position, size, self._crc(position, size))
+            if self.is_rotten:
+                mark = self.known.get((index, mark.term), mark)
+            self.marks.append(mark)
+            position += size
+
+    @staticmethod
+    def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:
+        if position % segment + HEADER_BYTES > segment:
+            return None
+        view = store.view(position, HEADER_BYTES)  # type: ignore[attr-defined]  # a LogStore
+        header = HEADER.unpack_from(view)
+        if header[0] not in ENTRY_MAGICS or not HEADER_BYTES <= header[1] <= segment:
+            return None
+        return header

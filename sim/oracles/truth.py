@@ -1,0 +1,112 @@
+"""What the cluster has committed, as far as any replica has shown: the log that all must agree on.
+
+It is built from the bytes of the replicas' disks, in the order in which commits became visible, and
+it decodes records with the checkers' own reader, not with the store's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from chaos.history.segment import EntryRow, decode_segment
+from sim.oracles.base import Violation
+from sim.oracles.replica import HEADER
+
+if TYPE_CHECKING:
+    from sim.oracles.replica import Mark, Replica
+
+CONFIGURATION_CHANNEL: Final = 1
+"""DLedger's ``channel`` field marks the entries that hold a configuration of the group."""
+
+Place = tuple[str, int, int]
+"""Topic, queue id, queue offset."""
+
+
+class Truth:
+    """Entries by (index, term), who held them, and the committed log."""
+
+    def __init__(self, voters: tuple[str, ...]) -> None:
+        self.first_voters = voters
+        self.holders: dict[tuple[int, int], int] = {}
+        """Replicas that hold an entry, one bit each."""
+        self.ever: dict[tuple[int, int], int] = {}
+        """Replicas that have ever held it."""
+        self.marks: dict[tuple[int, int], Mark] = {}
+        self.rows: dict[tuple[int, int], EntryRow] = {}
+        self.configurations: dict[tuple[int, int], tuple[str, ...]] = {}
+        """Voters by the entry that made them."""
+        self.committed: list[Mark] = []
+        self.commit_terms: list[int] = []
+        """By index, the term in which the entry was first seen committed."""
+        self.queues: dict[tuple[str, int], list[EntryRow]] = defaultdict(list)
+        """Committed messages by queue, in the order of the log."""
+        self.keys: dict[int, list[Place]] = defaultdict(list)
+        """Where each of our messages lies, in the committed log."""
+        self.state_indexes: list[int] = []
+        """Committed entries of replicated state."""
+
+    @property
+    def commit_index(self) -> int:
+        """Highest index that any replica has shown as committed."""
+        return len(self.committed) - 1
+
+    def learn(self, replica: Replica, index: int, mark: Mark) -> None:
+        """Take that ``replica`` holds an entry that nobody was seen to hold before."""
+        data = replica.entry_bytes(mark)
+        place = (index, mark.term)
+        self.marks[place] = mark
+        row = next(decode_segment(data, mark.position), None)
+        if row is not None:
+            self.rows[place] = row
+        if HEADER.unpack_from(data)[5] == CONFIGURATION_CHANNEL:
+            voters = _voters(data)
+            if voters is not None:
+                self.configurations[place] = voters
+
+    def commit(self, index: int, mark: Mark, term: int) -> None:
+        """Append an entry to the committed log; ``term`` is that of the replica that showed it."""
+        assert index == len(self.committed), (index, len(self.committed))
+        self.committed.append(mark)
+        self.commit_terms.append(term)
+        row = self.rows.get((index, mark.term))
+        if row is None:
+            return
+        if row.type == "message":
+            assert row.topic is not None
+            assert row.queue_id is not None
+            queue = self.queues[row.topic, row.queue_id]
+            if row.queue_offset != len(queue):
+                raise Violation(
+                    "A39 queue offset",
+                    f"entry {index} is message {row.queue_offset} of {row.topic}/{row.queue_id}, "
+                    f"which has {len(queue)}",
+                    index=index,
+                )
+            queue.append(row)
+            if row.msg_key is not None and row.queue_offset is not None:
+                self.keys[row.msg_key].append((row.topic, row.queue_id, row.queue_offset))
+        elif row.type == "state":
+            self.state_indexes.append(index)
+
+    def voters_of(self, replica: Replica) -> tuple[str, ...]:
+        """Return the voters by the last configuration in the log of ``replica``."""
+        if self.configurations:
+            for (index, term), voters in sorted(self.configurations.items(), reverse=True):
+                mark = replica.mark(index)
+                if mark is not None and mark.term == term:
+                    return voters
+        return self.first_voters
+
+
+def _voters(data: bytes) -> tuple[str, ...] | None:
+    """Return the voters that a configuration entry names."""
+    start, end = data.find(b'{"'), data.rfind(b"}")
+    if start < 0:
+        return None
+    try:
+        payload = json.loads(data[start : end + 1])
+    except ValueError:
+        return None
+    return tuple(sorted(payload["voters"]))

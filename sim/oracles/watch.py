@@ -1,0 +1,155 @@
+"""The watch: called after every event, it looks at the replica that ran, if anything changed.
+
+A look costs one tuple when nothing has. Source: TigerBeetle VOPR's checkers; chaos.md 1.1, 6.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.core.messages import AppendReply
+from sim.oracles.applied import Applied, Monotonic
+from sim.oracles.base import Findings, Oracle, Violation
+from sim.oracles.election import ElectionSafety, Votes
+from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
+from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
+from sim.oracles.truth import Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.controller import BrokerController
+    from dledger.core.messages import Message
+
+
+class Watch:
+    """All oracles over the replicas of one group.
+
+    Args:
+        names: the brokers, those that may join later included.
+        voters: the first voters.
+        is_sync: whether the group flushes before it acknowledges.
+        on_change: hears of each change, for the trace.
+        on_message: hears of each message that leaves, likewise.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        voters: tuple[str, ...],
+        *,
+        is_sync: bool,
+        on_change: Callable[[Replica, Change], None],
+        on_message: Callable[[Replica, Message], None] | None = None,
+    ) -> None:
+        self.findings = Findings()
+        self.replicas = {name: Replica(name, 1 << at) for at, name in enumerate(names)}
+        self.truth = Truth(voters)
+        self.elections = ElectionSafety()
+        self.votes = Votes()
+        bits = {name: replica.bit for name, replica in self.replicas.items()}
+        self._on_change = on_change
+        self._on_say = on_message
+        for replica in self.replicas.values():
+            replica.known = self.truth.marks
+        self._oracles: tuple[Oracle, ...] = (
+            self.elections,
+            self.votes,
+            Monotonic(),
+            LogMatching(self.truth, keeps_unsynced=is_sync),
+            LeaderCompleteness(self.truth),
+            Commits(self.truth, bits, is_sync=is_sync),
+            Applied(self.truth),
+        )
+
+    def begin(self, name: str, controller: BrokerController, incarnation: int) -> Replica:
+        """Follow a process that starts."""
+        replica = self.replicas[name]
+        replica.controller = controller
+        replica.incarnation = incarnation
+        replica.is_up = False
+        return replica
+
+    def excuse_rot(self, name: str) -> None:
+        """Take that bytes on a disk were damaged on purpose."""
+        self.replicas[name].is_rotten = True
+
+    def after_event(self, replica: Replica) -> None:
+        """Look at a replica after an event of its process. Errors: `Violation`."""
+        if not replica.is_up:
+            if replica.controller.node._opened:
+                self._boot(replica)
+            return
+        key = replica.read_key()
+        if key != replica.key:
+            self._look(replica, key)
+
+    def look_again(self, name: str) -> None:
+        """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
+        replica = self.replicas[name]
+        if replica.is_up:
+            known = replica.marks
+            base = replica.base
+            self._read(replica)
+            if known[max(0, replica.base - base) :] != replica.marks:
+                raise Violation(
+                    "A34 log matching", f"the log of {name} is not what it was", node=name
+                )
+
+    def _boot(self, replica: Replica) -> None:
+        replica.is_up = True
+        node = replica.controller.node
+        driver = node._driver
+        send = driver._send
+
+        def tapped(message: Message) -> None:
+            try:
+                self._on_message(replica, message)
+            except Violation as violation:
+                self.findings.report(violation)
+            send(message)
+
+        driver._send = tapped
+        self._read(replica)
+        for oracle in self._oracles:
+            oracle.on_boot(replica)
+        replica.is_wiped = replica.lost_power = False
+        replica.key = (*NO_KEY[:1], *replica.read_key()[1:])
+        self._look(replica, replica.read_key())
+
+    def _look(self, replica: Replica, key: tuple[object, ...]) -> None:
+        now = replica.read_key()
+        del key
+        try:
+            kept, old_last = replica.follow()
+        except Damaged as error:
+            self._damaged(replica, error)
+            kept = old_last = replica.last_index
+        change = Change(replica.key, now, kept, old_last)
+        replica.key = now
+        self._on_change(replica, change)
+        for oracle in self._oracles:
+            oracle.on_change(replica, change)
+
+    def _read(self, replica: Replica) -> None:
+        try:
+            replica.read_anew()
+        except Damaged as error:
+            self._damaged(replica, error)
+
+    def _damaged(self, replica: Replica, error: Damaged) -> None:
+        if not replica.is_rotten:
+            raise Violation("A34 log matching", str(error), node=replica.name) from error
+
+    def _on_message(self, replica: Replica, message: Message) -> None:
+        if self._on_say is not None:
+            self._on_say(replica, message)
+        self.votes.on_message(replica, message)
+        if isinstance(message, AppendReply):
+            last = replica.controller.node._store.last_index
+            if message.match_index > last:
+                raise Violation(
+                    "A38 acknowledged what is not held",
+                    f"{replica.name} acknowledges {message.match_index}, its log ends at {last}",
+                    node=replica.name,
+                )

@@ -1,0 +1,441 @@
+"""The world of a run: machines, the production processes on them, and what is watched.
+
+Brokers, name servers and clients are the production's own classes, unchanged: they get the disk,
+clock and chance of their machine, and the loop's network. What ends a process in production ends
+it here: a `FatalError` anywhere, a broken assertion, a failpoint of the disk.
+Source: architecture.md 7; TigerBeetle VOPR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.config import BrokerConfig
+from broker.controller import BrokerController
+from client.config import ClientConfig
+from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.core.messages import describe_message
+from dledger.core.model import Role
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from runtime.tasks import Supervisor
+from sim.client_app import ClientApp
+from sim.context import CURRENT, Host, Process
+from sim.disk import SimDisk
+from sim.handle import SimHandle
+from sim.loop import SimLoop
+from sim.oracles.base import Findings, Violation
+from sim.oracles.clients import Clients
+from sim.oracles.watch import Watch
+from sim.record import AUDITOR, Record
+from sim.transport import RESET, VANISH
+from sim.workload import Kind, Op, draw_operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dledger.core.messages import Message
+    from dledger.node import DLedgerNode
+    from sim.faults.plan import Plan
+    from sim.inode import PowerLossMode
+    from sim.network import SimNetwork
+    from sim.oracles.replica import Change, Replica
+
+_log: Final = logging.getLogger(__name__)
+
+GROUP: Final = "RaftGroup0"
+BROKER_PORT: Final = 10_911
+PEER_PORT: Final = 40_911
+NAMESRV_PORT: Final = 9_876
+NS_PER_MS: Final = 1_000_000
+RESTART_MS: Final = 1_000
+"""A process that ended by itself is started again after so long, as a supervisor would."""
+STORE: Final = "/store"
+INDEX_SEGMENT_BYTES: Final = 16 * 1024
+"""512 entries: a run of some minutes fills several."""
+
+
+class SimBrokerConfig(BrokerConfig):
+    """The broker's settings, with index segments as small as the data segments are here."""
+
+    __slots__ = ()
+
+    def dledger_config(self) -> DLedgerConfig:
+        """Return the settings of the replicated log."""
+        config = BrokerConfig.dledger_config(self)
+        return replace(config, index_segment_bytes=INDEX_SEGMENT_BYTES)
+
+
+class World:
+    """All machines of one run.
+
+    Args:
+        plan: seed, options, faults and workload; see `sim.faults.plan`.
+        keep_lines: keep the trace as lines, not only as a digest.
+    """
+
+    def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
+        self.plan = plan
+        options = plan.options
+        self.loop = SimLoop(plan.seed, keep_lines=keep_lines)
+        self.rng = self.loop.rng
+        self.trace = self.loop.trace
+        self.loop.set_exception_handler(_fail)
+        self.network: SimNetwork = self.loop.network
+        self.record = Record(f"sim-{plan.seed}", self.trace)
+        self._brokers = tuple(f"n{i}" for i in range(options.brokers + options.spares))
+        self._namesrvs = tuple(f"ns{i}" for i in range(options.namesrvs))
+        workload = plan.workload
+        self._producers = tuple(f"p{i}" for i in range(workload.producers))
+        self._consumers = tuple(f"c{i}" for i in range(workload.consumers))
+        self.hosts: dict[str, Host] = {}
+        self._add_hosts()
+        self.voters = self._brokers[: options.brokers]
+        self.watch = Watch(
+            self._brokers,
+            self.voters,
+            is_sync=options.flush_disk_type == FlushDiskType.SYNC_FLUSH.value,
+            on_change=self._note_change,
+            on_message=self._note_message if keep_lines else None,
+        )
+        self.findings: Findings = self.watch.findings
+        self.clients_oracle = Clients(self.watch.truth, self.findings)
+        self._replicas: dict[Process, Replica] = {}
+        self.controllers: dict[str, BrokerController] = {}
+        self.apps: dict[str, ClientApp] = {}
+        self._mains: dict[Process, asyncio.Task[None]] = {}
+        self.explains: Callable[[str], bool] = lambda _name: False
+        """Whether the faults so far explain that the process of a host ends by itself."""
+        self.operations = draw_operations(self.rng.split("workload"), workload, options.safety_ms)
+        self.exits: dict[str, int] = {}
+        self._restarts = True
+        self.loop.after_event = self._after_event
+        self.loop.on_exit = self._on_exit
+
+    # What the faults need: see `sim.faults.apply.Target`
+
+    def brokers(self) -> tuple[str, ...]:
+        """Return the hosts of brokers, spares included."""
+        return self._brokers
+
+    def namesrvs(self) -> tuple[str, ...]:
+        """Return the hosts of name servers."""
+        return self._namesrvs
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the hosts of producers and consumers."""
+        return self._producers + self._consumers
+
+    def host(self, name: str) -> Host:
+        """Return a machine."""
+        return self.hosts[name]
+
+    def disk(self, name: str) -> SimDisk:
+        """Return the disk of a machine."""
+        disk = self.hosts[name].disk
+        assert isinstance(disk, SimDisk)
+        return disk
+
+    def node(self, name: str) -> DLedgerNode | None:
+        """Return the replica that runs on a host, None while none does."""
+        host = self.hosts[name]
+        controller = self.controllers.get(name)
+        if controller is None or not host.alive or not controller.node._opened:
+            return None
+        return controller.node
+
+    def leader(self) -> str | None:
+        """Return the leader of the highest term, None if nobody leads."""
+        best: tuple[int, str] | None = None
+        for name in self._brokers:
+            node = self.node(name)
+            if node is not None and node.role is Role.LEADER:
+                best = max(best or (node.term, name), (node.term, name))
+        return best[1] if best is not None else None
+
+    def start(self, name: str) -> None:
+        """Start the process of a host; nothing happens where one runs."""
+        host = self.hosts[name]
+        if host.alive:
+            return
+        process = self.loop.boot(host)
+        self._mains[process] = self.loop.spawn(process, self._main(name))
+
+    def crash(self, name: str) -> None:
+        """Kill the process of a host; its kernel resets the connections, the page cache stays."""
+        self._kill(name, RESET)
+
+    def stop(self, name: str) -> None:
+        """Ask the process of a host to end, as SIGTERM does."""
+        process = self.hosts[name].process
+        if process is not None and process.alive:
+            self.trace.event("stop", name)
+            self._mains[process].cancel()
+
+    def restart(self, name: str) -> None:
+        """Start a process again, killing the one that runs."""
+        self.crash(name)
+        self.start(name)
+
+    def pause(self, name: str) -> None:
+        """Stop a process, as SIGSTOP does."""
+        process = self.hosts[name].process
+        if process is not None and process.alive:
+            self.loop.pause(self.hosts[name])
+
+    def resume(self, name: str) -> None:
+        """Let a paused process go on."""
+        process = self.hosts[name].process
+        if process is not None and process.alive:
+            self.loop.resume(self.hosts[name])
+
+    def power_loss(self, name: str, mode: PowerLossMode) -> None:
+        """Cut the power of a machine: process and unsynced writes are gone."""
+        self._kill(name, VANISH)
+        self.network.power_off(self.hosts[name].address)
+        self.disk(name).power_loss(mode)
+        if name in self.watch.replicas:
+            self.watch.replicas[name].lost_power = True
+
+    def wipe(self, name: str) -> None:
+        """Kill the process and empty its disk."""
+        self._kill(name, RESET)
+        self.trace.event("wipe", name)
+        self.disk(name).wipe()
+        self.watch.replicas[name].is_wiped = True
+
+    def run_on(self, name: str, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run a coroutine as part of the process of a host, None where none runs."""
+        process = self.hosts[name].process
+        if process is None or not process.alive:
+            coro.close()
+            return None
+        return self.loop.spawn(process, coro, name="harness")
+
+    def at(self, when_ns: int, action: Callable[[], object]) -> None:
+        """Do something at a virtual time that no process does."""
+        self.loop.post(when_ns, SimHandle(when_ns, action, (), contextvars.Context(), None))
+
+    # The life of the run
+
+    def start_all(self) -> None:
+        """Start every machine but the spares, and schedule what clients do at brokers."""
+        for name in (*self._namesrvs, *self.voters, *self.clients()):
+            self.start(name)
+        for op in self.operations:
+            if op.kind is Kind.READ_INDEX:
+                self.at(op.at_ms * NS_PER_MS, partial(self._ask_read_index, op))
+
+    def close(self) -> None:
+        """Let go of everything, so that the run leaves no trace in the process."""
+        self._restarts = False
+        self.loop.after_event = None
+        for name in list(self.hosts):
+            self._kill(name, RESET)
+        self.loop.close()
+
+    # Processes
+
+    def _add_hosts(self) -> None:
+        groups = (
+            self._brokers, self._namesrvs, self._producers, self._consumers, (AUDITOR,),
+        )  # fmt: skip
+        for net, names in enumerate(groups):
+            for at, name in enumerate(names):
+                host = self.loop.add_host(name, f"10.0.{net}.{at + 1}")
+                host.disk = SimDisk(host.rng.split("disk"), self.trace, host=name)
+                self.hosts[name] = host
+                self.trace.event("host", name, address=host.address)
+
+    def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
+        if name in self._brokers:
+            return self._broker(name)
+        if name in self._namesrvs:
+            return self._namesrv(name)
+        return self._client(name)
+
+    async def _main(self, name: str) -> None:
+        """Do what `runtime.process.run_main` does."""
+        process = CURRENT.get()
+        assert process is not None
+        error: Exception | None = None
+        code = 0
+        try:
+            await self._main_of(name)
+        except FatalError as fatal:
+            error, code = fatal, fatal.exit_code
+        except Exception as crash:  # noqa: BLE001 - last resort, as there
+            error, code = crash, EXIT_ENVIRONMENT
+        self.loop.exit(process, error, code)
+
+    async def _broker(self, name: str) -> None:
+        host = self.hosts[name]
+        process = CURRENT.get()
+        assert process is not None
+        controller = BrokerController(
+            self.broker_config(name),
+            disk=self.disk(name),
+            clock=host.clock,
+            rng=host.rng.split(f"life{host.incarnation}"),
+            tasks=Supervisor(),
+        )
+        self.controllers[name] = controller
+        self._replicas[process] = self.watch.begin(name, controller, host.incarnation)
+        try:
+            await controller.start()
+            await self.loop.create_future()
+        except asyncio.CancelledError:
+            await controller.stop()
+
+    async def _namesrv(self, name: str) -> None:
+        host = self.hosts[name]
+        config = NamesrvConfig(
+            listen_port=NAMESRV_PORT, bind_address=host.address, kv_config_path=f"{STORE}/kv.json"
+        )
+        server = NameServer(config, host.clock, self.disk(name))
+        await server.start()
+        await self.loop.create_future()
+
+    async def _client(self, name: str) -> None:
+        host = self.hosts[name]
+        config = ClientConfig(
+            namesrv_addrs=tuple(self.namesrv_addrs()),
+            group="senders",
+            instance_name=f"{name}-{host.incarnation}",
+            source_address=host.address,
+            process_id=host.number,
+        )
+        number = self.clients().index(name)
+        app = ClientApp(name, number, config, host, self.record, self.clients_oracle)
+        self.apps[name] = app
+        if name in self._consumers:
+            await app.consume()
+        now_ms = self.loop.now_ns // NS_PER_MS
+        count = len(self._producers)
+        mine = [
+            op
+            for op in self.operations
+            if op.client % count == number and op.at_ms >= now_ms and op.kind is not Kind.READ_INDEX
+        ]
+        workload = self.plan.workload
+        await app.run(mine, (workload.queues, workload.ordered_queues))
+
+    def broker_config(self, name: str) -> BrokerConfig:
+        """Return the settings of a broker."""
+        options = self.plan.options
+        host = self.hosts[name]
+        peers = ";".join(f"{peer}-{self.peer_address(peer)}" for peer in self._peers_of(name))
+        return SimBrokerConfig(
+            broker_name=name,
+            broker_ip1=host.address,
+            bind_address=host.address,
+            listen_port=BROKER_PORT,
+            namesrv_addr=";".join(self.namesrv_addrs()),
+            store_path=STORE,
+            segment_bytes=options.segment_bytes,
+            queue_file_bytes=options.queue_file_bytes,
+            flush_disk_type=FlushDiskType(options.flush_disk_type),
+            default_topic_queue_nums=max(1, self.plan.workload.queues),
+            enable_dledger=True,
+            dledger_group=GROUP,
+            dledger_self_id=name,
+            dledger_peers=peers,
+            tick_ms=options.tick_ms,
+            heartbeat_ticks=options.heartbeat_ticks,
+            election_ticks_min=options.election_ticks_min,
+            election_ticks_max=options.election_ticks_max,
+            process_id=host.number,
+        )
+
+    def peer_address(self, name: str) -> str:
+        """Return where a broker listens for its peers."""
+        return f"{self.hosts[name].address}:{PEER_PORT}"
+
+    def _peers_of(self, name: str) -> tuple[str, ...]:
+        return self.voters if name in self.voters else (*self.voters, name)
+
+    def namesrv_addrs(self) -> list[str]:
+        """Return the addresses of all name servers."""
+        return [f"{self.hosts[name].address}:{NAMESRV_PORT}" for name in self._namesrvs]
+
+    # The end of a process
+
+    def _kill(self, name: str, ending: str) -> None:
+        process = self.hosts[name].process
+        if process is None or not process.alive:
+            return
+        self.loop.kill(process, ending)
+        self._forget(process)
+
+    def _forget(self, process: Process) -> None:
+        replica = self._replicas.pop(process, None)
+        if replica is not None:
+            replica.is_up = False
+        self._mains.pop(process, None)
+
+    def _on_exit(self, process: Process) -> None:
+        """Take that a process ended by itself, and have it started again."""
+        name, error = process.host.name, process.error
+        text = error.message if isinstance(error, FatalError) else repr(error)
+        code = process.exit_code or 0
+        self.exits[name] = code
+        _log.warning("event=exit host=%s code=%d why=%s", name, code, text)
+        if code:
+            bug = not isinstance(error, FatalError) or "bug" in text
+            if bug or not self.explains(name):
+                self.findings.report(
+                    Violation("process death", f"{name} exits with {code}: {text}", node=name)
+                )
+            if self._restarts:
+                self.at(self.loop.now_ns + RESTART_MS * NS_PER_MS, partial(self.start, name))
+        self._forget(process)
+
+    # Watching
+
+    def _after_event(self, process: Process) -> None:
+        replica = self._replicas.get(process)
+        if replica is not None:
+            self.watch.after_event(replica)
+        if self.findings.first is not None:
+            raise self.findings.first
+
+    def _note_change(self, replica: Replica, change: Change) -> None:
+        before, now = change.before, change.now
+        if before[:2] != now[:2]:
+            self.trace.event("role", replica.name, role=now[0].value, term=now[1])
+        if change.kept_index < change.old_last:
+            self.trace.event("cut_log", replica.name, kept=change.kept_index, last=change.old_last)
+        if before[6] != now[6]:
+            self.trace.event("commit", replica.name, index=now[6], term=now[1])
+
+    def _note_message(self, replica: Replica, message: Message) -> None:
+        words = describe_message(message).split(" ")
+        self.trace.line("say", replica.name, to=message.receiver, what=",".join(words[1:]))
+
+    def _ask_read_index(self, op: Op) -> None:
+        name = self._brokers[op.choice % len(self.voters)]
+        node = self.node(name)
+        if node is not None and hasattr(node, "read_index"):
+            self.run_on(name, self._read_index(name, node))
+
+    async def _read_index(self, name: str, node: DLedgerNode) -> None:
+        before = self.watch.truth.commit_index
+        try:
+            index = await node.read_index()
+        except Exception:  # noqa: BLE001 - a refusal is a refusal; the answer is what is judged
+            self.record.count("reads_refused")
+            return
+        self.clients_oracle.on_read_index(before, index, name)
+        self.record.count("reads")
+
+
+def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error of the harness itself ends the run."""
+    del loop
+    raise context.get("exception") or RuntimeError(str(context.get("message")))
