@@ -413,16 +413,18 @@ class SimTransport(asyncio.Transport):
     def _force_close(self, error: Exception | None, ending: str) -> None:
         self._closing = True
         self._inbox.clear()
-        if not self._eof_sent and ending == RESET:
+        if not self._lost:
+            self._lose(error)
+        if self._eof_sent:
+            return
+        if ending == RESET:
             self._eof_sent = True
             self._to_peer(self.peer.on_reset)
-        elif not self._eof_sent and ending == CLOSE:
+        elif ending == CLOSE:
             self._eof_queued = True
             self._queue.clear()
             self._queued = 0
             self._pump()
-        if not self._lost:
-            self._lose(error)
 
     def _lose(self, error: Exception | None) -> None:
         self._lost = True
