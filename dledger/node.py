@@ -127,6 +127,7 @@ class DLedgerNode(ReplicaView):
         self._flusher = Flusher(
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
+        self._store.rot.term_at = self._committed_term
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
@@ -346,6 +347,10 @@ class DLedgerNode(ReplicaView):
         self._recorder.flush()
         self._leadership.look()
         self._after_input()
+
+    def _committed_term(self, index: LogIndex) -> Term | None:
+        log = self._raft.state.log
+        return log.term_at(index) if index <= log.commit_index else None
 
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)

@@ -4,7 +4,8 @@ An entry says twice where it lies and how long it is: in its header, and in its 
 two differ, or the body does not have its CRC, one of the files is damaged:
 
 1. The header is sound, and the body has its CRC: the unit is damaged. It is derived from the
-   header, so it is written anew.
+   header, so it is written anew. (The term has no CRC: it must be the one that the core knows, or
+   at least lie between those of the neighbours.)
 2. Otherwise the entry is damaged. It is noted in `RotGuard.damaged` and not handed out any more; a
    peer that holds the same committed entry can replace it (`RotGuard.restore`).
 
@@ -61,6 +62,8 @@ class RotGuard:
         """Entries that must not be read, and where they lie. Few: each had a log line."""
         self.judge_body: Callable[[memoryview], bool] = _trust
         """Whether a body is sound whose header has no CRC; set by who knows what bodies are."""
+        self.term_at: Callable[[LogIndex], Term | None] = _unknown_term
+        """The term of a committed entry, None where it is not known; set by who knows."""
 
     def is_sound(self, position: int, index: LogIndex, size: int | None = None) -> bool:
         """Tell whether entry ``index`` lies at ``position``, whole and undamaged."""
@@ -72,6 +75,8 @@ class RotGuard:
         room = len(view) - offset - END_RECORD_BYTES
         if header_problem(header, index, position, room) or size not in (None, header.size):
             return False
+        if self.term_at(index) not in (None, header.term):
+            return False  # the header has no CRC; its term would go unnoticed
         body = view[offset + HEADER_BYTES : offset + header.size]
         if header.body_crc == 0 and len(body):
             return self.judge_body(body)
@@ -91,7 +96,9 @@ class RotGuard:
         if position is None and unit is not None:
             position = unit.position
         if position is not None and self.is_sound(position, index):
-            return self._rewrite_unit(index, position)
+            header = self._place_by_header(position)
+            if unit is None or unit[:2] != header[:2] or self._is_term_between(index, header.term):
+                return self._rewrite_unit(index, header)
         if unit is not None and position in (None, unit.position):
             self.note(index, unit)
             return unit
@@ -155,19 +162,32 @@ class RotGuard:
                 _log.warning("event=repaired index=%d %s", index, self.describe(place.position))
         return restored
 
-    def _rewrite_unit(self, index: LogIndex, position: int) -> Place:
+    def _place_by_header(self, position: int) -> Place:
         view = self._data.segment_view(position - position % self._data.segment_bytes)
         assert view is not None, position
         header = decode_header(view, position % self._data.segment_bytes)
+        return Place(position, header.size, header.term)
+
+    def _is_term_between(self, index: LogIndex, term: Term) -> bool:
+        """Tell whether an entry may be of this term, as far as is known: terms rise in a log."""
+        known = self.term_at(index)
+        if known is not None:
+            return term == known
+        bounds = self._bounds()
+        before = self._maybe_agreed(index - 1) if index > bounds.first_index else None
+        behind = self._maybe_agreed(index + 1) if index < bounds.last_index else None
+        return (before is None or before.term <= term) and (behind is None or term <= behind.term)
+
+    def _rewrite_unit(self, index: LogIndex, place: Place) -> Place:
         where = index * UNIT_BYTES
-        unit = UNIT.pack(UNIT_MAGIC, position, header.size, index, header.term)
+        unit = UNIT.pack(UNIT_MAGIC, place.position, place.size, index, place.term)
         _log.warning("event=index_repaired file=%s index=%d", self._index.path(where), index)
         try:
             self._index.write(where, (unit,))
         except OSError as error:
             message = f"{self._index.path(where)} cannot be written: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
-        return Place(position, header.size, header.term)
+        return place
 
     def _maybe_unit(self, index: LogIndex) -> Place | None:
         """Return what the unit says, None if it cannot be true."""
@@ -187,9 +207,33 @@ class RotGuard:
         bounds = self._bounds()
         if index == bounds.first_index:
             return bounds.first_position
-        before = self._maybe_unit(index - 1)
+        known = index - 1
+        while (before := self._maybe_agreed(known)) is None and known > bounds.first_index:
+            known -= 1
         if before is None:
             return None
+        for behind in range(known + 1, index):
+            position = self._position_behind(before)
+            if not self.is_sound(position, behind):
+                return None
+            before = self._rewrite_unit(behind, self._place_by_header(position))
+        return self._position_behind(before)
+
+    def _maybe_agreed(self, index: LogIndex) -> Place | None:
+        """Return where unit and header both say that an entry lies."""
+        unit = self._maybe_unit(index)
+        if unit is None:
+            return None
+        offset = unit.position % self._data.segment_bytes
+        view = self._data.segment_view(unit.position - offset)
+        if view is None:
+            return None
+        header = decode_header(view, offset)
+        agreed = (header.entry_index, header.position, header.size, header.term)
+        return unit if agreed == (index, *unit) else None
+
+    def _position_behind(self, before: Place) -> int:
+        """Return where an entry behind this one lies: at its end, or in the next segment."""
         end = before.position + before.size
         offset = end % self._data.segment_bytes
         view = self._data.segment_view(end - offset)
@@ -213,6 +257,12 @@ class RotGuard:
         if end - 1 >= position - position % segment + segment:
             return None  # the segment ends between: how long the entry is cannot be told
         return Place(position, end - position, before.term)
+
+
+def _unknown_term(index: LogIndex) -> Term | None:
+    """Know no terms."""
+    del index
+    return None
 
 
 def _trust(body: memoryview) -> bool:
