@@ -75,7 +75,7 @@ DURABILITY: Final = (
         name="disk-full-taken-for-written",
         breaks="Entries for which there was no space are acknowledged as if they were written.",
         source="RocketMQ issue 2398, rostam issue 94: an error of the disk that nobody looks at.",
-        plant=patch(_COMPLETE, ("self._raft.abort(ready)\n            return False", "pass")),
+        plant=patch(_COMPLETE, ("self._raft.abort(ready)", "pass"), ("return False", "pass")),
     ),
     Mutant(
         name="bit-rot-served",

@@ -111,7 +111,7 @@ ELECTIONS: Final = (
         source="Dissertation 6.4; etcd issue 20418 (a stale read after a pause).",
         plant=patch(
             "dledger.core.read_index:_maybe_confirm",
-            ("progress.round_heard >= number", "progress.round_heard >= 0"),
+            ("round_heard >= number", "round_heard >= 0"),
         ),
     ),
     Mutant(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
+from mutants.groups import GROUPS
 from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
 
@@ -16,5 +17,6 @@ if TYPE_CHECKING:
     from mutants.planting import Mutant
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    mutant.name: mutant for mutant in (*ELECTIONS, *REPLICATION, *DURABILITY, *PRODUCT_BUGS)
+    mutant.name: mutant
+    for mutant in (*ELECTIONS, *REPLICATION, *GROUPS, *DURABILITY, *PRODUCT_BUGS)
 }

@@ -60,6 +60,8 @@ class EmptyView:
 
     first_index = 0
     last_index = -1
+    base_term = 0
+    snapshot = None
 
     def term_runs(self) -> list[tuple[int, int]]:
         return []
