@@ -31,7 +31,11 @@ class DLedgerConfig:
     """Name of this node within the group (``dLegerSelfId``)."""
     peers: dict[str, str] = field(default_factory=dict)
     """All members, this one included, as id -> ``host:port``. The own entry is the address to
-    listen on. Addresses may differ from node to node and from start to start, ids may not."""
+    listen on. Addresses may differ from node to node and from start to start, ids may not. Once
+    the group has been changed its members are those of the log; addresses given here still win."""
+    joining: bool = False
+    """Whether this node is to be added to a group that runs: then the other peers are those it
+    begins with, and it takes part once it is a member (``dLegerJoin``)."""
     directory: str
     """Where ``data/ index/ checkpoint currterm identity lock`` lie."""
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
@@ -84,6 +88,7 @@ class DLedgerConfig:
         checks = (
             (bool(self.group), "group is empty"),
             (self.self_id in self.peers, f"self_id {self.self_id} is not among the peers"),
+            (bool(self.voters), "who joins a group must name peers of it"),
             (self.data_segment_bytes >= SEGMENT_BYTES_MIN, "data_segment_bytes below 4096"),
             (
                 self.index_segment_bytes > 0 and self.index_segment_bytes % INDEX_UNIT_BYTES == 0,
@@ -118,6 +123,13 @@ class DLedgerConfig:
     def disk_hang_limit_ms(self) -> int:
         """How long a sync may take, in milliseconds."""
         return self.disk_hang_ms or 2 * self.election_timeout_ms
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Ids of the voters that the group begins with."""
+        return tuple(
+            sorted(peer for peer in self.peers if not (self.joining and peer == self.self_id))
+        )
 
     @property
     def listen_address(self) -> str:

@@ -21,6 +21,7 @@ from dledger.core.raft import Raft
 from dledger.core.ready import Ready, Reply
 from dledger.errors import DiskFull
 from dledger.storage.log_store import DirtyFiles, LogStore
+from dledger.storage.membership_file import MembershipFile
 from dledger.storage.snapshot_files import Staged
 from dledger.storage.state_files import HardStateFile
 
@@ -58,11 +59,13 @@ class Driver:
         hard_state_file: HardStateFile,
         *,
         flush_disk_type: FlushDiskType,
+        membership_file: MembershipFile | None = None,
         send: Send,
     ) -> None:
         self._raft = raft
         self._store = store
         self._hard_state_file = hard_state_file
+        self._membership_file = membership_file
         self._is_sync = flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._send = send
         self._writes = 0
@@ -82,7 +85,8 @@ class Driver:
             self._generation += 1
             self.synced_index = min(self.synced_index, ready.truncate_from - 1)
             return True
-        return ready.hard_state is not None or ready.snapshot is not None
+        rare = ready.hard_state, ready.snapshot, ready.configs
+        return rare != (None, None, None)
 
     def persist_state(self, ready: Ready) -> None:
         """Make term and vote durable, then cut what the leader's log does not have.
@@ -91,6 +95,8 @@ class Driver:
         """
         if ready.hard_state is not None:
             self._hard_state_file.save(ready.hard_state)
+        if ready.configs is not None and self._membership_file is not None:
+            self._membership_file.save(ready.configs)
         if ready.truncate_from is not None:
             self._store.truncate(ready.truncate_from)
         if ready.snapshot is not None:

@@ -13,6 +13,7 @@ from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.storage.log_store import LogStore
+from dledger.storage.membership_file import MembershipFile
 from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
@@ -33,6 +34,7 @@ class Replica:
     raft: Raft
     hard_state_file: HardStateFile
     checkpoint_file: CheckpointFile
+    membership_file: MembershipFile
     commit_index: LogIndex
     """What the checkpoint says; every entry up to there may be applied."""
 
@@ -75,10 +77,14 @@ def _open_claimed(
         data, index, checkpoint, hard_state.term, config.recovery_bytes, snapshots
     )
     commit_index = max(checkpoint.committed_index, store.first_index - 1)
+    membership_file = MembershipFile(disk, directory)
     raft = Raft(
         RaftConfig(
             self_id=config.self_id,
-            voters=tuple(sorted(config.peers)),
+            voters=config.voters,
+            addresses=config.peers,
+            configurations=membership_file.load(store),
+            generation=int(identity.store_id, 16),
             heartbeat_ticks=config.heartbeat_ticks,
             election_ticks_min=config.election_ticks_min,
             election_ticks_max=config.election_ticks_max,
@@ -104,6 +110,7 @@ def _open_claimed(
         raft=raft,
         hard_state_file=hard_state_file,
         checkpoint_file=checkpoint_file,
+        membership_file=membership_file,
         commit_index=commit_index,
     )
 
@@ -116,8 +123,16 @@ def build_noop(
     end_position: int,
 ) -> Span:
     """Return the entry that opens a term (see `NoopBuilder`); its body may name its position."""
+    position, body = place_body(make_body, store, end_position)
+    return encode_span(index, term, position, (body,))
+
+
+def place_body(
+    make_body: Callable[[int], bytes], store: LogStore, end_position: int
+) -> tuple[int, bytes]:
+    """Return where the next entry lies, and its body, made for that place."""
     body = make_body(end_position + HEADER_BYTES)
     position = store.place(end_position, len(body) + HEADER_BYTES)
     if position != end_position:
         body = make_body(position + HEADER_BYTES)
-    return encode_span(index, term, position, (body,))
+    return position, body

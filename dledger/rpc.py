@@ -13,10 +13,10 @@ one log line.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
-from dledger.codec.peer import Misaddressed, PeerCodec
+from dledger.codec.peer import Hello, Misaddressed, PeerCodec
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
@@ -29,6 +29,9 @@ _log: Final = logging.getLogger(__name__)
 
 INBOUND_MAX: Final = 64
 """Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
+ANY_HOST: Final = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  # compared, not bound
+LINKS_MAX: Final = 64
+"""Most servers dialled."""
 HALF_FRAME_S: Final = 10.0
 """An accepted connection on which a frame has begun and nothing came for so long is closed."""
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -52,6 +55,10 @@ class PeerTransport(Protocol):
         """Send, or drop."""
         ...
 
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """Keep connections to these, by id -> ``host:port``."""
+        ...
+
 
 class TcpTransport:
     """A `PeerTransport` over asyncio."""
@@ -68,15 +75,17 @@ class TcpTransport:
         self._on_unreachable = on_unreachable
         others = tuple(peer for peer in config.peers if peer != config.self_id)
         self._codec = PeerCodec(config.group, config.self_id, others)
-        self._links = {peer: _Link(peer, config, on_unreachable) for peer in others}
+        self._members: Mapping[NodeId, str] = {peer: config.peers[peer] for peer in others}
+        self._links: dict[NodeId, _Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._inbound: dict[_Inbound, None] = {}
         self._by_sender: dict[NodeId, _Inbound] = {}
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Listen on the own address and dial the others; a group of one needs neither."""
-        if not self._links:
+        """Listen on the own address and dial the others; without an address do neither."""
+        if not self._config.listen_address:
             return
         host, port = split_address(self._config.listen_address)
         loop = asyncio.get_running_loop()
@@ -84,9 +93,41 @@ class TcpTransport:
             self._server = await loop.create_server(lambda: _Inbound(self), host, port)
         except OSError as error:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
-        for link in self._links.values():
-            link.start()
         self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
+        self.set_members(self._members)
+
+    def set_members(self, addresses: Mapping[NodeId, str]) -> None:
+        """Dial who is new, or has moved; who is a member no more is given up by and by.
+
+        Addresses in the settings of this node win. Before `start` nothing is dialled.
+        """
+        known = self._config.peers
+        self._members = {
+            peer: known.get(peer, address)
+            for peer, address in addresses.items()
+            if peer != self._config.self_id
+        }
+        if self._sweep is not None:
+            for peer, address in self._members.items():
+                self._link(peer, address)
+
+    def _link(self, peer: NodeId, address: str) -> None:
+        """Make sure that ``peer`` is dialled there."""
+        link = self._links.get(peer)
+        if link is not None and link.address == address:
+            return
+        if link is not None:
+            self._unlink(peer)
+        if is_address(address):
+            hello = self._codec.encode_hello(peer, self._config.listen_address)
+            link = _Link(peer, address, self._config, self._on_unreachable)
+            self._links[peer] = link
+            link.start(hello)
+
+    def _unlink(self, peer: NodeId) -> None:
+        task = asyncio.get_running_loop().create_task(self._links.pop(peer).stop())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def stop(self) -> None:
         """Close all connections; nothing is reported any more."""
@@ -98,7 +139,9 @@ class TcpTransport:
             inbound.close()
         self._inbound.clear()
         self._by_sender.clear()
-        await asyncio.gather(*(link.stop() for link in self._links.values()))
+        self._sweep = None
+        await asyncio.gather(*(link.stop() for link in self._links.values()), *self._closing)
+        self._links.clear()
 
     def send(self, message: Message) -> None:
         """Send to the receiver named in the message, or drop."""
@@ -123,7 +166,18 @@ class TcpTransport:
             self._by_sender[message.sender] = inbound
             if previous is not None:
                 previous.close()
-        self._on_message(message)
+        if isinstance(message, Hello):
+            self._on_hello(inbound, message)
+        else:
+            self._on_message(message)
+
+    def _on_hello(self, inbound: "_Inbound", hello: Hello) -> None:
+        """Dial a server that is no member as far as this one knows: it needs answers."""
+        if hello.sender not in self._members and len(self._links) < LINKS_MAX:
+            host, _, port = hello.address.rpartition(":")
+            if host in ANY_HOST:  # it listens everywhere: it is where it dialled from
+                host = inbound.remote.rpartition(":")[0]
+            self._link(hello.sender, self._config.peers.get(hello.sender, f"{host}:{port}"))
 
     def on_opened(self, inbound: "_Inbound") -> bool:
         """Take a new connection; where there are too many, the oldest that said nothing goes.
@@ -156,6 +210,9 @@ class TcpTransport:
             if inbound.is_stuck():
                 _log.warning("event=half_peer_frame remote=%s", inbound.remote)
                 inbound.close()
+        for peer in [peer for peer in self._links if peer not in self._members]:
+            if peer not in self._by_sender:
+                self._unlink(peer)
         loop = asyncio.get_running_loop()
         self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
 
@@ -217,15 +274,22 @@ class _Link:
     """Keeps one connection to a peer up; reconnects forever, at growing intervals."""
 
     def __init__(
-        self, peer: NodeId, config: DLedgerConfig, on_unreachable: Callable[[NodeId], None]
+        self,
+        peer: NodeId,
+        address: str,
+        config: DLedgerConfig,
+        on_unreachable: Callable[[NodeId], None],
     ) -> None:
         self._peer = peer
+        self.address = address
+        self._hello = b""
         self._config = config
         self._on_unreachable = on_unreachable
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, hello: bytes) -> None:
+        self._hello = hello
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -261,7 +325,7 @@ class _Link:
             delay_ms = min(delay_ms * 2, self._config.reconnect_ms_max)
 
     async def _dial(self) -> _Outbound | None:
-        host, port = split_address(self._config.peers[self._peer])
+        host, port = split_address(self.address)
         source = self._config.source_address
         loop = asyncio.get_running_loop()
         try:
@@ -277,12 +341,19 @@ class _Link:
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         self._transport = transport
+        transport.write(self._hello)
         return protocol
+
+
+def is_address(address: str) -> bool:
+    """Tell whether `split_address` takes it."""
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isdigit() and 0 < int(port) < 65536
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``host:port``. Errors: `FatalError`."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not is_address(address):
         raise FatalError(f"{address!r} is not an address of the form host:port")
     return host.strip("[]"), int(port)

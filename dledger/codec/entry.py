@@ -7,7 +7,7 @@
 | 8 | 8 | index | int64: 0, 1, 2... |
 | 16 | 8 | term | int64 |
 | 24 | 8 | position | int64: of this header in the log |
-| 32 | 4 | channel | int32: 0 |
+| 32 | 4 | channel | int32: 0; 1 marks a configuration of the group |
 | 36 | 4 | chain CRC | int32: 0, not computed |
 | 40 | 4 | body CRC | int32: CRC-32 of the body; 0 is "not computed" (what DLedger 0.3 writes) |
 | 44 | 4 | body length | int32 |
@@ -34,6 +34,7 @@ HEADER_BYTES: Final = 48
 PLACE: Final = struct.Struct(">iiqqq")
 """How a header begins: magic, size, index, term, position."""
 ENTRY_MAGIC: Final = 1
+CHANNEL_CONFIGURATION: Final = 1
 END_MAGIC: Final = -1
 END_RECORD: Final = struct.Struct(">ii")
 END_RECORD_BYTES: Final = 8
@@ -80,11 +81,16 @@ def encode_span(first_index: LogIndex, term: Term, position: int, bodies: Sequen
 
 
 def index_units(
-    data: bytes | memoryview, first_index: LogIndex, last_index: LogIndex, term: Term
+    data: bytes | memoryview,
+    first_index: LogIndex,
+    last_index: LogIndex,
+    term: Term,
+    configurations: list[LogIndex] | None = None,
 ) -> bytes:
     """Walk the headers of a span; return the index units of its entries.
 
     Bodies are not looked at: whoever sent the span vouches for them with a CRC over all of it.
+    The indexes of entries that are configurations are added to ``configurations``.
     Errors: `CorruptEntry` unless the data is exactly these entries, of this term, side by side.
     """
     units: list[bytes] = []
@@ -106,7 +112,12 @@ def index_units(
             or channel
             or chain_crc
         ):
-            raise CorruptEntry(f"entry {index} at byte {offset} of a span has a bad header")
+            expected = (index, term, position + offset, body_bytes + HEADER_BYTES, ENTRY_MAGIC)
+            is_marked = (channel, chain_crc) == (CHANNEL_CONFIGURATION, 0)
+            if not is_marked or (found, found_term, where, size, magic) != expected:
+                raise CorruptEntry(f"entry {index} at byte {offset} of a span has a bad header")
+            if configurations is not None:
+                configurations.append(index)
         units.append(_pack_unit(ENTRY_MAGIC, where, size, index, term))
         offset += size
         index += 1
@@ -171,8 +182,8 @@ def header_problem(header: EntryHeader, index: LogIndex, position: int, room: in
         return f"size is {header.size} with a body of {header.body_bytes}"
     if header.entry_index != index or header.position != position:
         return f"index is {header.entry_index}, position {header.position}"
-    if header.channel or header.chain_crc:
-        return "channel or chain CRC is not 0"
+    if header.channel not in (0, CHANNEL_CONFIGURATION) or header.chain_crc:
+        return f"channel is {header.channel}, chain CRC {header.chain_crc}"
     return None
 
 

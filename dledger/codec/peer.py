@@ -18,11 +18,12 @@ The code numbers are ours (real DLedger uses 51001... with JSON; the two do not 
 """
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from msgspec.structs import astuple
 
+from dledger.codec.configuration import read_configurations
 from dledger.codec.entry import index_units
 from dledger.core.messages import (
     Append,
@@ -30,18 +31,21 @@ from dledger.core.messages import (
     AppendReply,
     FetchedEntries,
     FetchEntries,
+    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    Readmit,
+    Readmitted,
     SnapshotReply,
     TimeoutNow,
     VoteReply,
     VoteRequest,
 )
-from dledger.core.model import NodeId, Span, Term
+from dledger.core.model import LogIndex, NodeId, Span, Term
 from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SnapshotId
 from dledger.errors import CorruptEntry, DLedgerError
 from remoting.protocol.frame import Frame, encode_frame
@@ -65,6 +69,9 @@ CODES: Final[dict[type[Message], int]] = {
     AppendReject: 31007,
     Heartbeat: 31008,
     HeartbeatReply: 31009,
+    FreshReply: 31010,
+    Readmit: 31011,
+    Readmitted: 31012,
     InstallSnapshot: 31020,
     SnapshotReply: 31021,
     TimeoutNow: 31030,
@@ -73,6 +80,10 @@ CODES: Final[dict[type[Message], int]] = {
 }
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
+HELLO: Final = 31013
+"""The first frame on a connection: where the sender is found. Behind the names: the address."""
+_NAMES_MAX: Final = 256
+"""Most servers whose names are remembered."""
 _FIELDS: Final[dict[int, struct.Struct]] = {
     31001: struct.Struct(">qq"),  # last_index, last_term
     31002: struct.Struct(">?"),  # granted
@@ -83,6 +94,10 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31007: struct.Struct(">qqqq"),  # prev_index, hint_index, hint_term, last_index
     31008: struct.Struct(">qq"),  # commit_index, round
     31009: struct.Struct(">q"),  # round
+    31010: struct.Struct(">qQ"),  # match_index, generation
+    31011: struct.Struct(">Q"),  # generation
+    31012: struct.Struct(">Q"),
+    31013: struct.Struct(">I"),  # CRC of the address
     31020: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
     31021: struct.Struct(">qqqIq"),  # last_index, last_term, size, CRC of all; offset
     31030: struct.Struct(">q"),  # last_index
@@ -96,9 +111,16 @@ _BODY_CLASSES: Final[dict[int, type[Message]]] = {
 }
 _HEADERS: Final[dict[int, bytes]] = {
     code: _HEADER.pack(code, _LANGUAGE_PYTHON, VERSION, 0, _FLAG_ONEWAY, 0, 0)
-    for code in _BODY_CLASSES
+    for code in (*_BODY_CLASSES, HELLO)
 }
 _FIELDS_AT: Final = HEAD.size
+
+
+class Hello(NamedTuple):
+    """A server says where it is found; it may be a member that the receiver does not know yet."""
+
+    sender: NodeId
+    address: str
 
 
 class Misaddressed(DLedgerError):  # noqa: N818  # says what is
@@ -108,7 +130,7 @@ class Misaddressed(DLedgerError):  # noqa: N818  # says what is
 class PeerCodec:
     """Encodes what this node says, decodes what it hears."""
 
-    def __init__(self, group: str, self_id: NodeId, peers: tuple[NodeId, ...]) -> None:
+    def __init__(self, group: str, self_id: NodeId, peers: tuple[NodeId, ...] = ()) -> None:
         self._group = group
         self._self_id = self_id
         self._names_out = {peer: _pack_names(group, self_id, peer) for peer in peers}
@@ -126,12 +148,35 @@ class PeerCodec:
         if span is not None:
             data = span.data
         fields = self._pack_fields(code, message)
-        names = self._names_out[message.receiver]
+        names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
         head = _SUM.pack(VERSION, len(names), 0, crc32(body))
         total = len(head) + len(body) + len(data)
         frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total) + head + body
         return (frame, data) if data else (frame,)
+
+    def encode_hello(self, receiver: NodeId, address: str) -> bytes:
+        """Return the frame that says where this node is found."""
+        data = address.encode()
+        names = self._names_out.get(receiver) or self._add_receiver(receiver)
+        body = _TERM.pack(0) + _FIELDS[HELLO].pack(crc32(data)) + names
+        head = _SUM.pack(VERSION, len(names), 0, crc32(body))
+        total = len(head) + len(body) + len(data)
+        return encode_frame(SERIALIZE_BINARY, _HEADERS[HELLO], total) + head + body + data
+
+    def _add_receiver(self, receiver: NodeId) -> bytes:
+        names = self._names_out[receiver] = _pack_names(self._group, self._self_id, receiver)
+        return names
+
+    def _add_sender(self, names: bytes | memoryview) -> NodeId:
+        """Return who sent; it needs not be a known member, but must mean this node and group."""
+        packed = bytes(names)
+        parts = _split_names(packed)
+        if len(parts) != 3 or (parts[0], parts[2]) != (self._group, self._self_id):
+            raise Misaddressed(f"from and for {'/'.join(parts)}")
+        if len(self._senders) < _NAMES_MAX:
+            self._senders[packed] = parts[1]
+        return parts[1]
 
     def _pack_fields(self, code: int, message: Message) -> bytes:
         """Pack what follows sender, receiver and term, in the order of the message's fields."""
@@ -166,7 +211,7 @@ class PeerCodec:
             self._sum,
         )
 
-    def decode(self, frame: Frame) -> Message:
+    def decode(self, frame: Frame) -> Message | Hello:
         """Read a frame.
 
         Errors: `CorruptEntry` for bytes no replica sends, `Misaddressed` for what others sent.
@@ -180,9 +225,8 @@ class PeerCodec:
         data_at = names_at + names_bytes
         if version != VERSION or crc32(memoryview(body)[8:data_at]) != crc:
             raise CorruptEntry(f"peer message {code}: version {version} or a CRC that is wrong")
-        sender = self._senders.get(body[names_at:data_at])
-        if sender is None:
-            raise Misaddressed(f"from and for {_describe_names(body[names_at:data_at])}")
+        names = body[names_at:data_at]
+        sender = self._senders.get(names) or self._add_sender(names)
         values = fields.unpack_from(body, _FIELDS_AT)
         if code == CODES[Append]:
             return self._decode_append(sender, term, values, memoryview(body)[data_at:])
@@ -193,6 +237,8 @@ class PeerCodec:
             chunk = _check_chunk(values, memoryview(body)[data_at:])
             place = (SnapshotId(*values[:4]), values[4])
             return InstallSnapshot(sender, self._self_id, term, *place, chunk)
+        if code == HELLO:
+            return Hello(sender, _read_address(bytes(body[data_at:]), *values))
         if len(body) != data_at:
             raise CorruptEntry(f"peer message {code}: {len(body) - data_at} bytes too many")
         if code == CODES[SnapshotReply]:
@@ -220,9 +266,11 @@ def _decode_span(values: tuple[int, ...], data: memoryview) -> Span | None:
         return None
     if crc32(data) != crc:
         raise CorruptEntry(f"entries {first_index}..{last_index}: CRC does not match")
-    units = index_units(data, first_index, last_index, term)
+    marked: list[LogIndex] = []
+    units = index_units(data, first_index, last_index, term, marked)
     position = int.from_bytes(data[24:32], "big")
-    return Span(first_index, last_index, term, position, data, units)
+    configs = read_configurations(data, units, marked) if marked else ()
+    return Span(first_index, last_index, term, position, data, units, configs)
 
 
 def _check_chunk(values: tuple[int, ...], data: memoryview) -> memoryview:
@@ -249,9 +297,15 @@ def _pack_names(group: str, sender: NodeId, receiver: NodeId) -> bytes:
     return packed
 
 
-def _describe_names(packed: bytes) -> str:
+def _split_names(packed: bytes) -> list[str]:
     names: list[str] = []
     while packed:
         names.append(packed[1 : packed[0] + 1].decode(errors="replace"))
         packed = packed[packed[0] + 1 :]
-    return "/".join(names)
+    return names
+
+
+def _read_address(data: bytes, crc: int) -> str:
+    if crc32(data) != crc:
+        raise CorruptEntry("an address whose CRC does not match")
+    return data.decode(errors="replace")

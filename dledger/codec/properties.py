@@ -4,7 +4,7 @@ One ``key=value`` a line, in any order; unknown keys are kept for those who know
 
 | file | keys |
 |---|---|
-| currterm | currTerm, voteLeader (empty: no vote) |
+| currterm | currTerm, voteLeader (empty: no vote), fresh (ours, only while it is so: true) |
 | checkpoint | endIndex, committedIndex |
 | identity | group, selfId, storeId (ours; DLedger has no such file) |
 
@@ -34,7 +34,10 @@ class Identity(NamedTuple):
 
 def encode_hard_state(state: HardState) -> bytes:
     """Return the content of ``currterm``."""
-    return _encode({"voteLeader": state.voted_for or "", "currTerm": str(state.term)})
+    values = {"voteLeader": state.voted_for or "", "currTerm": str(state.term)}
+    if state.fresh:
+        values["fresh"] = "true"
+    return _encode(values)
 
 
 def decode_hard_state(data: bytes) -> HardState:
@@ -43,7 +46,7 @@ def decode_hard_state(data: bytes) -> HardState:
     term = int(values["currTerm"])
     if term < 0:
         raise ValueError(f"currTerm is {term}")
-    return HardState(term, values.get("voteLeader") or None)
+    return HardState(term, values.get("voteLeader") or None, values.get("fresh") == "true")
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

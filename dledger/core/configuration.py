@@ -14,15 +14,14 @@ must first have committed an entry of its own term).
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from dledger.errors import MembershipRefused
 
-if TYPE_CHECKING:
-    from dledger.core.model import LogIndex, NodeId, Term
-
+NodeId = str
+LogIndex = int  # as in `model`, which builds on this module
 KEPT_MAX: Final = 32
 """Most configurations remembered: what a log may lose at its end reaches never so far back."""
 
@@ -30,13 +29,13 @@ KEPT_MAX: Final = 32
 class Configuration(msgspec.Struct, frozen=True):
     """The members of the group, each with the address (``host:port``) at which others find it."""
 
-    voters: "dict[NodeId, str]"
-    learners: "dict[NodeId, str]" = {}
+    voters: dict[NodeId, str]
+    learners: dict[NodeId, str] = {}
     version: int = 0
     """How many changes led to it."""
 
     @property
-    def members(self) -> "dict[NodeId, str]":
+    def members(self) -> dict[NodeId, str]:
         """Voters and learners."""
         return {**self.voters, **self.learners}
 
@@ -49,8 +48,8 @@ class Configuration(msgspec.Struct, frozen=True):
 class ConfigEntry(msgspec.Struct, frozen=True):
     """A configuration at its place in the log."""
 
-    index: "LogIndex"
-    term: "Term"
+    index: LogIndex
+    term: int
     configuration: Configuration
 
 
@@ -66,7 +65,7 @@ class Change(msgspec.Struct, frozen=True):
     """One step; ``address`` is needed to add."""
 
     kind: ChangeKind
-    node_id: "NodeId"
+    node_id: NodeId
     address: str = ""
 
 
@@ -104,7 +103,7 @@ class Membership:
 
     __slots__ = ("_entries", "unsaved")
 
-    def __init__(self, first: Mapping["NodeId", str], entries: Sequence[ConfigEntry] = ()) -> None:
+    def __init__(self, first: Mapping[NodeId, str], entries: Sequence[ConfigEntry] = ()) -> None:
         beginning = ConfigEntry(-1, 0, Configuration(dict(first)))
         self._entries = [beginning, *entries]
         self.unsaved = False
@@ -120,7 +119,7 @@ class Membership:
         """What has to be durable: all that are entries of the log."""
         return tuple(entry for entry in self._entries if entry.index >= 0)
 
-    def at(self, index: "LogIndex") -> ConfigEntry:
+    def at(self, index: LogIndex) -> ConfigEntry:
         """Return the one in force when the log ended at ``index``."""
         return next(entry for entry in reversed(self._entries) if entry.index <= max(index, -1))
 
@@ -132,7 +131,7 @@ class Membership:
             del self._entries[1]
         self.unsaved = True
 
-    def cut(self, index: "LogIndex") -> None:
+    def cut(self, index: LogIndex) -> None:
         """Forget those from ``index`` on: they were truncated.
 
         Nothing has to be written for that: at a start, one whose entry is not in the log is none.

@@ -135,3 +135,9 @@ def maybe_step_down(state: RaftState) -> None:
             TimeoutNow(state.node_id, successor.node_id, state.term, log.last_index)
         )
     state.become_follower(state.term, None)
+
+
+def install(state: RaftState, entry: ConfigEntry) -> None:
+    """Put the configuration of a snapshot into force that took the place of the whole log."""
+    state.membership.reset(entry)
+    adopt(state)

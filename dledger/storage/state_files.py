@@ -34,14 +34,14 @@ class HardStateFile:
         self._path = f"{directory}/currterm"
 
     def load(self, *, log_is_empty: bool) -> HardState:
-        """Return what was saved; the start of time for a new replica.
+        """Return what was saved; the start of time for a new replica, which is fresh.
 
         Errors: `FatalError` when it is unreadable, or missing beside entries.
         """
         data = self._disk.read(self._path)
         if data is None:
             if log_is_empty:
-                return HardState()
+                return HardState(fresh=True)
             raise FatalError(f"{self._path} is missing beside a log: the last vote is unknown")
         try:
             return decode_hard_state(data)
@@ -114,8 +114,9 @@ def claim_directory(
     lock = disk.lock(f"{directory}/lock")
     try:
         identity = _check_owner(disk, path, group, self_id)
-        if identity is None:
-            if disk.read(f"{directory}/currterm") is not None:
+        is_new = disk.read(f"{directory}/currterm") is None
+        if identity is None or is_new:  # what was here may be lost: it is another one now
+            if not is_new:
                 _log.warning("event=adopted directory=%s group=%s", directory, group)
             store_id = f"{rng.randint(0, (1 << 64) - 1):016x}"
             identity = Identity(group, self_id, store_id)

@@ -5,6 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.codec import peer, properties
+from dledger.codec.configuration import (
+    decode_membership,
+    encode_configuration,
+    encode_configuration_span,
+    encode_membership,
+)
 from dledger.codec.entry import (
     HEADER,
     HEADER_BYTES,
@@ -15,10 +21,12 @@ from dledger.codec.entry import (
 )
 from dledger.codec.index import UNIT
 from dledger.core import messages
+from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.messages import Append, AppendReject, AppendReply, Heartbeat, HeartbeatReply
 from dledger.core.model import HardState
 from dledger.errors import CorruptEntry
 from remoting.protocol.frame import Frame, FrameDecoder
+from remoting.protocol.message import MessageExt, encode_record
 
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
 INT64 = st.integers(0, 2**62)
@@ -71,6 +79,8 @@ def test_flipped_header_is_refused(bodies, offset, flip):
     data[where] ^= flip
     if where in range(24, 32):
         return  # the first position is what the others are measured by
+    if (offset % 40, flip) == (35, 1):
+        return  # marks a configuration, see below
     with pytest.raises(CorruptEntry):
         index_units(bytes(data), 5, span.last_index, 1)
 
@@ -149,7 +159,7 @@ def test_message_of_another_group_or_for_another_node_is_misaddressed():
     message = AppendReply("n0", "n1", 1, 1)
     for stranger in (
         peer.PeerCodec("other", "n0", ("n1",)),
-        peer.PeerCodec("group", "n9", ("n1",)),
+        peer.PeerCodec("", "n0", ("n1",)),
     ):
         frame = FrameDecoder().feed(b"".join(stranger.encode(message)))[0]
         with pytest.raises(peer.Misaddressed):
@@ -162,6 +172,66 @@ def test_message_of_another_group_or_for_another_node_is_misaddressed():
 def test_names_of_a_group_are_bounded():
     with pytest.raises(ValueError, match="too long"):
         peer.PeerCodec("g" * 250, "n0", ("n1",))
+
+
+def test_server_that_is_no_member_is_understood():
+    """It may be one that this node does not know of yet (dissertation 4.1)."""
+    message = AppendReply("n9", "n1", 1, 1)
+    stranger = peer.PeerCodec("group", "n9")
+    frame = FrameDecoder().feed(b"".join(stranger.encode(message)))[0]
+    assert RECEIVER.decode(frame) == message
+
+
+def test_hello_tells_where_its_sender_is_found():
+    hello = peer.PeerCodec("group", "n9").encode_hello("n1", "10.0.0.9:40911")
+    frame = FrameDecoder().feed(hello)[0]
+    assert RECEIVER.decode(frame) == peer.Hello("n9", "10.0.0.9:40911")
+    damaged = Frame(frame.serialize_type, frame.header, frame.body[:-1] + b"2")
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(damaged)
+
+
+CONFIGURATION = Configuration({"n0": "a:1", "n1": "b:2"}, {"n3": "c:3"}, 4)
+
+
+def state_record(payload):
+    return encode_record(
+        MessageExt(
+            "rmq_sys_LEDGER_STATE", 0, 0, 4, 0, 48, 1, bytes(8), 1, bytes(8), 0, 0,
+            payload, b"KIND\x01raft_config\x02",
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", [bytes, state_record])
+def test_configuration_is_read_from_the_entry_that_holds_it(wrap):
+    body = wrap(encode_configuration(CONFIGURATION))
+    span = encode_configuration_span(7, 2, 96, body, CONFIGURATION)
+    message = Append("n0", "n1", 2, 6, 1, 5, span)
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(message)))[0]
+    found = RECEIVER.decode(frame)
+    assert found.span.configs == ((7, CONFIGURATION),)
+    assert found == message
+    assert decode_header(span.data).channel == 1
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"no record at all" * 9])
+def test_entry_marked_as_a_configuration_that_holds_none_is_refused(body):
+    span = encode_configuration_span(7, 2, 96, body, CONFIGURATION)
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(Append("n0", "n1", 2, 6, 1, 5, span))))[0]
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(frame)
+
+
+def test_membership_file_keeps_index_term_and_addresses():
+    entries = (ConfigEntry(3, 1, CONFIGURATION), ConfigEntry(9, 2, Configuration({"n0": "a:1"})))
+    assert decode_membership(encode_membership(entries)) == entries
+
+
+def test_fresh_stands_in_currterm_only_while_it_is_so():
+    fresh = properties.encode_hard_state(HardState(4, None, fresh=True))
+    assert properties.decode_hard_state(fresh) == HardState(4, None, fresh=True)
+    assert b"fresh" not in properties.encode_hard_state(HardState(4, "n0"))
 
 
 def test_entries_of_a_term_above_the_leaders_are_refused():

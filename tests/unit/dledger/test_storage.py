@@ -374,7 +374,7 @@ def test_cut_is_reported(small_store, tmp_path, caplog):
 
 def test_hard_state_survives(tmp_path):
     file = HardStateFile(DISK, str(tmp_path))
-    assert file.load(log_is_empty=True) == HardState(0, None)
+    assert file.load(log_is_empty=True) == HardState(0, None, fresh=True)
     file.save(HardState(7, "n1"))
     assert HardStateFile(DISK, str(tmp_path)).load(log_is_empty=False) == HardState(7, "n1")
 
@@ -412,8 +412,18 @@ def claim(path, group="g", self_id="n0"):
 def test_directory_keeps_its_identity(tmp_path):
     first, lock = claim(tmp_path / "d")
     lock.close()
+    HardStateFile(DISK, str(tmp_path / "d")).save(HardState(1, "n1"))
     again, lock = claim(tmp_path / "d")
     assert first == again
+    lock.close()
+
+
+def test_directory_that_lost_term_and_vote_is_another_one(tmp_path):
+    first, lock = claim(tmp_path / "d")
+    lock.close()
+    again, lock = claim(tmp_path / "d")
+    assert (first.group, first.self_id) == (again.group, again.self_id)
+    assert first.store_id != again.store_id
     lock.close()
 
 

@@ -1,0 +1,77 @@
+"""The file ``membership``: the configurations that the log holds, so that no start has to look.
+
+It is written before the entries are, and not when they are cut. So what it says of an entry counts
+only if that entry is in the log, and is a configuration: `MembershipFile.load` looks.
+"""
+
+import logging
+from typing import Final
+
+from dledger.codec.configuration import decode_membership, encode_membership, read_configuration
+from dledger.codec.entry import CHANNEL_CONFIGURATION, HEADER_BYTES, decode_header
+from dledger.core.configuration import ConfigEntry
+from dledger.errors import CorruptEntry, DiskFull
+from dledger.storage.log_store import LogStore
+from runtime.disk import NO_SPACE, Disk
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+
+class MembershipFile:
+    """Reads and writes it."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/membership"
+
+    def load(self, store: LogStore) -> tuple[ConfigEntry, ...]:
+        """Return the configurations that are in force in the log, in its order.
+
+        What is trimmed from the log was committed, and is taken as the file has it.
+        Errors: `FatalError` when it is unreadable.
+        """
+        data = self._disk.read(self._path)
+        if data is None:
+            return ()
+        try:
+            entries = decode_membership(data)
+        except ValueError as error:
+            raise FatalError(f"{self._path} is damaged: {error}") from error
+        found = tuple(entry for entry in entries if _is_in_log(entry, store))
+        if len(found) < len(entries):
+            _log.info("event=configurations_cut file=%s kept=%d", self._path, len(found))
+        return found
+
+    def save(self, entries: tuple[ConfigEntry, ...]) -> None:
+        """Make ``entries`` durable.
+
+        Errors: `DiskFull`, then the file is as before; `FatalError` for any other failure.
+        """
+        try:
+            self._disk.replace(self._path, encode_membership(entries))
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull from error
+            raise FatalError(f"{self._path} is unwritable: {error}", EXIT_ENVIRONMENT) from error
+
+
+def _is_in_log(entry: ConfigEntry, store: LogStore) -> bool:
+    """Tell whether the log has this entry: as a configuration, and as this one.
+
+    The term alone does not tell: what a full disk kept a leader from writing, it makes anew.
+    """
+    if entry.index < store.first_index:
+        return True
+    if entry.index > store.last_index:
+        return False
+    position, size, term = store.entry(entry.index)
+    if term != entry.term:
+        return False
+    data = store.view(position, size)
+    if decode_header(data).channel != CHANNEL_CONFIGURATION:
+        return False
+    try:
+        return read_configuration(data[HEADER_BYTES:]) == entry.configuration
+    except CorruptEntry:
+        return True  # damaged on this disk; the file knows what it was
