@@ -58,6 +58,7 @@ class Checkpointer:
         self._due_ms: int | None = None
         self._planned: tuple[int, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
+        self._generation = 0
         self.marks: tuple[LogMark, ...] = ()
         """Positions of the last checkpoints, newest first."""
 
@@ -80,6 +81,17 @@ class Checkpointer:
             self._due_ms = now_ms + self._period_ms
             if self._is_behind(index):
                 self._begin(index)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether queue files are being synced: none may be removed meanwhile."""
+        return self._syncing is not None
+
+    def forget(self) -> None:
+        """The queues are others now: what was written, or is being written, says nothing."""
+        self._generation += 1
+        self._planned = None
+        self.marks = ()
 
     async def finish(self, applied_index: int) -> None:
         """Wait for a checkpoint under way, then write the last one."""
@@ -133,7 +145,7 @@ class Checkpointer:
                     tuple(queue.crcs),
                 )
                 for queue in self._queues.by_key.values()
-                if queue.written > queue.min_offset * UNIT_BYTES
+                if queue.written and queue.written >= queue.min_offset * UNIT_BYTES
             ),
         )
 
@@ -143,11 +155,16 @@ class Checkpointer:
         loop = asyncio.get_running_loop()
         syncing = loop.run_in_executor(None, self._sync, paths, checkpoint)
         self._syncing = syncing
-        syncing.add_done_callback(lambda done: self._end(done, paths, checkpoint))
+        generation = self._generation
+        syncing.add_done_callback(lambda done: self._end(done, paths, checkpoint, generation))
         return syncing
 
     def _end(
-        self, syncing: "asyncio.Future[bool]", paths: list[str], checkpoint: Checkpoint
+        self,
+        syncing: "asyncio.Future[bool]",
+        paths: list[str],
+        checkpoint: Checkpoint,
+        generation: int,
     ) -> None:
         self._syncing = None
         if syncing.cancelled():
@@ -158,6 +175,8 @@ class Checkpointer:
                 _log.error("event=bug in=checkpoint", exc_info=error)
                 error = FatalError("a bug in the checkpoint", EXIT_ENVIRONMENT)
             self._on_fatal(error)
+        elif generation != self._generation:
+            return
         elif syncing.result():
             self.marks = checkpoint.marks
         else:

@@ -165,6 +165,21 @@ class ConsumeQueue:
             parts.append(bytes(self.tail[: end - self.written]))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def drop_files(self) -> None:
+        """Remove the files that lie wholly before ``min_offset``."""
+        file_bytes = self._files.file_bytes
+        limit = min(self.min_offset * UNIT_BYTES, self.written)
+        while self.crcs and self.first_file + file_bytes <= limit:
+            self._files.remove(self.path(self.first_file))
+            self.first_file += file_bytes
+            del self.crcs[0]
+
+    def remove_files(self) -> None:
+        """Remove all files and make it an empty queue."""
+        for number in range(len(self.crcs)):
+            self._files.remove(self.path(self.first_file + number * self._files.file_bytes))
+        self.reset()
+
     def cut(self, max_offset: int) -> None:
         """Drop all units from ``max_offset`` on, files included; nothing may be unwritten."""
         assert not self.tail, (self.topic, self.queue_id)
@@ -197,6 +212,7 @@ class ConsumeQueues:
         self.files = QueueFiles(
             disk, file_bytes=config.queue_file_bytes, open_max=config.open_files_max
         )
+        self._unwritten_max = config.unflushed_units_max
         self.by_key: dict[tuple[bytes, int], ConsumeQueue] = {}
         """By encoded topic, as records have it."""
         self.by_name: dict[tuple[str, int], ConsumeQueue] = {}
@@ -224,6 +240,22 @@ class ConsumeQueues:
         queue = ConsumeQueue(self.files, f"{self.directory}/{name}/{queue_id}", name, queue_id)
         self.by_key[topic, queue_id] = self.by_name[name, queue_id] = queue
         return queue
+
+    def begin(self, queue: ConsumeQueue, offset: int) -> None:
+        """Let an empty queue begin at ``offset``; what fills its first file up is written soon."""
+        if self.unwritten_units >= self._unwritten_max:
+            self.flush()
+        queue.begin_at(offset)
+        if queue.tail:
+            self.unwritten.append(queue)
+            self.unwritten_units += len(queue.tail) // UNIT_BYTES
+
+    def clear(self) -> None:
+        """Forget all queues."""
+        self.by_key.clear()
+        self.by_name.clear()
+        self.unwritten.clear()
+        self.unwritten_units = 0
 
     def flush(self, limit: int | None = None) -> bool:
         """Write tails, at most ``limit`` of them, longest waiting first.

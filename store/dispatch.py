@@ -22,7 +22,6 @@ from store.layout import (
     KIND_NOOP,
     STATE_TOPIC_BYTES,
     UNIT,
-    UNIT_BYTES,
     CorruptRecord,
     RecordFields,
     delivery_code,
@@ -75,6 +74,13 @@ class Dispatcher:
         """Whether an entry is damaged and dispatch stands before it."""
         self.applied_term = 0
         """Term of the last entry read back; 0 before the first."""
+
+    def restart(self, applied_index: int, state_applied_index: int) -> None:
+        """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
+        self._touched.clear()
+        self.applied_index = applied_index
+        self.state_applied_index = state_applied_index
+        self.applied_term = 0
 
     def run(self, commit_index: int) -> bool:
         """Dispatch up to ``commit_index``, within the bounds of one turn.
@@ -243,10 +249,7 @@ class Dispatcher:
                 f"the message of the entry has queue offset {offset}"
             )
             raise FatalError(message, EXIT_ENVIRONMENT)
-        queue.begin_at(offset)
-        if queue.tail:
-            self._queues.unwritten.append(queue)
-            self._queues.unwritten_units += len(queue.tail) // UNIT_BYTES
+        self._queues.begin(queue, offset)
 
     def _notify(self) -> None:
         """Tell the listener once per queue that it has more messages."""

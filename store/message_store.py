@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dledger.listener import exit_process
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from store import beginning
 from store.checkpointer import Checkpointer
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueues
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dledger.core.model import Role
+    from dledger.core.snapshot import SnapshotMeta
     from runtime.clock import Clock
     from runtime.disk import Disk
+    from store.beginning import QueueBase
     from store.config import StoreConfig
     from store.ports import LogNode, StoreListener
     from store.results import (
@@ -82,6 +85,8 @@ class MessageStore:
         self._dispatcher: Dispatcher
         self._reader: Reader
         self._recovered = Recovered()
+        self._bases: Sequence[QueueBase] = ()
+        self._drops_files = False
         self._agreed = False
         self._commit_index = -1
         self._scheduled = False
@@ -106,15 +111,17 @@ class MessageStore:
         self.propose_state = self._commit_log.propose_state
         self.get = self._reader.get
 
-    def load(self, state_applied_index: int = -1) -> None:
+    def load(self, state_applied_index: int = -1, bases: "Sequence[QueueBase]" = ()) -> None:
         """Recover the consume queues; before the node starts.
 
         ``state_applied_index``: last entry whose state records the listener has in its own
         snapshot, -1 for none. Committed state records behind it are applied (again).
+        ``bases``: where the queues begin in a log whose beginning was dropped.
         Errors: `OSError` of the disk.
         """
         self._dispatcher.state_applied_index = state_applied_index
-        self._recovered = load_queues(self._config.directory, self._disk, self._queues)
+        self._bases = bases
+        self._recovered = load_queues(self._config.directory, self._disk, self._queues, bases)
 
     def start(self) -> None:
         """Begin to dispatch and to tick; in the loop, after the node has started."""
@@ -194,6 +201,39 @@ class MessageStore:
         """Refuse the puts whose entries the log could not write for want of space."""
         self._commit_log.forget_from(first_index)
 
+    # The beginning of the log
+
+    @property
+    def covered_index(self) -> int:
+        """Last entry whose units are on disk for sure, -1 for none."""
+        marks = self._checkpointer.marks
+        return marks[0].index if marks else -1
+
+    async def write_checkpoint(self) -> None:
+        """Write and sync queues and checkpoint; with the disk full, nothing happens."""
+        await self._checkpointer.finish(self._dispatcher.applied_index)
+
+    def bases_at(self, position: int) -> "list[QueueBase]":
+        """Return where the queues begin in a log that begins at ``position``."""
+        return beginning.bases_at(self._queues, position)
+
+    def on_trimmed(self, position: int) -> None:
+        """Let the queues begin where the log does from now on (`SnapshotListener`)."""
+        beginning.advance_to(self._queues, position)
+        self._drops_files = True
+
+    def on_snapshot(self, meta: "SnapshotMeta", state: bytes) -> None:
+        """Replace everything: a snapshot took the place of the log (`SnapshotListener`)."""
+        self._agreed = True
+        self._lose_leadership()
+        bases = self._listener.restore_state(meta.state_index, state)
+        beginning.install(self._queues, bases)
+        self._checkpointer.forget()
+        last_index = meta.id.last_index
+        self._dispatcher.restart(last_index, meta.state_index)
+        self._commit_index = last_index
+        _log.info("store restarts behind index=%d queues=%d", last_index, len(bases))
+
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
         return self._checkpointer.write_now(self._dispatcher.applied_index)
@@ -208,6 +248,10 @@ class MessageStore:
                 _log.warning("consume queues written again applied=%d", self.applied_index)
             if not self._scheduled:
                 self._dispatch_turn()
+            if self._drops_files and not self._checkpointer.is_busy:
+                self._drops_files = False
+                for queue in self._queues.by_key.values():
+                    queue.drop_files()
             self._checkpointer.tick(now_ms, self._dispatcher.applied_index)
         elif had_space:
             _log.warning("disk full consume queues wait units=%d", self._queues.unwritten_units)
@@ -224,6 +268,8 @@ class MessageStore:
         self._agreed = True
         recovered = self._recovered
         first = agree_with_log(recovered, self._queues, self._node)
+        beginning.settle(self._queues, self._bases)
+        self._drops_files = True
         self._checkpointer.marks = recovered.marks
         dispatcher = self._dispatcher
         begin = max(min(first, dispatcher.state_applied_index + 1), self._node.first_index)

@@ -1,7 +1,10 @@
 """What the store asks of its surroundings: the replicated log below and the broker above."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from store.beginning import QueueBase
 
 
 class LogNode(Protocol):
@@ -90,6 +93,10 @@ class StoreListener(Protocol):
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:
         """Apply one committed state record, in log order; the no-op is not handed out."""
+        ...
+
+    def restore_state(self, state_index: int, state: bytes) -> "list[QueueBase]":
+        """Replace all state by that of a snapshot; return where the queues begin."""
         ...
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event

@@ -181,7 +181,7 @@ class Reader:
         RocketMQ takes files by when they were last changed, which is when their last message was
         stored; that is asked of the message, since a rebuilt file is younger than its messages.
         """
-        first = queue.first_file // UNIT_BYTES
+        first = queue.min_offset // self._units_per_file * self._units_per_file
         while True:
             end = min(first + self._units_per_file, queue.max_offset)
             if end == queue.max_offset or self._stored_at(queue, end - 1) >= timestamp:

@@ -23,7 +23,10 @@ from store.checkpoint import CHECKPOINT_FILE, LogMark, QueueMark, maybe_decode_c
 from store.layout import UNIT, UNIT_BYTES, file_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runtime.disk import Disk
+    from store.beginning import QueueBase
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
 
@@ -39,9 +42,12 @@ class Recovered(msgspec.Struct):
     """Some queue must be made again from the start of the log."""
 
 
-def load_queues(directory: str, disk: "Disk", queues: "ConsumeQueues") -> Recovered:
+def load_queues(
+    directory: str, disk: "Disk", queues: "ConsumeQueues", bases: "Iterable[QueueBase]" = ()
+) -> Recovered:
     """Fill ``queues`` with what the checkpoint vouches for; remove all other queue files.
 
+    ``bases``: where queues begin, so that files before that may be gone.
     Errors: `OSError` of the disk. Names that are no queue's are left alone.
     """
     data = disk.read(f"{directory}/{CHECKPOINT_FILE}")
@@ -54,7 +60,10 @@ def load_queues(directory: str, disk: "Disk", queues: "ConsumeQueues") -> Recove
         _log.warning("queue file size changed was=%d", checkpoint.file_bytes)
     else:
         recovered = Recovered(marks=checkpoint.marks, rebuild=False)
-        for mark in checkpoint.queues:
+        begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}
+        for whole in checkpoint.queues:
+            begin = begins.get((whole.topic, whole.queue_id), 0)
+            mark = _without_files_below(whole, begin * UNIT_BYTES, queues.files.file_bytes)
             if not _restore(mark, disk, queues):
                 _log.warning("queue damaged topic=%s queue=%d", mark.topic, mark.queue_id)
                 recovered.rebuild = True
@@ -80,6 +89,14 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
     _cut_all(queues, -1)
     recovered.marks = ()
     return node.first_index
+
+
+def _without_files_below(mark: QueueMark, begin: int, file_bytes: int) -> QueueMark:
+    """Return a mark without the files that end at or before byte ``begin``."""
+    gone = min(max(0, (begin - mark.first_file) // file_bytes), len(mark.crcs))
+    return msgspec.structs.replace(
+        mark, first_file=mark.first_file + gone * file_bytes, crcs=mark.crcs[gone:]
+    )
 
 
 def _restore(mark: QueueMark, disk: "Disk", queues: "ConsumeQueues") -> bool:

@@ -1,0 +1,70 @@
+"""Where queues begin: offsets at a place in the log, trimming behind it, and a start from there.
+
+When the beginning of the log goes, so do the units of its messages; a queue whose every message is
+gone keeps counting all the same. So the next offset of each queue at the place where the log begins
+belongs to what stands for that beginning (`QueueBase`), and a queue never falls below it.
+It does not know the log; positions are bytes in it.
+Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has become empty).
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from store.layout import UNIT
+
+if TYPE_CHECKING:
+    from store.consume_queue import ConsumeQueue, ConsumeQueues
+
+_log = logging.getLogger(__name__)
+
+QueueBase = tuple[str, int, int]
+"""``(topic, queue id, offset)``: the queue's next offset where the log begins."""
+
+
+def offset_at(queue: "ConsumeQueue", position: int) -> int:
+    """Return the offset of the first message of a queue at or behind ``position``."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        if UNIT.unpack(queue.read(middle, 1))[0] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueBase]:
+    """Return the offset of each queue at ``position``; a queue that begins with 0 is left out."""
+    found = [
+        (queue.topic, queue.queue_id, offset_at(queue, position))
+        for queue in queues.by_key.values()
+    ]
+    return sorted(base for base in found if base[2])
+
+
+def advance_to(queues: "ConsumeQueues", position: int) -> None:
+    """Let every queue begin at ``position``; its files go later, see `ConsumeQueue.drop_files`."""
+    for queue in queues.by_key.values():
+        queue.min_offset = offset_at(queue, position)
+
+
+def install(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
+    """Forget all queues, and let those of ``bases`` begin, empty, where they say."""
+    for queue in queues.by_key.values():
+        queue.remove_files()
+    queues.clear()
+    settle(queues, bases)
+
+
+def settle(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
+    """Bring queues that fall below their base up to it; nothing before it is in the log."""
+    for topic, queue_id, offset in bases:
+        queue = queues.maybe_make(topic.encode(), queue_id)
+        if queue is None:
+            _log.error("queue base of no queue topic=%r queue=%d", topic, queue_id)
+        elif queue.max_offset < offset:
+            queue.remove_files()
+            queues.begin(queue, offset)
+        else:
+            queue.min_offset = max(queue.min_offset, offset)
