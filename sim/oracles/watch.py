@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.core.messages import AppendReply
+from dledger.core.model import Role
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
+from sim.oracles.office import Elected, Invariants, Tenure
 from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
 from sim.oracles.truth import Truth
 
@@ -47,6 +49,8 @@ class Watch:
         self.truth = Truth(voters)
         self.elections = ElectionSafety()
         self.votes = Votes()
+        self.elected = Elected(self.truth)
+        self.tenure = Tenure(self.truth)
         bits = {name: replica.bit for name, replica in self.replicas.items()}
         self._on_change = on_change
         self._on_say = on_message
@@ -55,6 +59,8 @@ class Watch:
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
             self.votes,
+            self.elected,
+            Invariants(),
             Monotonic(),
             LogMatching(self.truth, keeps_unsynced=is_sync),
             LeaderCompleteness(self.truth),
@@ -83,6 +89,8 @@ class Watch:
         key = replica.read_key()
         if key != replica.key:
             self._look(replica, key)
+        elif key[0] is Role.LEADER:
+            self.tenure.on_event(replica)
 
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
@@ -145,6 +153,7 @@ class Watch:
         if self._on_say is not None:
             self._on_say(replica, message)
         self.votes.on_message(replica, message)
+        self.elected.on_message(replica, message)
         if isinstance(message, AppendReply):
             last = replica.controller.node._store.last_index
             if message.match_index > last:

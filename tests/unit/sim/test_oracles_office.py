@@ -1,0 +1,74 @@
+"""A leader needs the votes of a majority, and must go on hearing of one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dledger.core.messages import VoteReply
+from dledger.core.model import Role
+from sim.oracles.base import Violation
+from sim.oracles.office import Elected, Invariants, Tenure
+from sim.oracles.replica import NO_KEY, Change
+from sim.oracles.truth import Truth
+from tests.unit.dledger.cluster import Cluster
+
+VOTERS = ("n0", "n1", "n2", "n3", "n4")
+
+
+def replica(name, cluster=None):
+    node = SimpleNamespace(_raft=None if cluster is None else cluster[name])
+    return SimpleNamespace(name=name, controller=SimpleNamespace(node=node))
+
+
+def becomes_leader(term):
+    now = (Role.LEADER, term, -1, 0, term, -1, -1)
+    return Change((Role.CANDIDATE, term, *NO_KEY[2:]), now, -1, -1)
+
+
+@pytest.mark.parametrize("voters", [("n1",), ("n1", "n1", "n1"), ()])
+def test_a_leader_without_a_majority_of_voters_is_found(voters):
+    elected = Elected(Truth(VOTERS))
+    for voter in voters:
+        elected.on_message(replica(voter), VoteReply(voter, "n0", 3, granted=True))
+    with pytest.raises(Violation, match="leads term 3"):
+        elected.on_change(replica("n0"), becomes_leader(3))
+
+
+def test_votes_of_another_term_and_refusals_do_not_count():
+    elected = Elected(Truth(VOTERS))
+    elected.on_message(replica("n1"), VoteReply("n1", "n0", 2, granted=True))
+    elected.on_message(replica("n2"), VoteReply("n2", "n0", 3, granted=False))
+    elected.on_message(replica("n3"), VoteReply("n3", "n0", 3, granted=True))
+    with pytest.raises(Violation):
+        elected.on_change(replica("n0"), becomes_leader(3))
+
+
+def test_a_majority_is_fine():
+    elected = Elected(Truth(VOTERS))
+    for voter in ("n1", "n2"):
+        elected.on_message(replica(voter), VoteReply(voter, "n0", 3, granted=True))
+    elected.on_change(replica("n0"), becomes_leader(3))
+
+
+def test_a_leader_that_nobody_answers_is_found_unless_it_steps_down():
+    cluster = Cluster(3)
+    cluster.elect("n0")
+    tenure = Tenure(Truth(cluster.ids))
+    state = cluster["n0"].state
+    tenure.on_event(replica("n0", cluster))
+    state.tick += 1000
+    with pytest.raises(Violation, match="has heard only"):
+        tenure.on_event(replica("n0", cluster))
+    state.tick += 1
+    state.become_follower(state.term, None)
+    tenure.on_event(replica("n0", cluster))
+
+
+def test_what_the_core_knows_to_be_wrong_is_a_violation():
+    cluster = Cluster(3)
+    cluster.elect("n0")
+    judge = Invariants()
+    judge.on_boot(replica("n0", cluster))
+    cluster["n0"].state.voted_for = "n1"
+    with pytest.raises(Violation):
+        judge.on_boot(replica("n0", cluster))
