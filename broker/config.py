@@ -66,6 +66,8 @@ class BrokerConfig:
     dledger_self_id: str = key("dLegerSelfId", "")
     dledger_peers: str = key("dLegerPeers", "")
     """``id-host:port`` of every member, this one included, separated by ``;``."""
+    preferred_leader_id: str = key("preferredLeaderId", "")
+    """The member that should lead when it can; whoever leads instead hands over to it."""
     tick_ms: int = key("dLegerTickMs", 25, low=1, high=10_000)
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
@@ -154,9 +156,16 @@ class BrokerConfig:
                 heartbeat_ticks=self.heartbeat_ticks,
                 election_ticks_min=self.election_ticks_min,
                 election_ticks_max=self.election_ticks_max,
+                preferred_leader=(self.preferred_leader_id or None)
+                if self.enable_dledger
+                else None,
             )
         except ValueError as error:
             raise FatalError(f"dLegerTickMs and its neighbours: {error}") from error
+
+    @property
+    def _preferred_leader(self) -> str | None:
+        return (self.preferred_leader_id or None) if self.enable_dledger else None
 
     def store_config(self) -> StoreConfig:
         """Return the settings of the store."""
@@ -188,6 +197,11 @@ class BrokerConfig:
         if self.dledger_self_id not in peers:
             raise FatalError(
                 f"dLegerSelfId={self.dledger_self_id} is not among dLegerPeers={self.dledger_peers}"
+            )
+        if self.preferred_leader_id and self.preferred_leader_id not in peers:
+            raise FatalError(
+                f"preferredLeaderId={self.preferred_leader_id} is not among"
+                f" dLegerPeers={self.dledger_peers}"
             )
         return peers
 

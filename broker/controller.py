@@ -14,16 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.compaction import Compactor
 from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.offset_replication import OffsetReplicator
 from broker.ports import check_directory, check_peer_port_free, check_port_free
 from broker.processor.admin import AdminProcessor
 from broker.processor.client import ClientProcessor
+from broker.processor.compact import CompactProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
+from broker.processor.raft import RaftProcessor
 from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.registration import Registrar
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from runtime.disk import Disk
     from runtime.rng import Rng
     from runtime.tasks import Supervisor
+    from store.beginning import QueueBase
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +95,6 @@ class BrokerController:
         self._started = False
         #: One thread, so that a snapshot never overtakes an earlier one.
         self._writer = ThreadPoolExecutor(1, "snapshot")
-        self._boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
         self.tables = Tables(config, clock)
         self._client = RemotingClient(on_disconnect=self._on_namesrv_lost)
         self._registrar = Registrar(
@@ -112,6 +115,7 @@ class BrokerController:
             on_fatal=tasks.fail,
         )
         self.store.attach(self.node)
+        self._compactor = Compactor(self.node, self.store, self._snapshot, self._save_snapshot)
         self._offsets = OffsetReplicator(self.tables.offsets, self.store)
         self._processors = self._make_processors()
         self._wake_up = WakeUp(
@@ -140,7 +144,7 @@ class BrokerController:
         leave.push_async_callback(self._client.close)
         self.node.open()
         leave.push_async_callback(self.node.stop)
-        self.store.load(self._snapshot.load())
+        self.store.load(*self._compactor.load(self._snapshot.load()))
         leave.push_async_callback(self.store.stop)
         await self.node.start()
         self.store.start()
@@ -158,7 +162,7 @@ class BrokerController:
             config.registered_name,
             config.self_id,
             config.broker_addr,
-            self._boot_id,
+            self.node.boot_id,
         )
 
     @property
@@ -185,6 +189,11 @@ class BrokerController:
         self.tables.state.apply(index, kind, payload)
         if kind == StateKind.TOPIC.value and self.store.writable:
             self._registrar.change()
+
+    def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
+        """Take over the state of a snapshot that took the log's place."""
+        _log.info("state restored from a snapshot state_index=%d", state_index)
+        return self._compactor.restore(state)
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event
         """Take or lose the leadership: other broker id, and nobody waits here in vain."""
@@ -226,7 +235,7 @@ class BrokerController:
         return {
             **self.node.status(),
             "applied": self.store.applied_index,
-            "boot_id": self._boot_id,
+            "boot_id": self.node.boot_id,
         }
 
     async def _save_snapshots(self) -> None:
@@ -296,4 +305,6 @@ class BrokerController:
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),
+            raft=RaftProcessor(self.node, lambda: store.applied_index),
+            compact=CompactProcessor(self._compactor),
         )

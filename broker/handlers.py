@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.processor.admin import RAFT_STATUS, AdminProcessor
+from broker.processor.compact import COMPACT, CompactProcessor
+from broker.processor.raft import READ_INDEX, TRANSFER_LEADER, RaftProcessor
 from remoting.protocol.codes import RequestCode
 
 #: 361 of 5.x clients: a pull of a lite consumer, the same in all else.
@@ -34,6 +36,8 @@ class Processors(NamedTuple):
     query: QueryProcessor
     lock: LockProcessor
     admin: AdminProcessor
+    raft: RaftProcessor
+    compact: CompactProcessor
 
 
 def hot_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], None]]:
@@ -65,4 +69,7 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.LOCK_BATCH_MQ: processors.lock.handle_lock,
         RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
         RAFT_STATUS: processors.admin.handle_raft_status,
+        COMPACT: processors.compact.handle,
+        TRANSFER_LEADER: processors.raft.handle_transfer,
+        READ_INDEX: processors.raft.handle_read_index,
     }

@@ -19,6 +19,7 @@ from typing import Final
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
+from dledger.core.configuration import Change
 from dledger.core.messages import FetchedEntries, FetchEntries, Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
@@ -30,6 +31,7 @@ from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.listener import BodyJudge, DLedgerListener, RollbackListener, exit_process, log_events
+from dledger.membership import MembershipDesk
 from dledger.persister import Persister
 from dledger.recorder import Recorder
 from dledger.repair import Repairer, RepairMessage
@@ -121,6 +123,7 @@ class DLedgerNode(ReplicaView):
             self._raft,
             self._store,
             replica.hard_state_file,
+            membership_file=replica.membership_file,
             flush_disk_type=config.flush_disk_type,
             send=self._transport.send,
         )
@@ -131,6 +134,7 @@ class DLedgerNode(ReplicaView):
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
+        self._desk = MembershipDesk(config, self._raft, self._store, self._transport)
         self.trimmer = Trimmer(config, self._raft, self._store)
         """Drops the beginning of the log."""
         state = self._raft.state
@@ -156,11 +160,12 @@ class DLedgerNode(ReplicaView):
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
         if isinstance(self._user, BodyJudge):
             self._store.rot.judge_body = self._user.is_sound_body
+        self._desk.start(self._user)
         await self._transport.start()
         self._started = self._running = True
         self._last_tick_ms = self._clock.monotonic_ms()
         self._flusher.start(self._sync_worker, self._on_synced)
-        if len(self.config.peers) == 1:
+        if not self._raft.state.others:
             self._raft.campaign()
         self._schedule_timer()
         self._schedule_turn()
@@ -226,6 +231,21 @@ class DLedgerNode(ReplicaView):
         self._after_input()
         return await self._leadership.read_index(begun, self.config.max_wait_ack_ms)
 
+    async def change_membership(self, change: Change) -> LogIndex:
+        """Add a learner, promote it, or remove a member; return the index once it is committed.
+
+        One change at a time; see `dledger.core.membership` for the rules. Errors: `NotLeader`,
+        `MembershipRefused` (the group is as before), `OutcomeUnknown`.
+        """
+        if not self._running or not self.is_leader:
+            raise NotLeader(self.leader_id)
+        term = self.term
+        self._appender.close_batch()
+        index = self._desk.propose(change)
+        self._note_role()
+        self._schedule_turn()
+        return await self._desk.wait(index, term, lambda: self._running)
+
     # Appending: the hot path, see `dledger.appender`
 
     def reserve(self, body_bytes: int) -> int:
@@ -257,7 +277,7 @@ class DLedgerNode(ReplicaView):
             return NotLeader(None)
         if self.is_leader and (self._disk_full.is_closed or self._persister.is_blocked):
             return DiskFull()
-        return NotLeader(self.leader_id)
+        return NotLeader(None if self.is_leader else self.leader_id)  # itself: hands over
 
     def _make_noop(self, index: LogIndex, term: Term, end_position: int) -> Span:
         return build_noop(self._user.noop_body, self._store, index, term, end_position)
@@ -339,18 +359,27 @@ class DLedgerNode(ReplicaView):
         if self._is_frozen:
             self._appender.accepting = False
             return
-        for _ in range(ticks):
-            self._raft.tick()
+        self._pass_ticks(ticks)
         if self._disk_full.pass_time(now):
             self._appender.accepting = self._may_accept()
         self._flusher.pass_time(now)
         self._recorder.flush()
-        self._leadership.look()
         self._after_input()
+        self._leadership.look()
 
     def _committed_term(self, index: LogIndex) -> Term | None:
         log = self._raft.state.log
         return log.term_at(index) if index <= log.commit_index else None
+
+    def _pass_ticks(self, ticks: int) -> None:
+        state = self._raft.state
+        if state.newcomers:
+            self._appender.close_batch()  # the core may append an entry on their behalf
+        last_index = state.log.last_index
+        for _ in range(ticks):
+            self._raft.tick()
+        if state.log.last_index != last_index:
+            self._note_role()
 
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)
@@ -418,6 +447,7 @@ class DLedgerNode(ReplicaView):
     def _complete(self, ready: Ready) -> None:
         if ready.events:
             log_events(self.self_id, ready.events)
+            self._desk.on_events(ready.events)
             self._recorder.note(*ready.events)
         began_ms = self._clock.monotonic_ms()
         if self._driver.complete(ready):

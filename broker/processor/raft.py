@@ -1,0 +1,93 @@
+"""Administration of the replicated log: TRANSFER_LEADER (29003) and READ_INDEX (29005), both ours.
+
+Asked of a member that does not lead, both are answered 14 and name the leader. A transfer that
+failed is answered 1 and says why; the leader serves on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from dledger.errors import DLedgerError, NotLeader
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+#: Ours: hand leadership to the member named in the field ``target``.
+TRANSFER_LEADER: Final = 29_003
+#: Ours: an index that covers everything acknowledged before; answered once it is applied here.
+READ_INDEX: Final = 29_005
+
+APPLY_WAIT_S: Final = 2.5
+_APPLY_POLL_S: Final = 0.002
+
+
+class Leader(Protocol):
+    """What is asked of the replicated log; see `dledger.node.DLedgerNode`."""
+
+    @property
+    def term(self) -> int:
+        """Its term."""
+        ...
+
+    async def transfer_leadership(self, target: str) -> None:
+        """Hand leadership over."""
+        ...
+
+    async def read_index(self) -> int:
+        """Return an index that covers everything committed before the call."""
+        ...
+
+
+class RaftProcessor:
+    """Answers what concerns the leadership of one broker."""
+
+    def __init__(self, node: Leader, applied_index: Callable[[], int]) -> None:
+        self._node = node
+        self._applied_index = applied_index
+
+    async def handle_transfer(
+        self, _connection: object, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take TRANSFER_LEADER."""
+        target = request.ext_fields.get("target", "")
+        if not target:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "the field target is missing")
+        return await self._answer(request, self._transfer(target))
+
+    async def handle_read_index(
+        self, _connection: object, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take READ_INDEX."""
+        return await self._answer(request, self._read_index())
+
+    async def _answer(
+        self, request: RemotingCommand, work: Awaitable[dict[str, object]]
+    ) -> RemotingCommand:
+        try:
+            body = await work
+        except NotLeader as error:
+            return make_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        except (DLedgerError, TimeoutError) as error:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return make_response(request, ResponseCode.SUCCESS, body=msgspec.json.encode(body))
+
+    async def _transfer(self, target: str) -> dict[str, object]:
+        await self._node.transfer_leadership(target)
+        return {"leader": target, "term": self._node.term}
+
+    async def _read_index(self) -> dict[str, object]:
+        index = await self._node.read_index()
+        try:
+            async with asyncio.timeout(APPLY_WAIT_S):
+                while self._applied_index() < index:  # noqa: ASYNC110  # the store has no event
+                    await asyncio.sleep(_APPLY_POLL_S)
+        except TimeoutError:
+            applied = self._applied_index()
+            raise TimeoutError(f"applied {applied}, the read wants {index}") from None
+        return {"index": index, "applied": self._applied_index(), "term": self._node.term}
