@@ -81,3 +81,12 @@ class MembershipRefused(DLedgerError):  # noqa: N818  # says what is
     def __init__(self, problem: str, *, retriable: bool = False) -> None:
         super().__init__(problem)
         self.may_retry = retriable
+
+
+class OutcomeUnknown(DLedgerError):  # noqa: N818  # says what is
+    """What was asked for is in the log of a leader, and may be committed yet or be lost.
+
+    The one exception to the rule of this module; whoever meets it looks again.
+    """
+
+    retriable: ClassVar[bool] = False

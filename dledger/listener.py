@@ -35,6 +35,18 @@ class DLedgerListener(Protocol):
 
 
 @runtime_checkable
+class ConfigurationListener(Protocol):
+    """A listener whose log holds records of its own: it wraps the configurations of the group.
+
+    Where it is not implemented, such an entry holds the configuration alone.
+    """
+
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the body, a record with this payload; it will lie at ``physical_offset``."""
+        ...
+
+
+@runtime_checkable
 class RollbackListener(Protocol):
     """A listener that also wants to hear of appends that failed for want of space.
 

@@ -19,7 +19,6 @@ from typing import Final
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
-from dledger.core.configuration import Change
 from dledger.core.messages import FetchedEntries, FetchEntries, Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
@@ -32,13 +31,13 @@ from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.listener import BodyJudge, DLedgerListener, RollbackListener, exit_process, log_events
 from dledger.membership import MembershipDesk
+from dledger.office import Office
 from dledger.persister import Persister
 from dledger.recorder import Recorder
 from dledger.repair import Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
-from dledger.view import ReplicaView
 from dledger.worker import Worker
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
@@ -52,7 +51,7 @@ TICKS_PER_WAKEUP_MAX: Final = 2
 READIES_PER_TURN_MAX: Final = 8
 
 
-class DLedgerNode(ReplicaView):
+class DLedgerNode(Office):
     """A replica of the log. See the module; `status` for what can be looked at."""
 
     def __init__(
@@ -202,49 +201,6 @@ class DLedgerNode(ReplicaView):
             self._raft.resign()
             self._note_role()
             self._tell_role()
-
-    # Office
-
-    async def transfer_leadership(self, target: NodeId) -> None:
-        """Hand leadership to ``target``; return when it leads.
-
-        Until then, or an election timeout at most, appends are refused as by a node that does not
-        lead; what was accepted before is committed first. Errors: `TransferFailed`, which says why;
-        this node serves again then, unless another leads.
-        """
-        if not self._running:
-            raise NotLeader(None)
-        begun = self._leadership.begin_transfer(target)
-        self._after_input()
-        await begun
-
-    async def read_index(self) -> LogIndex:
-        """Return an index that covers everything committed before the call, anywhere.
-
-        Whoever has applied the log up to there reads linearizably. Only a leader whom a majority
-        confirms after the call returns one; many callers share a round. Errors: `NotLeader`,
-        `QuorumTimeout`.
-        """
-        if not self._running or not self.is_leader:
-            raise NotLeader(self.leader_id)
-        begun = self._leadership.begin_read()
-        self._after_input()
-        return await self._leadership.read_index(begun, self.config.max_wait_ack_ms)
-
-    async def change_membership(self, change: Change) -> LogIndex:
-        """Add a learner, promote it, or remove a member; return the index once it is committed.
-
-        One change at a time; see `dledger.core.membership` for the rules. Errors: `NotLeader`,
-        `MembershipRefused` (the group is as before), `OutcomeUnknown`.
-        """
-        if not self._running or not self.is_leader:
-            raise NotLeader(self.leader_id)
-        term = self.term
-        self._appender.close_batch()
-        index = self._desk.propose(change)
-        self._note_role()
-        self._schedule_turn()
-        return await self._desk.wait(index, term, lambda: self._running)
 
     # Appending: the hot path, see `dledger.appender`
 

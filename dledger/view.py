@@ -8,6 +8,7 @@ from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SnapshotMeta
+from dledger.core.state import RaftState
 from dledger.driver import Driver
 from dledger.replica import Replica
 from dledger.storage.log_store import LogStore
@@ -125,7 +126,7 @@ class ReplicaView:
             "hindered": state.hindered,
             "damaged": len(self._store.rot.damaged),
             "store_id": self._replica.identity.store_id,
-            "voters": list(state.config.voters),
+            **describe_membership(state),
             "preferred_leader": state.config.preferred_leader,
             "transfer": None if transfer is None else transfer.target,
             "election_timeout_ms": self.config.election_ticks_min * self.config.tick_ms,
@@ -173,3 +174,23 @@ class ReplicaView:
     def _since(self, tick: int) -> int | None:
         """Return how many milliseconds ago ``tick`` was; None for never."""
         return None if tick < 0 else (self._raft.state.tick - tick) * self.config.tick_ms
+
+
+def describe_membership(state: RaftState) -> dict[str, object]:
+    """Return who belongs to the group, as far as this replica's log says.
+
+    ``fresh``: this replica lost its directory, or is new, and may not vote yet; ``newcomers`` are
+    those of whom a leader knows that.
+    """
+    latest = state.membership.latest
+    configuration = latest.configuration
+    return {
+        "voters": list(configuration.voters),
+        "learners": list(configuration.learners),
+        "addresses": configuration.members,
+        "membership_index": latest.index,
+        "membership_version": configuration.version,
+        "membership_committed": latest.index <= state.log.commit_index,
+        "fresh": state.fresh,
+        "newcomers": list(state.newcomers),
+    }

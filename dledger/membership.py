@@ -1,0 +1,95 @@
+"""Changing the group from a running node: builds the entry, waits for it, keeps links in step.
+
+What may be changed when is the core's to say (`dledger.core.membership`); what the entry's body is
+around the configuration is the listener's (`ConfigurationListener`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from dledger.codec.configuration import encode_configuration, encode_configuration_span
+from dledger.config import DLedgerConfig
+from dledger.core import membership
+from dledger.core.configuration import Change, ChangeKind, Configuration
+from dledger.core.model import LogIndex, Role, Term
+from dledger.core.raft import Raft
+from dledger.core.ready import Event, EventKind
+from dledger.errors import MembershipRefused, OutcomeUnknown
+from dledger.listener import ConfigurationListener, DLedgerListener
+from dledger.replica import place_body
+from dledger.rpc import PeerTransport, is_address
+from dledger.storage.log_store import LogStore
+
+ELECTIONS_WAITED: Final = 10
+"""How many of the longest election timeouts a change waits to be committed."""
+
+
+class MembershipDesk:
+    """Takes the changes of one node."""
+
+    def __init__(
+        self, config: DLedgerConfig, raft: Raft, store: LogStore, transport: PeerTransport
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self._store = store
+        self._transport = transport
+
+    def start(self, user: DLedgerListener) -> None:
+        """Take the user of the log; tell the transport who the members are."""
+        self._user = user
+        self._transport.set_members(self._configuration.members)
+
+    @property
+    def _configuration(self) -> Configuration:
+        return self._raft.state.membership.latest.configuration
+
+    def on_events(self, events: tuple[Event, ...]) -> None:
+        """Let the links follow what has come into force."""
+        if any(event.kind is EventKind.CONFIG for event in events):
+            self._transport.set_members(self._configuration.members)
+
+    def propose(self, change: Change) -> LogIndex:
+        """Append the configuration after ``change``; return its index.
+
+        The caller appends nothing of its own before it has looked where the log ends now.
+        Errors: `MembershipRefused`; nothing was appended.
+        """
+        if change.kind is ChangeKind.ADD_LEARNER and not is_address(change.address):
+            raise MembershipRefused(f"{change.address!r} is no address of the form host:port")
+        state = self._raft.state
+        configuration = membership.plan(state, change)
+        log = state.log
+        make_body = partial(self._body, encode_configuration(configuration))
+        position, body = place_body(make_body, self._store, log.end_position)
+        index = log.last_index + 1
+        span = encode_configuration_span(index, state.term, position, body, configuration)
+        self._raft.propose(span)
+        return index
+
+    def _body(self, payload: bytes, physical_offset: int) -> bytes:
+        if isinstance(self._user, ConfigurationListener):
+            return self._user.configuration_body(physical_offset, payload)
+        return payload
+
+    async def wait(self, index: LogIndex, term: Term, is_running: Callable[[], bool]) -> LogIndex:
+        """Return ``index`` once the entry of that term is committed there.
+
+        Errors: `MembershipRefused`: another leader has put something else in its place;
+        `OutcomeUnknown`.
+        """
+        config, state = self._config, self._raft.state
+        for _ in range(ELECTIONS_WAITED * config.election_ticks_max):
+            log = state.log
+            if log.term_at(index) not in (term, None):
+                raise MembershipRefused("another leader took over before it was committed")
+            if log.commit_index >= index:
+                return index
+            if log.last_index < index and state.role is not Role.LEADER:
+                raise MembershipRefused("leadership was lost before it was committed")
+            if not is_running():
+                break
+            await asyncio.sleep(config.tick_ms / 1000)
+        raise OutcomeUnknown("the change is in the log, but no majority has confirmed it in time")

@@ -1,0 +1,72 @@
+"""What may be asked of a running node besides appending: hand over, read, change the group.
+
+Nothing is decided here: `Leadership` and `MembershipDesk` have the state, the core the rules.
+"""
+
+from abc import ABC, abstractmethod
+
+from dledger.appender import Appender
+from dledger.core.configuration import Change
+from dledger.core.model import LogIndex, NodeId
+from dledger.errors import NotLeader
+from dledger.leadership import Leadership
+from dledger.membership import MembershipDesk
+from dledger.view import ReplicaView
+
+
+class Office(ReplicaView, ABC):
+    """The administrable side of a node; whoever inherits opens the parts and runs the loop."""
+
+    _running: bool
+    _appender: Appender
+    _desk: MembershipDesk
+    _leadership: Leadership
+
+    @abstractmethod
+    def _after_input(self) -> None:
+        """Look what has changed in the core, and work it off in the next turn."""
+
+    @abstractmethod
+    def _note_role(self) -> None:
+        """Append behind what the core has from now on."""
+
+    async def transfer_leadership(self, target: NodeId) -> None:
+        """Hand leadership to ``target``; return when it leads.
+
+        Until then, or an election timeout at most, appends are refused as by a node that does not
+        lead; what was accepted before is committed first. Errors: `TransferFailed`, which says why;
+        this node serves again then, unless another leads.
+        """
+        if not self._running:
+            raise NotLeader(None)
+        begun = self._leadership.begin_transfer(target)
+        self._after_input()
+        await begun
+
+    async def read_index(self) -> LogIndex:
+        """Return an index that covers everything committed before the call, anywhere.
+
+        Whoever has applied the log up to there reads linearizably. Only a leader whom a majority
+        confirms after the call returns one; many callers share a round. Errors: `NotLeader`,
+        `QuorumTimeout`.
+        """
+        if not self._running or not self.is_leader:
+            raise NotLeader(self.leader_id)
+        begun = self._leadership.begin_read()
+        self._after_input()
+        return await self._leadership.read_index(begun, self.config.max_wait_ack_ms)
+
+    async def change_membership(self, change: Change) -> LogIndex:
+        """Add a learner, promote it, or remove a member; return the index once it is committed.
+
+        One change at a time; see `dledger.core.membership` for the rules. Errors: `NotLeader`,
+        `MembershipRefused` (the group is as before), `OutcomeUnknown`.
+        """
+        if not self._running or not self.is_leader:
+            raise NotLeader(self.leader_id)
+        term = self.term
+        self._appender.close_batch()
+        index = self._desk.propose(change)
+        self._note_role()
+        self._after_input()
+        return await self._desk.wait(index, term, lambda: self._running)
