@@ -94,7 +94,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         process = context.get(CURRENT)
         if self.drifting and process is not None:
             delay /= process.host.clock.rate
-        when_ns = self.now_ns + int(delay * NS + 0.5)
+        when_ns = self.now_ns + int(delay * NS + 0.999)
         handle = SimHandle(when_ns, callback, args, context, process)
         heappush(self._heap, (when_ns, self._seq(), handle))
         return handle

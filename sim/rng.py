@@ -8,9 +8,14 @@ import hashlib
 import random
 from collections.abc import Callable, MutableSequence, Sequence
 from math import log
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+STEPS: Final = 1024
+EXPONENTIAL: Final = (*(round(-log(1 - k / STEPS) * 2**20) / 2**20 for k in range(STEPS)), 10.0)
+"""Quantiles of the exponential distribution of mean 1, rounded: logarithms differ between machines
+in their last bits, and runs must not."""
 
 
 class SplitRng:
@@ -39,7 +44,10 @@ class SplitRng:
 
     def exponential(self, mean: float) -> float:
         """Return a float of an exponential distribution."""
-        return -mean * log(1.0 - self.random())
+        point = self.random() * STEPS
+        step = int(point)
+        low = EXPONENTIAL[step]
+        return mean * (low + (EXPONENTIAL[step + 1] - low) * (point - step))
 
     def choice(self, items: Sequence[T]) -> T:
         """Return one of ``items``, which has an order of its own (no set) and is not empty."""

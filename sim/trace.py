@@ -20,11 +20,12 @@ BATCH: Final = 8192
 class Trace:
     """The trace of one run; ``now_ns`` is kept up to date by the loop."""
 
-    __slots__ = ("_hash", "keep_lines", "lines", "note", "now_ns", "numbers")
+    __slots__ = ("_hash", "_texts", "keep_lines", "lines", "note", "now_ns", "numbers")
 
     def __init__(self, *, keep_lines: bool = False) -> None:
         """Begin an empty trace."""
         self._hash = hashlib.blake2b(digest_size=16)
+        self._texts: list[str] = []
         self.keep_lines = keep_lines
         self.lines: list[str] = []
         self.now_ns = 0
@@ -36,19 +37,20 @@ class Trace:
     def fold(self) -> None:
         """Hash what has been gathered."""
         self._hash.update(self.numbers)
+        self._hash.update("\n".join(self._texts).encode())
         del self.numbers[:]
+        self._texts.clear()
 
     def event(self, kind: str, host: str, **columns: object) -> None:
         """Add an event; columns are integers, strings, or of a type whose text is always equal."""
-        text = " ".join([kind, host or "-", *(f"{key}={columns[key]}" for key in columns)])
+        # The time among the numbers holds the place of the text, which is hashed behind them.
         self.note(self.now_ns)
-        self.fold()
-        self._hash.update(text.encode() + b"\n")
+        self._texts.append(f"{kind} {host} {columns}")
         if self.keep_lines:
-            self.lines.append(f"{self.now_ns} {text}")
+            self.line(kind, host, **columns)
 
     def line(self, kind: str, host: str, **columns: object) -> None:
-        """Keep a line of something that is hashed by `note`; call it only if `keep_lines`."""
+        """Keep a line of something that is hashed elsewhere; call it only if `keep_lines`."""
         text = " ".join([kind, host or "-", *(f"{key}={columns[key]}" for key in columns)])
         self.lines.append(f"{self.now_ns} {text}")
 

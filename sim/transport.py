@@ -3,7 +3,7 @@
 Bytes written wait in the sender's queue while the link is cut or the receiver's window is full,
 travel as chunks that keep their order, and wait at the receiver while it does not read or is
 paused. What TCP does about silence is here too: a user timeout, resets for sockets that are gone.
-Chunks are whole writes, so a frame that was written whole is never cut in two by a fault.
+Chunks are whole writes unless the link splits them, so that frames end where chunks do.
 """
 
 import asyncio
@@ -224,6 +224,14 @@ class SimTransport(asyncio.Transport):
         self._post(self._kernel.now_ns + delay_ns, send)
 
     def _transmit(self, data: bytes) -> None:
+        link = self.link
+        if link.split and len(data) > 1 and link.rng.chance(link.split):
+            at = link.rng.randint(1, len(data) - 1)
+            self._transmit_piece(data[:at])
+            data = data[at:]
+        self._transmit_piece(data)
+
+    def _transmit_piece(self, data: bytes) -> None:
         kernel, link, peer = self._kernel, self.link, self.peer
         link.chunks += 1
         self._used += len(data)
@@ -231,6 +239,8 @@ class SimTransport(asyncio.Transport):
         when = kernel.now_ns + link.draw_ns()
         if process is not None:
             when += process.charged_ns
+        if link.bytes_per_ms:
+            when += link.pass_ns(kernel.now_ns, len(data))
         if when < self._arrival_ns:  # noqa: PLR1730 - `max` is slower, and this is the hot path
             when = self._arrival_ns
         self._arrival_ns = when

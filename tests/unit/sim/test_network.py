@@ -270,3 +270,39 @@ def test_everything_is_healed_at_once(pair, network):
     pair.write(b"x")
     pair.loop.run_for(5)
     assert pair.server_log == ["made", b"x"]
+
+
+def test_a_write_may_come_in_pieces(pair, network):
+    network.delay(A, B, Delay(100, 0, split=1.0))
+    for _ in range(50):
+        pair.write(b"abcdefgh")
+        pair.loop.run_for(1)
+    pieces = pair.server_log[1:]
+    assert len(pieces) == 100
+    assert b"".join(pieces) == b"abcdefgh" * 50
+    assert len(set(pieces)) > 5
+
+
+def test_a_narrow_link_makes_bytes_wait_for_their_turn(pair, network):
+    network.delay(A, B, Delay(100, 0, bytes_per_ms=10))
+    before = pair.loop.now_ns
+    for _ in range(4):
+        pair.write(bytes(500))
+    pair.loop.run_until_true(lambda: len(pair.server_log) == 5, 10_000)
+    assert (pair.loop.now_ns - before) // MS == 200
+
+
+def test_patience_counts_from_the_first_byte_that_waits(pair, network):
+    option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_500)
+    pair.loop.call(pair.client, pair.transport.get_extra_info("socket").setsockopt, *option)
+    network.cut(A, B)
+    for _ in range(4):
+        pair.write(b"x")
+        pair.loop.run_for(100)
+    network.heal(A, B)
+    pair.loop.run_for(500)
+    assert pair.server_log[1:] == [b"x"] * 4
+    network.cut(A, B)
+    pair.write(b"y")
+    pair.loop.run_for(1_400)
+    assert pair.client_log == ["made"]
