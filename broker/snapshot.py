@@ -92,7 +92,30 @@ class Snapshot:
                 index = msgspec.json.decode(data, type=_AppliedIndex).applied_index
             except msgspec.MsgspecError as error:
                 _log.warning("snapshot index unreadable file=%s error=%s", _INDEX_FILE, error)
+        self._saved_index = index
         return index
+
+    @property
+    def saved_index(self) -> int:
+        """The index that the tables on disk include, -1 for none."""
+        return self._saved_index
+
+    def take(self) -> dict[str, bytes]:
+        """Return all tables as they are now, by file name."""
+        return {name: table.take() for name, table in self._tables.items()}
+
+    def restore(self, files: dict[str, bytes]) -> None:
+        """Replace the tables by those of `take`; they are written the next time, all of them.
+
+        Raises:
+            RemoteProtocolError: a file is not what `take` returned.
+        """
+        for name, table in self._tables.items():
+            if name in files:
+                table.restore(files[name])
+            for kind in table.kinds:
+                self._revisions[kind.value] += 1
+        self._saved_index = -1
 
     def capture(self, applied_index: int) -> Capture:
         """Return what changed since the last write, in the order to write it.

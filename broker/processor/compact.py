@@ -1,0 +1,37 @@
+"""COMPACT (29004, ours): drop the beginning of the asked replica's log.
+
+The field ``upto`` names the last entry that may go; without it, all that may. The answer is JSON:
+what was dropped, and what forbids more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.compaction import NO_LIMIT
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+
+if TYPE_CHECKING:
+    from broker.compaction import Compactor
+
+#: Ours: drop whole segments that a snapshot stands for.
+COMPACT: Final = 29_004
+
+
+class CompactProcessor:
+    """Answers COMPACT; any replica does, for itself."""
+
+    def __init__(self, compactor: Compactor) -> None:
+        self._compactor = compactor
+
+    async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take COMPACT."""
+        try:
+            upto = int(request.ext_fields.get("upto", NO_LIMIT))
+        except ValueError:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "upto is not a number")
+        body = msgspec.json.encode(await self._compactor.compact(upto))
+        return make_response(request, ResponseCode.SUCCESS, body=body)
