@@ -1,0 +1,207 @@
+"""How each kind of fault is drawn: which target, how long, with which parameters.
+
+Holds are chosen from the run's own constants (election timeout, heartbeat), a little below and
+above them, because that is where bugs are. Pure. Source: chaos.md 2 and 2.1 (lease table).
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from sim.disk_rules import Op
+from sim.faults.plan import FaultKind, Options, Package, Role, Value
+from sim.rng import SplitRng
+
+BLIP_P: Final = 0.3
+MESSAGES: Final = ("heartbeats", "votes", "acks", "appends")
+LOSS_MODES: Final = ("lost", "torn", "reordered")
+STATE_FILES: Final = ("*/currterm*", "*/membership*", "*/snapshot*", "*/checkpoint*")
+FILES: Final = ("*/data/*", "*/index/*", "*/consumequeue/*", "*/config/*", *STATE_FILES)
+
+
+class Drawn(NamedTuple):
+    """What a recipe leaves open."""
+
+    target: str
+    for_ms: int
+    params: dict[str, Value]
+
+
+class Recipe(NamedTuple):
+    """One kind of fault of a package."""
+
+    kind: FaultKind
+    draw: Callable[[SplitRng, Options], Drawn]
+    weight: float = 1.0
+    is_overkill: bool = False
+    """It may exceed the contract however it is applied."""
+
+
+def _hold_ms(rng: SplitRng, options: Options) -> int:
+    """Return how long a fault holds: a blip, around the election timeout, or long."""
+    if rng.split("blip").chance(BLIP_P):
+        return rng.split("short").randint(20, options.election_ms)
+    factor = rng.split("factor").choice((0.8, 1.2, 2.0, 4.0, 8.0))
+    return int(options.election_ms * factor)
+
+
+def _broker(rng: SplitRng) -> str:
+    """Return a role; every second time it is the leader's."""
+    roles = (Role.LEADER, Role.FOLLOWER, Role.EX_LEADER, Role.MOST_BEHIND, Role.RANDOM)
+    return rng.split("role").weighted(roles, (5, 2, 1, 1, 1))
+
+
+def _on_broker(**params: tuple[Value, ...]) -> Callable[[SplitRng, Options], Drawn]:
+    """Return a drawer for a fault at one broker; each parameter is one of the values given."""
+
+    def draw(rng: SplitRng, options: Options) -> Drawn:
+        chosen = {name: rng.split(name).choice(values) for name, values in params.items()}
+        return Drawn(_broker(rng), _hold_ms(rng, options), chosen)
+
+    return draw
+
+
+def _at(role: str, **params: tuple[Value, ...]) -> Callable[[SplitRng, Options], Drawn]:
+    """Return a drawer for a fault with a fixed role."""
+
+    def draw(rng: SplitRng, options: Options) -> Drawn:
+        return _on_broker(**params)(rng, options)._replace(target=role)
+
+    return draw
+
+
+def _frames(rng: SplitRng, options: Options) -> Drawn:
+    """Draw what happens to frames between brokers: which messages, to and from whom, how often."""
+    params: dict[str, Value] = {
+        "messages": rng.split("messages").choice((*MESSAGES, "all")),
+        "side": rng.split("side").choice(("to", "from", "both")),
+        "probability": rng.split("probability").choice((0.05, 0.2, 0.5)),
+    }
+    return Drawn(_broker(rng), _hold_ms(rng, options) * 2, params)
+
+
+def _drop(rng: SplitRng, options: Options) -> Drawn:
+    drawn = _frames(rng, options)
+    drawn.params["messages"] = rng.split("which").choice(MESSAGES)
+    drawn.params["probability"] = rng.split("share").choice((0.3, 1.0))
+    return drawn
+
+
+def _flap(rng: SplitRng, options: Options) -> Drawn:
+    period_ms = rng.split("period").choice((50, 150, 400, 1_000, 2_500))
+    count = rng.split("count").randint(2, 8)
+    return Drawn(_broker(rng), min(period_ms * count, options.safety_ms), {"period_ms": period_ms})
+
+
+def _crash_at(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a step at which the process is to end: mostly one of the small state files."""
+    ops: tuple[Op, ...]
+    if rng.split("file").chance(0.6):
+        ops = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
+        glob = rng.split("state").choice(STATE_FILES[:3])
+    else:
+        ops = (Op.CREATE, Op.TRUNCATE, Op.WRITE, Op.SYNC, Op.SYNC_DIRECTORY, Op.REMOVE)
+        glob = rng.split("glob").choice(("*/data*", "*/index*", "*/consumequeue*", "*"))
+    params: dict[str, Value] = {
+        "op": rng.split("op").choice(ops).value,
+        "glob": glob,
+        "skip": rng.split("skip").choice((0, 0, 1, 5)),
+        "when": rng.split("when").choice(("before", "after")),
+        "down_ms": rng.split("down").choice((10, 300, 1_500)),
+    }
+    return Drawn(_broker(rng), max(2_000, _hold_ms(rng, options)), params)
+
+
+def _eio(rng: SplitRng, options: Options) -> Drawn:
+    ops = (Op.WRITE, Op.SYNC, Op.CREATE, Op.RENAME, Op.SYNC_DIRECTORY)
+    params: dict[str, Value] = {
+        "op": rng.split("op").choice(ops).value,
+        "glob": rng.split("glob").choice((*FILES, "*")),
+        "count": rng.split("count").randint(1, 2),
+    }
+    return Drawn(_broker(rng), max(3_000, _hold_ms(rng, options)), params)
+
+
+def _drift(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a rate of a clock; from half to double the speed, mostly a few percent."""
+    rate = rng.split("rate").choice((0.5, 0.9, 0.98, 1.02, 1.1, 2.0))
+    return Drawn(_broker(rng), max(2_000, _hold_ms(rng, options)), {"rate": rate})
+
+
+_BROKER = _on_broker()
+
+RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
+    Package.PARTITION: (
+        Recipe(FaultKind.ISOLATE, _BROKER, 3),
+        Recipe(FaultKind.HALVES, _BROKER),
+        Recipe(FaultKind.BRIDGE, _on_broker(middle=("leader", "follower")), 2),
+        Recipe(FaultKind.RING, _BROKER, 0.5),
+        Recipe(FaultKind.ONE_WAY, _on_broker(side=("to", "from"), acks=(0, 1)), 2),
+        Recipe(FaultKind.LEADER_MINORITY, _at(Role.LEADER)),
+        Recipe(FaultKind.LEADER_MAJORITY, _at(Role.LEADER)),
+        Recipe(FaultKind.CLIENT_CUT, _at(Role.PRODUCER, who=("producer", "consumer"))),
+    ),
+    Package.FRAMES: (
+        Recipe(FaultKind.DROP, _drop, 3),
+        Recipe(FaultKind.DUPLICATE, _frames),
+        Recipe(FaultKind.REORDER, _frames),
+        Recipe(FaultKind.REPLAY, _frames),
+        Recipe(FaultKind.CORRUPT, _frames),
+    ),
+    Package.LINK: (
+        Recipe(
+            FaultKind.DELAY,
+            _on_broker(
+                base_ms=(1, 20, 100, 400), spread_ms=(0, 10, 100), loss=(0.0, 0.0, 0.05, 0.3)
+            ),
+            3,
+        ),
+        Recipe(FaultKind.RESET, _BROKER),
+    ),
+    Package.FLAP: (Recipe(FaultKind.FLAP, _flap),),
+    Package.CRASH: (
+        Recipe(FaultKind.CRASH, _BROKER, 4),
+        Recipe(FaultKind.STOP, _BROKER),
+        Recipe(FaultKind.CRASH_LOOP, _on_broker(count=(2, 4), period_ms=(100, 700, 2_000))),
+        Recipe(FaultKind.RESTART_ALL, _at(Role.ALL, gracefully=(0, 1))),
+    ),
+    Package.CRASH_AT: (Recipe(FaultKind.CRASH_AT, _crash_at),),
+    Package.PAUSE: (Recipe(FaultKind.PAUSE, _BROKER),),
+    Package.POWER: (
+        Recipe(FaultKind.POWER_LOSS, _on_broker(mode=LOSS_MODES), 3),
+        Recipe(FaultKind.POWER_LOSS_ALL, _at(Role.ALL, mode=LOSS_MODES)),
+    ),
+    Package.DISK_ERROR: (Recipe(FaultKind.EIO, _eio),),
+    Package.DISK_FULL: (
+        Recipe(FaultKind.DISK_FULL, _on_broker(free_bytes=(0, 4_096, 32_768))),
+        Recipe(FaultKind.DISK_FULL, _at(Role.ALL, free_bytes=(0, 16_384)), 0.3),
+    ),
+    Package.DISK_SLOW: (
+        Recipe(FaultKind.SLOW_DISK, _on_broker(ms=(10, 60, 250), op=("sync", "write", "all"))),
+        Recipe(FaultKind.HUNG_DISK, _on_broker(op=("sync", "write"), glob=("*", "*/data/*"))),
+    ),
+    Package.DISK_DAMAGE: (
+        Recipe(FaultKind.BIT_ROT, _on_broker(glob=("*/data/*",), bytes=(1, 3))),
+        Recipe(FaultKind.WIPE, _on_broker()),
+        Recipe(FaultKind.LYING_SYNC, _on_broker(), 1, is_overkill=True),
+    ),
+    Package.CLOCK: (
+        Recipe(
+            FaultKind.CLOCK_JUMP,
+            _on_broker(ms=(-288_000, -30_000, -1_000, -100, 100, 1_000, 30_000, 288_000)),
+        ),
+        Recipe(FaultKind.CLOCK_DRIFT, _drift, 2),
+        Recipe(FaultKind.CLOCK_STROBE, _on_broker(ms=(4, 500, 30_000), period_ms=(20, 200, 1_000))),
+    ),
+    Package.MEMBERS: (
+        Recipe(FaultKind.ADD, _at(Role.RANDOM)),
+        Recipe(FaultKind.REMOVE, _BROKER),
+        Recipe(FaultKind.REPLACE, _BROKER),
+    ),
+    Package.TRANSFER: (Recipe(FaultKind.TRANSFER, _at(Role.FOLLOWER)),),
+    Package.CLIENTS: (
+        Recipe(FaultKind.CLIENT_CRASH, _at(Role.PRODUCER)),
+        Recipe(FaultKind.CLIENT_CRASH, _at(Role.CONSUMER)),
+        Recipe(FaultKind.CLIENT_LEAVE, _at(Role.CONSUMER)),
+    ),
+    Package.NAMESRV: (Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV)),),
+}
