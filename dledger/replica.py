@@ -19,6 +19,7 @@ from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from runtime.disk import Closeable, Disk
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.rng import Rng
 
 _log: Final = logging.getLogger(__name__)
@@ -46,6 +47,14 @@ class Replica:
 
 def open_replica(config: DLedgerConfig, disk: Disk, rng: Rng, make_noop: NoopBuilder) -> Replica:
     """Claim the directory, recover the log, start a core. Errors: `FatalError`."""
+    try:
+        return _open(config, disk, rng, make_noop)
+    except OSError as error:
+        message = f"{config.directory} cannot be opened: {error}"
+        raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+
+def _open(config: DLedgerConfig, disk: Disk, rng: Rng, make_noop: NoopBuilder) -> Replica:
     identity, lock = claim_directory(
         disk, config.directory, group=config.group, self_id=config.self_id, rng=rng
     )

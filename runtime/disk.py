@@ -120,7 +120,8 @@ class Disk(Protocol):
         """Make a directory and its parents, each entry synced.
 
         The first call for a directory also syncs what it holds: names that an earlier process
-        made, replaced or removed, and did not live to sync.
+        made, replaced or removed, and did not live to sync. Errors: `FatalError`; `OSError` of a
+        full disk passes.
         """
         ...
 
@@ -324,6 +325,8 @@ class RealDisk:
         except FileExistsError:
             return
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise
             raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
         _sync_directory(parent)
         self._synced.add(path)

@@ -77,6 +77,8 @@ class _Walk:
         self._next_index: LogIndex = 0
         self._base_term = self._term = NO_TERM
         self._repaired = 0
+        self._walked_from = 0
+        self._walked_from_index: LogIndex = 0
 
     def begin(self) -> None:
         """Begin with the first entry of the first segment."""
@@ -140,7 +142,8 @@ class _Walk:
     def run(self) -> str | None:
         """Check entry after entry; return why the last one is the last, None for an empty rest."""
         segment_bytes = self._data.segment_bytes
-        position = self._position
+        position = self._walked_from = self._position
+        self._walked_from_index = self._next_index
         while True:
             offset = position % segment_bytes
             self._stopped_at = position
@@ -221,7 +224,10 @@ class _Walk:
             self._index.cut(index * UNIT_BYTES)
         if self._repaired:
             _log.warning("event=index_repaired units=%d last_index=%d", self._repaired, index - 1)
-            self._index.sync(self._index.take_dirty())
+        # A process that was killed may have left in the page cache what it never synced. From here
+        # on it counts as held, in SYNC_FLUSH too, so it must survive a loss of power.
+        self._data.sync_from(self._walked_from)
+        self._index.sync_from(self._walked_from_index * UNIT_BYTES)
 
     def extent(self) -> LogExtent:
         """Return what was found."""

@@ -164,6 +164,14 @@ class Segments:
         dirty, self._dirty = self._dirty, {}
         return dirty
 
+    def sync_from(self, position: int) -> None:
+        """Sync every file that reaches beyond ``position``, written to or not. `OSError` passes."""
+        with self._sync_lock:
+            self._dirty.clear()
+            for base, file in self._files.items():
+                if base + self.segment_bytes > position:
+                    file.fdatasync()
+
     def sync(self, files: Mapping[int, File]) -> None:
         """Sync files of `take_dirty`; those removed in the meantime need none. `OSError` passes."""
         with self._sync_lock:
