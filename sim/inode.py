@@ -10,6 +10,7 @@ Source: chaos.md D1, D4 (sectors), and 2.1 (journal of pre-images).
 from bisect import bisect_left
 from collections.abc import Iterator
 from enum import Enum
+from mmap import mmap
 from random import Random
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
 BLOCK_BITS: Final = 12
 """Space is used in blocks of 4 KiB."""
+MAP_BYTES_MIN: Final = 64 * 1024
+"""From this size on a file is a map without a file: pages that nobody writes cost nothing."""
 
 
 class PowerLossMode(Enum):
@@ -48,7 +51,7 @@ class Inode:
     __slots__ = ("blocks", "changes_made", "data", "has_lost", "journal", "size", "view")
 
     def __init__(self) -> None:
-        self.data = bytearray()
+        self.data: bytearray | mmap = bytearray()
         self.size = 0
         self.view = memoryview(b"")
         self.journal: list[Change] = []
@@ -81,7 +84,7 @@ class Inode:
         """Make an empty file able to hold ``size`` bytes."""
         assert self.size == 0, self.size
         if len(self.data) < size:
-            self.data = self.data + bytearray(size - len(self.data))
+            self.data = bytearray(size) if size < MAP_BYTES_MIN else mmap(-1, size)
         self.view = memoryview(self.data).toreadonly()[:size]
 
     def end_of_data(self, offset: int = 0) -> int:
@@ -164,12 +167,14 @@ class Inode:
             self._apply_reordered(journal, contents, random)
         self.journal = []
         self.has_lost = False
-        self.blocks = {
-            block
-            for block in range(-(-len(self.data) >> BLOCK_BITS))
-            if any(self.data[block << BLOCK_BITS : (block + 1) << BLOCK_BITS])
-        }
+        for change in journal:
+            first, last = change.offset, change.offset + len(change.before) - 1
+            self.blocks.update(range(first >> BLOCK_BITS, (last >> BLOCK_BITS) + 1))
+        self.blocks = {block for block in self.blocks if self._uses(block)}
         return at_stake
+
+    def _uses(self, block: int) -> bool:
+        return bool(self.data[block << BLOCK_BITS : (block + 1) << BLOCK_BITS].strip(b"\0"))
 
     def _contents(self) -> list[tuple[int, bytes]]:
         """Return size and bytes that each change of the journal made, the file left as it is."""
