@@ -36,64 +36,6 @@ app = typer.Typer(
 )
 
 
-@app.command("raftStatus")
-def raft_status(
-    broker: Annotated[
-        str | None,
-        typer.Option(
-            "-b", "--broker", metavar="HOST:PORT", help="One broker instead of all of them."
-        ),
-    ] = None,
-    namesrv: NameServers = "127.0.0.1:9876",
-    as_json: AsJson = False,
-) -> None:
-    """Show role, term, leader and log positions of the members of a Raft group.
-
-    Exit code 1 if a member does not answer or no leader is known.
-
-    Example: ledgermq admin raftStatus -n 127.0.0.1:9876
-
-    Example: ledgermq admin raftStatus -b 127.0.0.1:10911 --json
-    """
-
-    async def job(client: RemotingClient) -> int:
-        from remoting.protocol.codes import RequestCode
-
-        brokers = (
-            list(parse_addresses(broker))
-            if broker
-            else await _brokers(client, parse_addresses(namesrv))
-        )
-        rows = []
-        for address in brokers:
-            try:
-                rows.append(
-                    {"address": address, **await _ask(client, address, RequestCode.RAFT_STATUS)}
-                )
-            except AdminError as error:
-                rows.append({"address": address, "error": str(error)})
-        if as_json:
-            typer.echo(json.dumps(rows, indent=2))
-        else:
-            _table(
-                rows,
-                (
-                    "address",
-                    "node",
-                    "role",
-                    "term",
-                    "leader",
-                    "commit",
-                    "applied",
-                    "last_index",
-                    "error",
-                ),
-            )
-        return 0 if rows and all(row.get("leader") for row in rows) else 1
-
-    _run(job)
-
-
 @app.command("clusterList")
 def cluster_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False) -> None:
     """List clusters, broker names, broker ids and addresses as a name server knows them.
@@ -113,10 +55,10 @@ def cluster_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = Fals
                 data["brokerAddrs"].items(), key=lambda item: int(item[0])
             )
         ]
-        _table(rows, ("cluster", "broker", "id", "address"))
+        print_table(rows, ("cluster", "broker", "id", "address"))
         return 0
 
-    _run(job)
+    run_job(job)
 
 
 @app.command("topicList")
@@ -130,12 +72,12 @@ def topic_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False)
         from remoting.protocol.codes import RequestCode
 
         addresses = parse_addresses(namesrv)
-        body = await _ask_any(client, addresses, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        body = await ask_any(client, addresses, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = sorted(body["topicList"])
         typer.echo(json.dumps(topics) if as_json else "\n".join(topics))
         return 0
 
-    _run(job)
+    run_job(job)
 
 
 @app.command("topicRoute")
@@ -152,20 +94,22 @@ def topic_route(
         from remoting.protocol.codes import RequestCode
 
         addresses = parse_addresses(namesrv)
-        body = await _ask_any(
+        body = await ask_any(
             client, addresses, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
         )
         typer.echo(json.dumps(body, indent=2))
         return 0
 
-    _run(job)
+    run_job(job)
 
 
 class AdminError(Exception):
     """The server refused or could not be reached; the message names it and says what to do."""
 
 
-def _run(job: Job) -> None:
+def run_job(job: Job) -> None:
+    """Run a command's work with a client; end with its exit code, one line for an `AdminError`."""
+
     async def with_client() -> int:
         from remoting.transport.client import RemotingClient
         from remoting.transport.config import TransportConfig
@@ -188,7 +132,7 @@ def _fail(error: AdminError) -> int:
     return 1
 
 
-async def _ask(
+async def ask(
     client: RemotingClient, address: str, code: int, fields: Mapping[str, str] | None = None
 ) -> Answer:
     """Return the JSON body of the answer of ``address``; raises AdminError."""
@@ -210,27 +154,28 @@ async def _ask(
     return body
 
 
-async def _ask_any(
+async def ask_any(
     client: RemotingClient,
     addresses: tuple[str, ...],
     code: int,
     fields: Mapping[str, str] | None = None,
 ) -> Answer:
+    """Return the JSON body of the first of ``addresses`` that answers; raises AdminError."""
     for address in addresses[:-1]:
         try:
-            return await _ask(client, address, code, fields)
+            return await ask(client, address, code, fields)
         except AdminError:
             continue
-    return await _ask(client, addresses[-1], code, fields)
+    return await ask(client, addresses[-1], code, fields)
 
 
 async def _cluster(client: RemotingClient, addresses: tuple[str, ...]) -> Answer:
     from remoting.protocol.codes import RequestCode
 
-    return await _ask_any(client, addresses, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return await ask_any(client, addresses, RequestCode.GET_BROKER_CLUSTER_INFO)
 
 
-async def _brokers(client: RemotingClient, addresses: tuple[str, ...]) -> list[str]:
+async def all_brokers(client: RemotingClient, addresses: tuple[str, ...]) -> list[str]:
     """Return the addresses of all brokers that a name server knows, sorted."""
     body = await _cluster(client, addresses)
     found = sorted(
@@ -241,7 +186,7 @@ async def _brokers(client: RemotingClient, addresses: tuple[str, ...]) -> list[s
     return found
 
 
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+def print_table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     """Print ``rows`` under those ``columns`` that any row has."""
     used = [column for column in columns if any(row.get(column) not in {None, ""} for row in rows)]
     cells = [used] + [["" if (v := row.get(c)) is None else str(v) for c in used] for row in rows]

@@ -2,9 +2,9 @@
 
 Knows no protocol and no cluster; each subcommand imports what it needs when it is called, so that
 ``--help`` is quick. Exit codes: 0 done, 1 a verdict or an operation is negative, 2 wrong usage or
-input, 130 interrupted; the commands that give a verdict (demo, check, chaos) use 254 for wrong
-usage and 255 for a failure of the harness. Source: the exit codes of Jepsen-like harnesses as the
-design of the chaos suite fixes them.
+input, 130 interrupted; the commands that give a verdict (demo, check, chaos, sim) use 254 for
+wrong usage and 255 for a failure of the harness. Source: the exit codes of Jepsen-like harnesses
+as the design of the chaos suite fixes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer.exceptions import TyperException
 
-from cli import admin, doctor, messages, runs, servers
+from cli import admin, doctor, messages, raft, runs, servers, sim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ EXIT_FAILED: Final = 1
 EXIT_VERDICT_USAGE: Final = 254
 EXIT_HARNESS: Final = 255
 EXIT_INTERRUPTED: Final = 130
-VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos"})
+VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos", "sim"})
 
 app = typer.Typer(
     name="ledgermq",
@@ -45,8 +45,10 @@ app = typer.Typer(
 )
 servers.register(app)
 messages.register(app)
+raft.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
+sim.register(app)
 doctor.register(app)
 
 

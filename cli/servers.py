@@ -26,28 +26,37 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(broker)
 
 
+def _check_ports(given: list[str] | None) -> list[str] | None:
+    for word in given or []:
+        if "=" not in word and not (word.isdigit() and 0 < int(word) < 65536):
+            raise typer.BadParameter(f"{word!r} is neither a port nor KEY=VALUE")
+    return given
+
+
 def namesrv(
     config: ConfigFile = None,
     port: Annotated[
-        int | None,
+        list[str] | None,
         typer.Option(
             "-p",
             "--port",
-            min=1,
-            max=65535,
-            help="Port, over listenPort of the file (default 9876).",
+            metavar="PORT|KEY=VALUE",
+            help="The port to listen on (default 9876), or a setting; both win over the file.",
+            callback=_check_ports,
         ),
     ] = None,
 ) -> None:
     """Run a name server in the foreground until SIGTERM or Ctrl-C.
 
     Example: ledgermq namesrv -p 9876
+
+    Example: ledgermq namesrv -p listenPort=9876 -p bindAddress=127.0.0.1
     """
     from namesrv.__main__ import main
 
     arguments = [] if config is None else ["-c", str(config)]
-    if port is not None:
-        arguments += ["-p", str(port)]
+    for given in port or []:
+        arguments += ["-p" if given.isdigit() else "--property", given]
     raise typer.Exit(main(arguments))
 
 
@@ -55,6 +64,15 @@ def broker(
     config: Annotated[
         Path, typer.Option("-c", "--config", metavar="FILE", help="Your broker.conf.")
     ],
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--property",
+            metavar="KEY=VALUE",
+            help="A setting that wins over the file; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
@@ -63,7 +81,10 @@ def broker(
     and names it.
 
     Example: ledgermq broker -c broker-n0.conf
+
+    Example: ledgermq broker -c broker-n0.conf -p listenPort=10921 -p preferredLeaderId=n1
     """
     from broker.__main__ import main
 
-    raise typer.Exit(main(["-c", str(config)]))
+    settings = [word for item in properties or [] for word in ("-p", item)]
+    raise typer.Exit(main(["-c", str(config), *settings]))

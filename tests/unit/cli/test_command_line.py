@@ -9,7 +9,8 @@ from cli.main import run
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
     ["version"], ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
-    ["admin", "topicList"], ["admin", "topicRoute"],
+    ["admin", "topicList"], ["admin", "topicRoute"], ["admin", "transferLeader"],
+    ["admin", "raftEvents"],
 ]  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def test_version_names_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["broker"], 2, "Missing option '-c'"),
         (["namesrv", "-p", "70000"], 2, "'--port'"),
+        (["namesrv", "-p", "nonsense"], 2, "neither a port nor KEY=VALUE"),
         (["produce", "-t", "t", "-n", "nowhere", "x"], 2, "'nowhere' is not HOST:PORT"),
         (["demo", "--backend", "moon"], 254, "moon"),
         (["demo", "--no-such-option"], 254, "--no-such-option"),
@@ -63,3 +65,14 @@ def test_wrong_usage_is_one_line_with_what_to_do(
 def test_group_without_subcommand_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["admin"]) == 2
     assert "clusterList" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "words", [["namesrv"], ["broker", "-c", "CONF"]], ids=["namesrv", "broker"]
+)
+def test_settings_on_the_command_line_are_checked_as_those_of_the_file(words, tmp_path, capsys):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("")
+    given = [str(conf) if word == "CONF" else word for word in words]
+    assert run([*given, "-p", "listenport=1"]) == 2
+    assert "unknown key listenport=1: did you mean listenPort?" in capsys.readouterr().err
