@@ -1,7 +1,8 @@
 """Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
 
-Keys that begin ``dLegerTick``, ``dLegerHeartbeat`` and ``dLegerElection`` are ours, as is
-``bindAddress`` for the address to listen on (5.x has it for its servers).
+Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk`` and
+``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x has it for its
+servers).
 Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
 """
 
@@ -68,10 +69,14 @@ class BrokerConfig:
     """``id-host:port`` of every member, this one included, separated by ``;``."""
     preferred_leader_id: str = key("preferredLeaderId", "")
     """The member that should lead when it can; whoever leads instead hands over to it."""
+    joining: bool = key("dLegerJoin", default=False)
+    """Whether this replica waits to be added to the group of its peers (`ledgermq admin`)."""
     tick_ms: int = key("dLegerTickMs", 25, low=1, high=10_000)
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
     election_ticks_max: int = key("dLegerElectionTicksMax", 40, low=3, high=20_000)
+    disk_hang_ms: int = key("dLegerDiskHangMs", 0, low=0, high=600_000)
+    """A sync that takes so long means that the disk hangs; 0 for twice the election timeout."""
     process_id: int = field(default_factory=process_id)
     """Part of the message ids that the broker makes; no key sets it."""
 
@@ -149,6 +154,7 @@ class BrokerConfig:
                 group=self.registered_name,
                 self_id=self.self_id,
                 peers=peers,
+                joining=self.joining and self.enable_dledger,
                 directory=self.dledger_directory,
                 flush_disk_type=self.flush_disk_type,
                 data_segment_bytes=self.segment_bytes,
@@ -156,6 +162,7 @@ class BrokerConfig:
                 heartbeat_ticks=self.heartbeat_ticks,
                 election_ticks_min=self.election_ticks_min,
                 election_ticks_max=self.election_ticks_max,
+                disk_hang_ms=self.disk_hang_ms,
                 preferred_leader=(self.preferred_leader_id or None)
                 if self.enable_dledger
                 else None,

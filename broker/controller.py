@@ -23,6 +23,7 @@ from broker.processor.admin import AdminProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.compact import CompactProcessor
 from broker.processor.lock import LockProcessor
+from broker.processor.membership import MembershipProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
@@ -40,6 +41,8 @@ from dledger.node import DLedgerNode
 from remoting.protocol.unique_id import UniqueIdGenerator
 from remoting.transport.client import RemotingClient
 from remoting.transport.server import RemotingServer
+from runtime.disk import NO_SPACE
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -249,8 +252,11 @@ class BrokerController:
         try:
             await loop.run_in_executor(self._writer, self._snapshot.write, capture)
         except OSError as error:
-            # The disk may be full: reads go on, and the log keeps what the snapshot lacks.
-            _log.warning("snapshot not written error=%s", error)
+            if error.errno not in NO_SPACE:
+                message = f"cannot write a snapshot of the state: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+            # Reads go on, and the log keeps what the snapshot lacks.
+            _log.warning("snapshot waits reason=disk_full error=%s", error)
 
     def _unique_ids(self) -> Callable[[], bytes]:
         config = self._config
@@ -305,6 +311,7 @@ class BrokerController:
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),
+            membership=MembershipProcessor(self.node),
             raft=RaftProcessor(self.node, lambda: store.applied_index),
             compact=CompactProcessor(self._compactor),
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.processor.admin import RAFT_STATUS, AdminProcessor
 from broker.processor.compact import COMPACT, CompactProcessor
+from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor
 from broker.processor.raft import READ_INDEX, TRANSFER_LEADER, RaftProcessor
 from remoting.protocol.codes import RequestCode
 
@@ -37,6 +38,7 @@ class Processors(NamedTuple):
     lock: LockProcessor
     admin: AdminProcessor
     raft: RaftProcessor
+    membership: MembershipProcessor
     compact: CompactProcessor
 
 
@@ -70,6 +72,7 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
         RAFT_STATUS: processors.admin.handle_raft_status,
         COMPACT: processors.compact.handle,
+        CHANGE_MEMBERSHIP: processors.membership.handle,
         TRANSFER_LEADER: processors.raft.handle_transfer,
         READ_INDEX: processors.raft.handle_read_index,
     }

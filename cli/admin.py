@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Job = Callable[[RemotingClient], Coroutine[None, None, int]]
 
 TIMEOUT_MS: Final = 3_000
+RETRIABLE: Final = frozenset({2, 14})
+"""Codes after which the same request may succeed: busy, does not lead."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -104,7 +106,14 @@ def topic_route(
 
 
 class AdminError(Exception):
-    """The server refused or could not be reached; the message names it and says what to do."""
+    """The server refused or could not be reached; the message names it and says what to do.
+
+    ``may_retry``: whether the same request may succeed later.
+    """
+
+    def __init__(self, message: str, *, may_retry: bool = False) -> None:
+        super().__init__(message)
+        self.may_retry = may_retry
 
 
 def run_job(job: Job) -> None:
@@ -133,7 +142,11 @@ def _fail(error: AdminError) -> int:
 
 
 async def ask(
-    client: RemotingClient, address: str, code: int, fields: Mapping[str, str] | None = None
+    client: RemotingClient,
+    address: str,
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> Answer:
     """Return the JSON body of the answer of ``address``; raises AdminError."""
     from remoting.protocol.command import RemotingCommand
@@ -142,12 +155,13 @@ async def ask(
 
     try:
         answer = await client.request(
-            address, RemotingCommand(code=code, ext_fields=dict(fields or {})), TIMEOUT_MS
+            address, RemotingCommand(code=code, ext_fields=dict(fields or {})), timeout_ms
         )
     except RemotingError as error:
         raise AdminError(f"{address}: {error}; is it running? try: ledgermq doctor") from error
     if answer.code != 0:
-        raise AdminError(f"{address}: answered with code {answer.code}: {answer.remark}")
+        message = f"{address}: answered with code {answer.code}: {answer.remark}"
+        raise AdminError(message, may_retry=answer.code in RETRIABLE)
     body = loads(answer.body)
     if not isinstance(body, dict):
         raise AdminError(f"{address}: the answer has no JSON object as body")

@@ -29,6 +29,7 @@ from remoting.protocol.message import (
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
+    KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
     delivery_code,
     state_properties,
@@ -197,6 +198,10 @@ class CommitLog:
                 last = store_timestamp(self._node.body_view(end))
                 self._last_timestamp = max(self._last_timestamp, last)
         return self._state_record(physical_offset, b"", state_properties(KIND_NOOP))
+
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the record that holds a configuration of the group (`ConfigurationListener`)."""
+        return self._state_record(physical_offset, payload, state_properties(KIND_RAFT_CONFIG))
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""

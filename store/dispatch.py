@@ -20,6 +20,7 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
+    KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
     UNIT,
     CorruptRecord,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode, StoreListener
 
+_KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 _CHUNK_BYTES: Final = 256 * 1024
 """How much of the log is looked at at a time; a view of a segment ends with the segment."""
 
@@ -227,7 +229,7 @@ class Dispatcher:
 
     def _apply_state(self, index: int, properties: bytes, chunk: memoryview, at: int) -> None:
         kind = state_kind(properties)
-        if index > self.state_applied_index and kind != KIND_NOOP:
+        if index > self.state_applied_index and kind not in _KINDS_OF_THE_LOG:
             payload = record_body(chunk[at + ENTRY_HEADER_BYTES :])
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)

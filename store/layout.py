@@ -47,6 +47,8 @@ FLAGS_HOSTS_V6: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 STATE_TOPIC: Final = "rmq_sys_LEDGER_STATE"
 STATE_TOPIC_BYTES: Final = STATE_TOPIC.encode()
 KIND_NOOP: Final = "noop"
+KIND_RAFT_CONFIG: Final = "raft_config"
+"""A configuration of the group; the log knows what to do with it, nobody above it does."""
 SCHEDULE_TOPIC_BYTES: Final = b"SCHEDULE_TOPIC_XXXX"
 
 _TAGS_CACHE_MAX: Final = 10_000

@@ -180,6 +180,10 @@ class MessageStore:
         """Return the body of the entry with which a leader opens its term."""
         return self._commit_log.noop_body(physical_offset)
 
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the body of an entry that holds a configuration of the group."""
+        return self._commit_log.configuration_body(physical_offset, payload)
+
     def on_committed(self, commit_index: int) -> None:
         """Dispatch what was committed, and answer those who wait for it."""
         self._commit_index = max(commit_index, self._commit_index)

@@ -172,6 +172,8 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     RAFT_STATUS = 29001
     """Ours: a replica's role, term and indexes as JSON, for probes and administration."""
+    CHANGE_MEMBERSHIP = 29002
+    """Ours: add a learner to a Raft group, promote it, or remove a member."""
 
 
 def name_of_response(code: int) -> str:
