@@ -19,7 +19,7 @@ HELD_MAX = 100_000
 RESOLUTION_MS = 100
 
 
-class HeldPull(msgspec.Struct, gc=False):
+class HeldPull(msgspec.Struct):
     """One pull that found nothing new."""
 
     connection: Any

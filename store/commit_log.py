@@ -59,7 +59,7 @@ _pack_short: Final = struct.Struct(">H").pack
 _NO_HOST: Final = bytes(8)
 
 
-class StateProposal(msgspec.Struct, gc=False):
+class StateProposal(msgspec.Struct):
     """A state record of ours that is not applied yet."""
 
     kind: str
