@@ -1,8 +1,10 @@
 """The first world: production replicas in virtual time, from one seed, bit for bit."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -127,3 +129,13 @@ def test_a_spoilt_frame_ends_a_connection_and_nothing_else(group):
     leader = group.elect()
     assert leader.commit_index == leader.end_index > taken - 10
     assert all(group.hosts[name].alive for name in NAMES)
+
+
+def test_nothing_is_left_of_a_closed_world():
+    group = run(3)
+    loop = weakref.ref(group.loop)
+    group.loop.kill(group.hosts["n0"].process)
+    group.loop.close()
+    del group
+    gc.collect()
+    assert loop() is None
