@@ -13,6 +13,7 @@ import contextlib
 import errno
 import zlib
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple
 
@@ -126,6 +127,8 @@ class SimDisk(Hardware):
         super().__init__(rng, trace, host)
         self.life = 0
         """How many processes of this machine have ended."""
+        self.writes_refused = 0
+        """Writes that met a full disk."""
         self._names = Names()
         self._locks: set[str] = set()
         self._synced: set[str] = set()
@@ -228,6 +231,7 @@ class SimDisk(Hardware):
             raise
         room = self._room(inode, offset, len(content))
         if room < len(content):
+            self.writes_refused += 1
             self._write_part(inode, offset, content, room)
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
         inode.write(offset, content)
@@ -367,6 +371,19 @@ class SimDisk(Hardware):
     def paths(self) -> list[str]:
         """Return the paths of all files, sorted."""
         return self._names.paths()
+
+    def paths_like(self, glob: str) -> list[str]:
+        """Return the paths of the files that match, sorted; ``*`` matches ``/`` too."""
+        return [path for path in self._names.paths() if fnmatchcase(path, glob)]
+
+    def has_failed_syncs(self) -> bool:
+        """Whether bytes are read that no sync will make durable, because one failed for them."""
+        return any(inode.has_lost for inode in self._names.inodes())
+
+    def nonzero_end(self, path: str) -> int:
+        """Return how far a file has data, 0 when it does not exist."""
+        inode = self._names.inode(path)
+        return 0 if inode is None else inode.end_of_data()
 
     def unsynced(self) -> tuple[int, int]:
         """Return how many changes and directory operations a loss of power puts at stake."""

@@ -1,0 +1,220 @@
+"""Applies the events of a plan to the world, takes them back, and says which had an effect.
+
+A target that is a role is resolved when the event is due, and noted in the trace. What the budget
+forbids then (`sim.faults.guard`) is tried again for a while, and given up; with ``overkill`` it is
+done all the same, and the contract counts as exceeded. A fault counts only if its *witness*, a
+number that is read before, at the end, and after, shows an effect. Source: chaos.md 2, A47.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sim.faults import cluster, disk, network, process
+from sim.faults.guard import Guard
+from sim.faults.plan import FaultEvent, FaultKind
+from sim.faults.stage import NS_PER_MS, Effect, Stage
+from sim.rng import SplitRng
+from sim.rules import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.faults.target import Target
+
+EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
+    FaultKind.ISOLATE: network.Isolate,
+    FaultKind.HALVES: network.Halves,
+    FaultKind.BRIDGE: network.Bridge,
+    FaultKind.RING: network.Ring,
+    FaultKind.ONE_WAY: network.OneWay,
+    FaultKind.LEADER_MINORITY: network.LeaderMinority,
+    FaultKind.LEADER_MAJORITY: network.LeaderMajority,
+    FaultKind.CLIENT_CUT: network.ClientCut,
+    FaultKind.FLAP: network.Flap,
+    FaultKind.DROP: network.frames(Action.DROP),
+    FaultKind.DUPLICATE: network.frames(Action.DUPLICATE),
+    FaultKind.REORDER: network.frames(Action.DELAY),
+    FaultKind.REPLAY: network.frames(Action.REPLAY),
+    FaultKind.CORRUPT: network.frames(Action.CORRUPT),
+    FaultKind.DELAY: network.SlowLinks,
+    FaultKind.RESET: network.Reset,
+    FaultKind.CRASH: process.Down,
+    FaultKind.STOP: process.Stop,
+    FaultKind.CRASH_LOOP: process.CrashLoop,
+    FaultKind.CRASH_AT: process.CrashAt,
+    FaultKind.RESTART_ALL: process.RestartAll,
+    FaultKind.PAUSE: process.Pause,
+    FaultKind.POWER_LOSS: process.PowerLoss,
+    FaultKind.POWER_LOSS_ALL: process.PowerLoss,
+    FaultKind.EIO: disk.Eio,
+    FaultKind.DISK_FULL: disk.DiskFull,
+    FaultKind.SLOW_DISK: disk.SlowDisk,
+    FaultKind.HUNG_DISK: disk.HungDisk,
+    FaultKind.BIT_ROT: disk.BitRot,
+    FaultKind.WIPE: disk.Wipe,
+    FaultKind.LYING_SYNC: disk.LyingSync,
+    FaultKind.CLOCK_JUMP: cluster.ClockJump,
+    FaultKind.CLOCK_DRIFT: cluster.ClockDrift,
+    FaultKind.CLOCK_STROBE: cluster.ClockStrobe,
+    FaultKind.ADD: cluster.Add,
+    FaultKind.REMOVE: cluster.Remove,
+    FaultKind.REPLACE: cluster.Replace,
+    FaultKind.TRANSFER: cluster.Transfer,
+    FaultKind.CLIENT_CRASH: process.Down,
+    FaultKind.CLIENT_LEAVE: process.Stop,
+    FaultKind.NAMESRV_CRASH: process.Down,
+}
+RETRY_MS: Final = 50
+RETRIES: Final = 40
+"""How long a fault waits for the budget: two seconds."""
+POLL_MS: Final = 200
+"""How often it is noted who leads."""
+ROTTEN_LIVES: Final = 2
+"""How often a process with rotten bytes may end after healing, before its disk is emptied."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of one event."""
+
+    number: int
+    event: FaultEvent
+    status: str = "planned"
+    """``planned``, ``active``, ``over``, or ``skipped: <why>``."""
+    names: tuple[str, ...] = ()
+    effect: Effect | None = None
+    before: float = 0
+    during: float = 0
+    after: float = 0
+    exceeds: bool = False
+
+    @property
+    def effective(self) -> bool:
+        """Whether the witness saw it."""
+        return max(self.during, self.after) > self.before
+
+
+class Nemesis:
+    """Applies a plan. Call `start` once, and `heal_all` at the end of the safety phase."""
+
+    def __init__(self, target: "Target") -> None:
+        self._target = target
+        self._guard = Guard(target)
+        self._stage = Stage(target, self._guard)
+        self._overkill = target.plan.options.overkill
+        self._is_over = False
+        self.applied = [Applied(n, event) for n, event in enumerate(target.plan.events)]
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether something was done that no contract survives."""
+        return any(one.exceeds for one in self.applied)
+
+    def start(self) -> None:
+        """Have every event applied at its time."""
+        for one in self.applied:
+            self._target.at(one.event.at_ms * NS_PER_MS, partial(self._apply, one))
+        self._poll()
+
+    def explains(self, name: str) -> bool:
+        """Whether the process of a host may end by itself, because of what its disk did."""
+        return name in self._stage.excused
+
+    def effective(self) -> Counter[str]:
+        """Return how many events of each kind had an effect."""
+        return Counter(one.event.kind.value for one in self.applied if one.effective)
+
+    def skipped(self) -> Counter[str]:
+        """Return how many events of each kind were not applied, or had no effect."""
+        return Counter(one.event.kind.value for one in self.applied if not one.effective)
+
+    def heal_all(self, names: tuple[str, ...] | None = None) -> None:
+        """Take everything back and start what is down; damage that was done stays.
+
+        Args:
+            names: hosts to start again; None for all.
+        """
+        self._is_over = True
+        for one in reversed(self.applied):
+            if one.status == "active":
+                self._undo(one)
+        target = self._target
+        target.network.heal_all()
+        members = (*target.brokers(), *target.namesrvs(), *target.clients())
+        for name in members:
+            host = target.host(name)
+            target.disk(name).heal()
+            host.clock.set_rate(1.0)
+            host.clock.jump(-host.clock.wall_offset_ms)
+            while host.alive and host.paused:
+                target.resume(name)
+        for name in members if names is None else names:
+            if target.disk(name).life or name in self._stage.voters():
+                target.start(name)
+        target.trace.event("healed", "-")
+        for name in self._guard.rotten:
+            self._replace_rotten(name, target.disk(name).life)
+
+    def _poll(self) -> None:
+        if not self._is_over:
+            self._stage.note_leader()
+            self._stage.after(POLL_MS, self._poll)
+
+    def _apply(self, one: Applied, tries: int = RETRIES) -> None:
+        if self._is_over:
+            one.status = "skipped: the faults are over"
+            return
+        event = one.event
+        names = self._stage.resolve(event.target, SplitRng(event.seed).split("target"))
+        if not names:
+            self._skip(one, f"nobody is {event.target}")
+            return
+        effect = EFFECTS[event.kind](self._stage, event, names)
+        objection = effect.objection()
+        if objection and not self._overkill:
+            if tries:
+                self._stage.after(RETRY_MS, partial(self._apply, one, tries - 1))
+            else:
+                self._skip(one, objection)
+            return
+        one.exceeds = bool(objection)
+        one.names, one.effect, one.status = names, effect, "active"
+        one.before = effect.count()
+        self._note(one, "on")
+        effect.apply()
+        self._stage.after(event.for_ms, partial(self._end, one))
+
+    def _end(self, one: Applied) -> None:
+        if one.status == "active":
+            self._undo(one)
+
+    def _undo(self, one: Applied) -> None:
+        effect = one.effect
+        assert effect is not None
+        one.during = effect.count()
+        one.status = "over"
+        effect.undo()
+        one.after = effect.count()
+        self._note(one, "off")
+
+    def _skip(self, one: Applied, why: str) -> None:
+        one.status = f"skipped: {why}"
+        self._note(one, "skip")
+
+    def _note(self, one: Applied, what: str) -> None:
+        self._target.trace.event(
+            "fault", ",".join(one.names), what=what, number=one.number, fault=one.event.kind.value,
+            role=one.event.target, witness=one.after or one.during or one.before,
+        )  # fmt: skip
+
+    def _replace_rotten(self, name: str, life: int) -> None:
+        """Do what an operator does with a replica that refuses to start: give it an empty disk."""
+        target = self._target
+        if target.disk(name).life - life < ROTTEN_LIVES:
+            self._stage.after(1_000, partial(self._replace_rotten, name, life))
+        elif not self._guard.objection_to_loss((name,)):
+            target.trace.event("replaced", name)
+            target.wipe(name)
+            target.start(name)

@@ -1,0 +1,169 @@
+"""Faults of clocks, and what operators do: members come and go, leadership is handed over.
+
+Source: chaos.md T1, T2, C1, C2.
+"""
+
+from typing import Final
+
+from dledger.core.configuration import Change, ChangeKind
+from dledger.core.model import NodeId
+from sim.faults.stage import Effect
+
+VOTERS_MIN: Final = 3
+"""No member is removed if fewer would be left."""
+
+
+class ClockJump(Effect):
+    """The wall clock is set."""
+
+    def apply(self) -> None:
+        """Set it."""
+        self.target.host(self.name).clock.jump(int(self.event.number("ms")))
+
+    def count(self) -> float:
+        """Return how far the clock is off, in milliseconds."""
+        return abs(self.target.host(self.name).clock.wall_offset_ms)
+
+
+class ClockDrift(Effect):
+    """The clock runs at another rate."""
+
+    def apply(self) -> None:
+        """Change the rate."""
+        self.target.host(self.name).clock.set_rate(self.event.number("rate", 1.0))
+
+    def undo(self) -> None:
+        """Let it run as it should; how far it went stays."""
+        self.target.host(self.name).clock.set_rate(1.0)
+
+    def count(self) -> float:
+        """Return how far the rate is off."""
+        return abs(self.target.host(self.name).clock.rate - 1.0)
+
+
+class ClockStrobe(Effect):
+    """The wall clock jumps to and fro."""
+
+    _jumps = 0
+
+    def apply(self) -> None:
+        """Begin."""
+        self._is_over = False
+        self._turn()
+
+    def undo(self) -> None:
+        """End where it began."""
+        self._is_over = True
+        if self._jumps % 2:
+            self._jump()
+
+    def count(self) -> float:
+        """Return how often it has jumped."""
+        return self._jumps
+
+    def _jump(self) -> None:
+        sign = -1 if self._jumps % 2 else 1
+        self.target.host(self.name).clock.jump(sign * int(self.event.number("ms")))
+        self._jumps += 1
+
+    def _turn(self) -> None:
+        if not self._is_over:
+            self._jump()
+            self.stage.after(self.event.number("period_ms", 100), self._turn)
+
+
+class Order(Effect):
+    """Something is asked of the leader, as an operator does."""
+
+    steps: int = 0
+    """How many of its steps were done."""
+    refusal: str = ""
+
+    async def give(self) -> None:
+        """Ask; whatever is refused is refused, and nobody tries again."""
+        raise NotImplementedError
+
+    def apply(self) -> None:
+        """Ask in the process of the leader."""
+        leader = self.target.leader()
+        if leader is None:
+            self.refusal = "nobody leads"
+            return
+        self.leader = leader
+        self.target.run_on(leader, self._give())
+
+    def count(self) -> float:
+        """Return how many steps were done."""
+        return self.steps
+
+    async def _give(self) -> None:
+        try:
+            await self.give()
+        except Exception as error:  # noqa: BLE001 - a refusal, whatever it is called
+            self.refusal = f"{type(error).__name__}: {error}"
+
+    async def change(self, kind: ChangeKind, name: str) -> None:
+        """Do one step of a change of members."""
+        node = self.target.node(self.leader)
+        assert node is not None, self.leader
+        address = self.target.peer_address(name) if kind is ChangeKind.ADD_LEARNER else ""
+        await node.change_membership(Change(kind, NodeId(name), address))
+        self.steps += 1
+
+    def spare(self) -> str | None:
+        """Return a broker that is no member."""
+        voters = self.stage.voters()
+        return next((name for name in self.target.brokers() if name not in voters), None)
+
+
+class Add(Order):
+    """A broker joins: it is started, follows as a learner, and is promoted."""
+
+    def objection(self) -> str:
+        """See `Effect`."""
+        return "" if self.spare() else "all brokers are members"
+
+    def apply(self) -> None:
+        """See `Order`."""
+        spare = self.spare()
+        assert spare is not None
+        self.target.start(spare)
+        self.newcomer = spare
+        super().apply()
+
+    async def give(self) -> None:
+        """See `Order`."""
+        await self.change(ChangeKind.ADD_LEARNER, self.newcomer)
+        await self.change(ChangeKind.PROMOTE, self.newcomer)
+
+
+class Remove(Order):
+    """A member leaves; its process goes on and must not disturb."""
+
+    def objection(self) -> str:
+        """See `Effect`."""
+        return "" if len(self.stage.voters()) > VOTERS_MIN else "too few would be left"
+
+    async def give(self) -> None:
+        """See `Order`."""
+        await self.change(ChangeKind.REMOVE, self.name)
+
+
+class Replace(Add):
+    """A broker joins, then a member leaves."""
+
+    async def give(self) -> None:
+        """See `Order`."""
+        await super().give()
+        await self.change(ChangeKind.REMOVE, self.name)
+
+
+class Transfer(Order):
+    """Leadership is handed to a follower."""
+
+    async def give(self) -> None:
+        """See `Order`."""
+        node = self.target.node(self.leader)
+        assert node is not None, self.leader
+        await node.transfer_leadership(NodeId(self.name))
+        self.steps += 1

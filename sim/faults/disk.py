@@ -1,0 +1,184 @@
+"""Faults of disks: errors, no space, slow, hung, rotten bytes, nothing left, syncs that lie.
+
+Source: chaos.md D2-D10.
+"""
+
+import errno
+from collections.abc import Mapping
+
+from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
+from sim.faults.stage import NS_PER_MS, Effect
+
+ROT_TRIES = 20
+
+
+class Ruled(Effect):
+    """The disks of some hosts follow a rule for a while."""
+
+    _rules: Mapping[str, Rule] = {}  # replaced as a whole
+
+    def rule(self) -> Rule:
+        """Return the rule, anew for each host."""
+        raise NotImplementedError
+
+    def apply(self) -> None:
+        """Begin."""
+        self._rules = {name: self.rule() for name in self.names}
+        for name, rule in self._rules.items():
+            self.target.disk(name).add_rule(rule)
+
+    def undo(self) -> None:
+        """End."""
+        for name, rule in self._rules.items():
+            self.target.disk(name).drop_rule(rule)
+
+    def count(self) -> float:
+        """Return how many steps of the disks met the rule."""
+        return sum(rule.hits for rule in self._rules.values())
+
+    def ops(self) -> frozenset[Op]:
+        """Return the steps that the event is about."""
+        match self.event.text("op", "all"):
+            case "all":
+                return CHANGING
+            case "sync":
+                return SYNCS
+            case op:
+                return frozenset({Op(op)})
+
+
+class Eio(Ruled):
+    """Steps fail with EIO; what a failed sync was to save is lost at the next loss of power."""
+
+    def rule(self) -> Rule:
+        """See `Ruled`."""
+        return Rule(
+            action=Action.FAIL,
+            ops=frozenset({Op(self.event.text("op"))}),
+            glob=self.event.text("glob", "*"),
+            count=int(self.event.number("count", 1)),
+            error=errno.EIO,
+        )
+
+    def apply(self) -> None:
+        """Begin; the process may end itself, which is what it should do."""
+        self.stage.excused[self.name] = None
+        super().apply()
+
+    def undo(self) -> None:
+        """End, and have the process run."""
+        super().undo()
+        self.target.start(self.name)
+
+
+class SlowDisk(Ruled):
+    """Steps take longer."""
+
+    def rule(self) -> Rule:
+        """See `Ruled`."""
+        high_ns = int(self.event.number("ms", 10) * NS_PER_MS)
+        return Rule(action=Action.SLOW, ops=self.ops(), latency=Latency(high_ns // 2, high_ns))
+
+
+class HungDisk(Ruled):
+    """Steps do not return until the fault is undone."""
+
+    def rule(self) -> Rule:
+        """See `Ruled`."""
+        glob = self.event.text("glob", "*")
+        return Rule(action=Action.HANG, ops=self.ops(), glob=glob)
+
+
+class LyingSync(Ruled):
+    """Syncs return and save nothing."""
+
+    def objection(self) -> str:
+        """See `Effect`."""
+        return "no contract survives a disk that lies"
+
+    def rule(self) -> Rule:
+        """See `Ruled`."""
+        return Rule(action=Action.LIE, ops=SYNCS)
+
+
+class DiskFull(Effect):
+    """Little or no space is left for a while."""
+
+    def apply(self) -> None:
+        """Fill the disks; a process that cannot save its vote ends itself."""
+        for name in self.names:
+            self.stage.excused[name] = None
+            self.target.disk(name).limit(int(self.event.number("free_bytes")))
+
+    def undo(self) -> None:
+        """Free the disks, and have the processes run."""
+        for name in self.names:
+            self.target.disk(name).limit(None)
+            self.target.start(name)
+
+    def count(self) -> float:
+        """Return how many writes met a full disk."""
+        return sum(self.target.disk(name).writes_refused for name in self.names)
+
+
+class BitRot(Effect):
+    """Some synced bytes of a log change."""
+
+    _rotted = 0
+
+    def objection(self) -> str:
+        """See `Effect`. One replica may rot in a run: what is repaired cannot be seen."""
+        guard = self.stage.guard
+        if any(name != self.name for name in guard.rotten):
+            return "another replica has rotten bytes"
+        return guard.objection_to_loss(self.names)
+
+    def apply(self) -> None:
+        """Flip bits."""
+        self.stage.guard.rotten[self.name] = None
+        self.stage.excused[self.name] = None
+        self.target.watch.excuse_rot(self.name)
+        for number in range(int(self.event.number("bytes", 1))):
+            self._rotted += self._flip(number)
+
+    def count(self) -> float:
+        """Return how many bytes are rotten."""
+        return self._rotted
+
+    def _flip(self, number: int) -> bool:
+        disk = self.target.disk(self.name)
+        glob = self.event.text("glob", "*")
+        paths = [path for path in disk.paths_like(glob) if disk.nonzero_end(path)]
+        if not paths:
+            return False
+        for attempt in range(ROT_TRIES):
+            rng = self.rng.split(f"{number}/{attempt}")
+            path = rng.choice(paths)
+            offset = rng.randint(0, disk.nonzero_end(path) - 1)
+            if disk.rot(path, offset, 1 << rng.randint(0, 7)):
+                return True
+        return False
+
+
+class Wipe(Effect):
+    """A replica loses all it has."""
+
+    _files = 0
+
+    def objection(self) -> str:
+        """See `Effect`."""
+        return self.stage.guard.objection_to_loss(self.names)
+
+    def apply(self) -> None:
+        """Empty the disk."""
+        self._files = len(self.target.disk(self.name).paths())
+        self.target.wipe(self.name)
+        self.stage.guard.rotten.pop(self.name, None)
+
+    def undo(self) -> None:
+        """Start the process on the empty disk."""
+        self.target.start(self.name)
+
+    def count(self) -> float:
+        """Return how many files were lost."""
+        return self._files

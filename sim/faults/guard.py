@@ -1,0 +1,84 @@
+"""The budget once more, when a fault is to be applied: of the logs that the replicas really have.
+
+A replica may lose what it acknowledged only while a majority of the voters, itself and all others
+that are damaged not counted, holds everything committed *and* everything that this replica may have
+acknowledged to a leader that has not heard of it yet. Then no election can miss an entry: whoever
+wins it was voted for by one of that majority.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.faults.target import Target
+
+
+class Guard:
+    """Says which replicas may be damaged now."""
+
+    def __init__(self, target: "Target") -> None:
+        self._target = target
+        self.rotten: dict[str, None] = {}
+        """Replicas whose disk has rotten bytes, as far as anybody knows."""
+
+    def voters(self) -> tuple[str, ...]:
+        """Return the voters, by the log that is known to be the longest committed."""
+        watch = self._target.watch
+        leader = self._target.leader()
+        if leader is None:
+            names = self._target.brokers()
+            leader = max(names, key=lambda name: (watch.replicas[name].last_index, name))
+        return tuple(watch.truth.voters_of(watch.replicas[leader]))
+
+    def objection_to_power_loss(self, victims: Iterable[str]) -> str:
+        """Return why these may not lose what is unsynced; nothing if they may."""
+        disks = {name: self._target.disk(name) for name in victims}
+        is_sync = self._target.plan.options.is_sync
+        losing = [
+            name
+            for name, disk in disks.items()
+            if disk.has_failed_syncs() or (not is_sync and disk.unsynced() != (0, 0))
+        ]
+        return self.objection_to_loss(losing) if losing else ""
+
+    def objection_to_loss(self, victims: Iterable[str]) -> str:
+        """Return why these may not lose any of their log; nothing if they may."""
+        lost = tuple(victims)
+        voters = self.voters()
+        holders = [name for name in voters if name not in lost and self._holds_all(name, lost)]
+        if 2 * len(holders) > len(voters):
+            return ""
+        return f"only {len(holders)} of {len(voters)} others hold all of it"
+
+    def _holds_all(self, name: str, lost: tuple[str, ...]) -> bool:
+        target = self._target
+        replica = target.watch.replicas[name]
+        is_sound = replica.is_up and target.host(name).alive and name not in self.rotten
+        if not is_sound or target.is_fresh(name) or target.disk(name).has_failed_syncs():
+            return False
+        committed = target.watch.truth.committed
+        if committed and replica.mark(len(committed) - 1) != committed[-1]:
+            return False
+        return all(self._holds_tail_of(name, victim) for victim in lost)
+
+    def _holds_tail_of(self, name: str, victim: str) -> bool:
+        """Whether it holds what ``victim`` may have acknowledged."""
+        replicas = self._target.watch.replicas
+        theirs, index = replicas[victim], self._last_acknowledged(victim)
+        return index < 0 or replicas[name].mark(index) == theirs.mark(index)
+
+    def _last_acknowledged(self, victim: str) -> int:
+        """Return the last entry it may have acknowledged to another; -1 if that is committed.
+
+        A leader has made the entries of its own term itself.
+        """
+        replica = self._target.watch.replicas[victim]
+        first = len(self._target.watch.truth.committed)
+        index = replica.last_index
+        if victim == self._target.leader():
+            last = replica.mark(index)
+            while index >= first and (mark := replica.mark(index)) is not None:
+                if last is None or mark.term != last.term:
+                    break
+                index -= 1
+        return index if index >= first else -1

@@ -1,0 +1,164 @@
+"""Faults of processes: killed, stopped, in a loop, at a named point, all at once; paused.
+
+Source: chaos.md P1-P5, P7.
+"""
+
+from sim.disk_rules import Action, Op, Rule
+from sim.faults.stage import Effect
+from sim.inode import PowerLossMode
+
+POLL_MS = 50
+"""How often it is looked whether a process has come to the point at which it is to crash."""
+
+
+class Down(Effect):
+    """Processes end, and are started again when the fault is undone."""
+
+    gracefully = False
+    ended = 0
+
+    def apply(self) -> None:
+        """End them."""
+        for name in self.names:
+            self.ended += self.target.host(name).alive
+            if self.gracefully:
+                self.target.stop(name)
+            else:
+                self.target.crash(name)
+
+    def undo(self) -> None:
+        """Start them again; one that is still about to stop is started later."""
+        for name in self.names:
+            self._start(name)
+
+    def count(self) -> float:
+        """Return how many have ended."""
+        return self.ended
+
+    def _start(self, name: str, tries: int = 20) -> None:
+        if not self.target.host(name).alive:
+            self.target.start(name)
+        elif self.gracefully and tries:
+            self.stage.after(100, lambda: self._start(name, tries - 1))
+
+
+class Stop(Down):
+    """Processes are asked to end."""
+
+    gracefully = True
+
+
+class RestartAll(Down):
+    """All brokers end at once."""
+
+    def apply(self) -> None:
+        """See `Down`."""
+        self.gracefully = bool(self.event.number("gracefully"))
+        super().apply()
+
+
+class CrashLoop(Down):
+    """A process is killed, started, and killed again."""
+
+    def apply(self) -> None:
+        """Kill it the first time."""
+        self._left = int(self.event.number("count", 2)) - 1
+        super().apply()
+        self._plan_next()
+
+    def undo(self) -> None:
+        """Let it live."""
+        self._left = 0
+        super().undo()
+
+    def _plan_next(self) -> None:
+        self.stage.after(self.event.number("period_ms", 500) / 2, self._turn)
+
+    def _turn(self) -> None:
+        if self.target.host(self.name).alive:
+            if not self._left:
+                return
+            self._left -= 1
+            self.ended += 1
+            self.target.crash(self.name)
+        elif self._left:
+            self.target.start(self.name)
+        if self._left or not self.target.host(self.name).alive:
+            self._plan_next()
+
+
+class CrashAt(Effect):
+    """A process ends at a step of its disk, before or after it took effect."""
+
+    _rule: Rule | None = None
+
+    def apply(self) -> None:
+        """Lay the trap, and look whether it has closed."""
+        is_before = self.event.text("when") == "before"
+        self._rule = rule = Rule(
+            action=Action.CRASH_BEFORE if is_before else Action.CRASH_AFTER,
+            ops=frozenset({Op(self.event.text("op"))}),
+            glob=self.event.text("glob", "*"),
+            skip=int(self.event.number("skip")),
+            count=1,
+        )
+        self.target.disk(self.name).add_rule(rule)
+        self._is_over = False
+        self._look(rule)
+
+    def undo(self) -> None:
+        """Take the trap away and start the process if it lies in it."""
+        self._is_over = True
+        if self._rule is not None:
+            self.target.disk(self.name).drop_rule(self._rule)
+        self.target.start(self.name)
+
+    def count(self) -> float:
+        """Return how often the trap closed."""
+        return self._rule.hits if self._rule is not None else 0
+
+    def _look(self, rule: Rule) -> None:
+        if self._is_over:
+            return
+        if rule.hits:
+            down_ms = self.event.number("down_ms", 300)
+            self.stage.after(down_ms, lambda: self.target.start(self.name))
+        else:
+            self.stage.after(POLL_MS, lambda: self._look(rule))
+
+
+class Pause(Effect):
+    """A process stands still."""
+
+    _held = False
+
+    def apply(self) -> None:
+        """Hold it."""
+        self._held = self.target.host(self.name).alive
+        if self._held:
+            self.target.pause(self.name)
+
+    def undo(self) -> None:
+        """Let it go on."""
+        if self._held and self.target.host(self.name).paused:
+            self.target.resume(self.name)
+
+    def count(self) -> float:
+        """Return whether it was held."""
+        return int(self._held)
+
+
+class PowerLoss(Down):
+    """Machines lose power: processes and unsynced changes are gone."""
+
+    def objection(self) -> str:
+        """See `Effect`."""
+        return self.stage.guard.objection_to_power_loss(self.names)
+
+    def apply(self) -> None:
+        """Cut the power."""
+        mode = PowerLossMode(self.event.text("mode", "lost"))
+        for name in self.names:
+            changes, entries = self.target.disk(name).unsynced()
+            self.ended += self.target.host(name).alive or changes + entries > 0
+            self.target.power_loss(name, mode)
