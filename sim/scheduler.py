@@ -49,6 +49,8 @@ class Scheduler:
         self.hosts: list[Host] = []
         self.after_event: AfterEvent | None = None
         """Called after every callback of a process, and free to look, or to raise."""
+        self.on_kill: AfterEvent | None = None
+        """Called when a process has ended, however that came."""
         self._ready: deque[SimHandle] = deque()
         self._heap: list[tuple[int, int, SimHandle]] = []
         self._seq = count(1).__next__
@@ -102,6 +104,8 @@ class Scheduler:
             one.on_killed(ending)
         if CURRENT.get() is not process:
             self._bury(process)
+        if self.on_kill is not None:
+            self.on_kill(process)
 
     def _bury(self, process: Process) -> None:
         """Clean up behind a process, once not even a ``finally`` on the stack is left of it."""

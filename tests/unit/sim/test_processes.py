@@ -114,7 +114,8 @@ def test_tasks_of_the_dead_make_no_noise_when_the_world_ends(capfd):
 
 
 def test_a_crash_within_a_call_is_the_end(loop):
-    process, seen = boot(loop), []
+    process, seen, ends = boot(loop), [], []
+    loop.on_kill = ends.append
 
     def call():
         seen.append("before")
@@ -133,6 +134,7 @@ def test_a_crash_within_a_call_is_the_end(loop):
     assert seen == ["before"]
     assert not process.alive
     assert not process.host.alive
+    assert ends == [process]
 
 
 def test_a_crash_in_a_thread_is_the_end_as_well(loop):
