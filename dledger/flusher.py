@@ -83,7 +83,7 @@ class Flusher:
         if sync is not None:
             self._store.sync(sync.dirty)
             self._driver.end_sync(sync)
-        self._checkpoint_file.save(self._driver.checkpoint())
+        self._checkpoint_file.save(self._driver.checkpoint(), self._checkpoint_file.cuts)
 
     def _end_sync(self) -> None:
         sync, self._sync = self._sync, None
@@ -96,8 +96,8 @@ class Flusher:
         now = self._clock.monotonic_ms()
         if now - self._last_checkpoint_ms >= self._checkpoint_interval_ms:
             self._last_checkpoint_ms = now
-            save = partial(self._checkpoint_file.save, self._driver.checkpoint())
-            self._worker.submit(save, _nothing)
+            file = self._checkpoint_file
+            self._worker.submit(partial(file.save, self._driver.checkpoint(), file.cuts), _nothing)
 
 
 def _nothing() -> None:

@@ -85,6 +85,7 @@ def _open_claimed(
     store = open_log_store(
         data, index, checkpoint, hard_state.term, config.recovery_bytes, snapshots
     )
+    store.before_cut = checkpoint_file.lower
     commit_index = max(checkpoint.committed_index, store.first_index - 1)
     membership_file = MembershipFile(disk, directory)
     raft = Raft(

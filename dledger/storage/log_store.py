@@ -77,6 +77,8 @@ class LogStore:
         """What stands for the entries before the first one."""
         self.rot = RotGuard(data, index, self._bounds)
         """What is known to be damaged."""
+        self.before_cut: Callable[[LogIndex], None] = _nothing
+        """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
 
     def _bounds(self) -> Bounds:
         return Bounds(self.first_index, self.last_index, self.first_position, self.end_position)
@@ -162,6 +164,7 @@ class LogStore:
     def truncate(self, index: LogIndex) -> None:
         """Cut off entry ``index`` and what follows, for good. `OSError` passes as `FatalError`."""
         assert self.first_index <= index <= self.last_index, (index, self.last_index)
+        self.before_cut(index - 1)
         end_position = self.position_after(index - 1)
         self.last_index, self.end_position = index - 1, end_position
         self._erase_from(index, end_position)
@@ -230,11 +233,15 @@ class LogStore:
         After that the log is void: `restart` must follow. Errors: `FatalError`.
         """
         try:
+            if work.install:
+                self.before_cut(work.id.last_index)
             self.snapshots.stage(work)
             installed = self.snapshots.install(work.id) if work.install else None
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise _failed("keep a snapshot", error) from error
+            return Staged(kept=False, installed=None)
+        except DiskFull:
             return Staged(kept=False, installed=None)
         return Staged(kept=not work.install or installed is not None, installed=installed)
 
@@ -406,6 +413,11 @@ class LogStore:
         units = self._index.read(first_index * UNIT_BYTES, (low - first_index + 1) * UNIT_BYTES)
         data = bytes(self._data.view(position, end - position))
         return Span(first_index, low, term, position, data, units)
+
+
+def _nothing(last_index: LogIndex) -> None:
+    """Need not know."""
+    del last_index
 
 
 def _failed(what: str, error: OSError) -> FatalError:

@@ -3,8 +3,11 @@
 From a point well before the last entry known to be synced, every entry is checked: its header, that
 it continues the one before, its body's CRC, its index unit. The log ends where that fails.
 
-- Behind the committed index a failure is a torn write: the tail is cut, with one line that says so.
-- At or below it an acknowledged entry is damaged: the node does not start (`FatalError`).
+- Behind the last entry that the checkpoint knows as synced, a failure is a torn write: the tail is
+  cut, with one line that says so.
+- At or below it an entry has rotted, which may have been acknowledged. Where its index unit says
+  how long it is, and a sound entry follows, it is noted as damaged and the log goes on: it is
+  fetched from a peer, and not read before. Otherwise the node does not start (`FatalError`).
 
 An index unit that is missing or wrong while its entry is sound is written anew, unless the two
 differ in the term alone: then nobody can say which is right, and the entry counts as damaged.
@@ -27,6 +30,7 @@ from dledger.codec.properties import Checkpoint
 from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
 from dledger.storage.log_store import LogExtent, LogStore
+from dledger.storage.rot import Place
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.trim import settle_beginning
@@ -34,7 +38,8 @@ from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 
-NO_UNIT: Final = bytes(UNIT_BYTES)
+DAMAGED_MAX: Final = 4096
+"""Most damaged entries in a row that a start goes past."""
 
 
 def open_log_store(
@@ -59,7 +64,10 @@ def open_log_store(
     walk.find_start(recovery_bytes)
     reason = walk.run()
     walk.finish(reason)
-    return LogStore(data, index, walk.extent(), snapshots)
+    store = LogStore(data, index, walk.extent(), snapshots)
+    for damaged, place in walk.damaged.items():
+        store.rot.note(damaged, place)
+    return store
 
 
 class _Walk:
@@ -77,6 +85,8 @@ class _Walk:
         self._next_index: LogIndex = 0
         self._base_term = self._term = NO_TERM
         self._repaired = 0
+        self.damaged: dict[LogIndex, Place] = {}
+        """Entries that were synced and are not what was written."""
         self._walked_from = 0
         self._walked_from_index: LogIndex = 0
 
@@ -149,13 +159,16 @@ class _Walk:
             self._stopped_at = position
             view = self._data.segment_view(position - offset)
             if view is None or _is_blank(view, offset):
-                return None
+                if not self._pass_damaged(position):
+                    return None
+                position = self._position
+                continue
             if is_end_record(view, offset):
                 # It counts only with the entry behind it: a segment is ended to open the next.
                 position += segment_bytes - offset
                 continue
             reason = self._check_entry(view, offset, position)
-            if reason is not None:
+            if reason is not None and not self._pass_damaged(position):
                 return reason
             position = self._position
 
@@ -181,6 +194,49 @@ class _Walk:
             self._term = header.term
         return problem
 
+    def _pass_damaged(self, position: int) -> bool:
+        """Go past damaged entries that were synced, if their units lead to a sound one, or the end.
+
+        ``position`` is where the first of them should lie.
+        """
+        synced = self._checkpoint.end_index
+        places: dict[LogIndex, Place] = {}
+        index, term = self._next_index, self._term
+        while index <= synced and len(places) < DAMAGED_MAX:
+            magic, found_position, size, found, found_term = self._unit(index)
+            room = self._data.segment_bytes - position % self._data.segment_bytes
+            if room < HEADER_BYTES or found_position == position + room:
+                position += room
+                room = self._data.segment_bytes
+            if (magic, found, found_position) != (UNIT_MAGIC, index, position):
+                return False
+            if not HEADER_BYTES <= size <= room - END_RECORD_BYTES:
+                return False
+            if not term <= found_term <= self._term_max:
+                return False
+            places[index] = Place(position, size, found_term)
+            index, position, term = index + 1, position + size, found_term
+            if index > synced or self._leads_on(index, position, term):
+                self.damaged.update(places)
+                self._next_index, self._position, self._term = index, position, term
+                return True
+        return False
+
+    def _leads_on(self, index: LogIndex, position: int, term: Term) -> bool:
+        """Tell whether entry ``index`` begins at ``position``, or in the segment behind it."""
+        segment_bytes = self._data.segment_bytes
+        for start in (position, position + -position % segment_bytes):
+            offset = start % segment_bytes
+            view = self._data.segment_view(start - offset)
+            if view is not None and offset + HEADER_BYTES <= segment_bytes:
+                header = decode_header(view, offset)
+                room = segment_bytes - offset - END_RECORD_BYTES
+                if header_problem(header, index, start, room) is None and header.term >= term:
+                    return body_matches(
+                        header.body_crc, view[offset + HEADER_BYTES : offset + header.size]
+                    )
+        return False
+
     def _check_unit(
         self, index: LogIndex, position: int, size_bytes: int, term: Term
     ) -> str | None:
@@ -202,11 +258,12 @@ class _Walk:
         index, position = self._next_index, self._position
         path = self._data.path(self._stopped_at)
         offset = self._stopped_at % self._data.segment_bytes
-        committed = self._checkpoint.committed_index
-        if index <= committed:
+        synced = self._checkpoint.end_index
+        if index <= synced:
             raise FatalError(
                 f"{path} offset {offset}: entry {index} is damaged or missing"
-                f" ({reason or 'nothing there'}), but the log is committed up to {committed};"
+                f" ({reason or 'nothing there'}), but the log was synced up to {synced} and"
+                f" committed up to {self._checkpoint.committed_index};"
                 " move the directory away and start with an empty one only when every other"
                 " replica has everything (docs/operations.md, a replica that lost its disk)"
             )

@@ -6,6 +6,7 @@ on. (DLedger deletes the old file before it renames the new one, and survives ne
 """
 
 import logging
+from threading import Lock
 from typing import Final
 
 from dledger.codec.properties import (
@@ -18,7 +19,7 @@ from dledger.codec.properties import (
     encode_hard_state,
     encode_identity,
 )
-from dledger.core.model import HardState, Rng
+from dledger.core.model import HardState, LogIndex, Rng
 from dledger.errors import DiskFull
 from runtime.disk import NO_SPACE, Closeable, Disk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -70,6 +71,9 @@ class CheckpointFile:
         self._saved = Checkpoint()
         self._is_late = False
         """Whether the last one found no space."""
+        self._lock = Lock()
+        self.cuts = 0
+        """How often the log has been cut."""
 
     def load(self) -> Checkpoint:
         """Return what was saved. Errors: `FatalError` when it is unreadable."""
@@ -81,23 +85,42 @@ class CheckpointFile:
                 raise FatalError(f"{self._path} is damaged: {error}") from error
         return self._saved
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint, cuts: int) -> None:
         """Write it if it changed. A full disk leaves the old one, which is still true.
 
-        Errors: `FatalError` for other failures.
+        ``cuts``: what the attribute was when the checkpoint was made; it is dropped if the log has
+        been cut since. Errors: `FatalError` for other failures than a full disk.
         """
-        if checkpoint == self._saved:
-            return
+        with self._lock:
+            if checkpoint == self._saved or cuts != self.cuts:
+                return
+            try:
+                self._write(checkpoint)
+            except DiskFull:
+                if not self._is_late:
+                    _log.warning("event=checkpoint_waits file=%s reason=disk_full", self._path)
+                self._is_late = True
+
+    def lower(self, index: LogIndex) -> None:
+        """Note, before the log is cut, that nothing behind ``index`` counts as synced any more.
+
+        What is synced must be there at the next start, or it is damaged. In another thread than
+        `save`. Errors: `DiskFull`, then nothing may be cut; `FatalError`.
+        """
+        with self._lock:
+            self.cuts += 1
+            saved = self._saved
+            if saved.end_index > index:
+                self._write(Checkpoint(index, min(saved.committed_index, index)))
+
+    def _write(self, checkpoint: Checkpoint) -> None:
         try:
             self._disk.replace(self._path, encode_checkpoint(checkpoint))
         except OSError as error:
-            if error.errno not in NO_SPACE:
-                message = f"{self._path} is unwritable: {error}"
-                raise FatalError(message, EXIT_ENVIRONMENT) from error
-            if not self._is_late:
-                _log.warning("event=checkpoint_waits file=%s reason=disk_full", self._path)
-            self._is_late = True
-            return
+            if error.errno in NO_SPACE:
+                raise DiskFull from error
+            message = f"{self._path} is unwritable: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
         self._saved, self._is_late = checkpoint, False
 
 

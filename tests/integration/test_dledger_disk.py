@@ -27,7 +27,8 @@ SYNC = FlushDiskType.SYNC_FLUSH
 @contextlib.asynccontextmanager
 async def group_of(path, size=3, **settings):
     disks = {f"n{number}": FaultyDisk() for number in range(size)}
-    group = Group(path, size, disks=disks, **{"disk_full_retry_ms": 50, **settings})
+    defaults = {"disk_full_retry_ms": 50, "disk_hang_ms": 10_000}
+    group = Group(path, size, disks=disks, **(defaults | settings))
     try:
         yield group
     finally:
@@ -40,7 +41,10 @@ def others(group, node):
     return [i for i in group.ids if i != node.self_id]
 
 
-async def soon(condition, seconds=3.0):
+HANG_MS = 500
+
+
+async def soon(condition, seconds=6.0):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
@@ -50,7 +54,9 @@ async def soon(condition, seconds=3.0):
 
 
 async def hung_leader_is_replaced(path, flush=SYNC):
-    async with group_of(path, flush_disk_type=flush, flush_interval_ms=20) as group:
+    async with group_of(
+        path, flush_disk_type=flush, flush_interval_ms=20, disk_hang_ms=HANG_MS
+    ) as group:
         await group.start()
         old = await group.append(20)
         await group.settle()
@@ -80,7 +86,7 @@ def test_leader_whose_disk_hangs_gives_up_office_until_it_is_back(tmp_path, flus
 
 def test_follower_whose_disk_hangs_costs_nothing(tmp_path):
     async def main():
-        async with group_of(tmp_path, flush_disk_type=SYNC) as group:
+        async with group_of(tmp_path, flush_disk_type=SYNC, disk_hang_ms=HANG_MS) as group:
             await group.start()
             leader = await group.append(10)
             follower = others(group, leader)[0]
@@ -96,7 +102,7 @@ def test_follower_whose_disk_hangs_costs_nothing(tmp_path):
 
 def test_vote_that_hangs_does_not_leave_and_nothing_piles_up(tmp_path):
     async def main():
-        async with group_of(tmp_path) as group:
+        async with group_of(tmp_path, disk_hang_ms=HANG_MS) as group:
             await group.start("n0", "n1")
             leader = await group.append(10)
             voter = next(n for n in group.nodes.values() if n is not leader)

@@ -2,6 +2,7 @@
 the node refuses to start.
 """
 
+import contextlib
 import errno
 import json
 import lzma
@@ -224,7 +225,7 @@ def data_files(path):
     return sorted((path / "data").iterdir())
 
 
-def damaged_copies(small_store, tmp_path, step=31):
+def damaged_copies(small_store, tmp_path, step=61):
     """Copies of the store with one byte of its data flipped, and which entry that hits."""
     path, found = small_store
     for number, file in enumerate(data_files(path)):
@@ -258,17 +259,60 @@ def test_flipped_byte_cuts_to_an_exact_prefix(small_store, tmp_path):
         assert again[:-1] == kept, "nothing that was cut came back"
 
 
-def test_flipped_byte_at_or_below_the_committed_index_refuses(small_store, tmp_path):
+def readable(store):
+    """Index and content of every entry that is not damaged."""
+    whole = {}
+    for index in range(store.first_index, store.last_index + 1):
+        with contextlib.suppress(RottenEntry):
+            whole[index] = (*store.entry(index), bytes(store.body_view(index)))
+    return whole
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "synced only"])
+def test_flipped_byte_of_a_synced_entry_loses_nothing_else(small_store, tmp_path, committed):
+    """It is not a torn write: it may have been acknowledged, and is noted to be fetched."""
     _, found = small_store
-    for copy, position in damaged_copies(small_store, tmp_path, step=61):
-        hit = [i for i, (p, s, _, _) in enumerate(found) if p <= position < p + s]
-        if not hit:
-            continue
-        checkpoint = Checkpoint(len(found) - 1, hit[0])
-        name = data_files(copy)[position // SEGMENT].name
-        with pytest.raises(FatalError, match=rf"{name} offset \d+: entry {hit[0]}") as caught:
-            open_store(copy, term=4, checkpoint=checkpoint)
-        assert caught.value.exit_code == EXIT_BAD_INPUT
+    for copy, position in damaged_copies(small_store, tmp_path, step=127):
+        hit = {i for i, (p, s, _, _) in enumerate(found) if p <= position < p + s}
+        last = len(found) - 1
+        store = open_store(copy, term=4, checkpoint=Checkpoint(last, last if committed else -1))
+        expected = {i: entry for i, entry in enumerate(found) if i not in hit}
+        assert readable(store) == expected, position
+        assert set(store.rot.damaged) == hit
+        assert store.end_position == found[-1][0] + found[-1][1]
+        store.close()
+
+
+def test_damaged_entries_side_by_side_are_gone_past(small_store, tmp_path):
+    path, found = small_store
+    for first in range(len(found)):
+        for last in range(first, len(found)):
+            copy = tmp_path / f"{first}-{last}"
+            shutil.copytree(path, copy)
+            for position, size, _, _ in found[first : last + 1]:
+                with data_files(copy)[position // SEGMENT].open("r+b") as file:
+                    file.seek(position % SEGMENT)
+                    file.write(b"\xa5" * size)
+            store = open_store(copy, term=4, checkpoint=Checkpoint(len(found) - 1, 0))
+            assert sorted(store.rot.damaged) == list(range(first, last + 1))
+            assert [store.entry(i)[:3] for i in range(len(found))] == [e[:3] for e in found]
+            store.close()
+            shutil.rmtree(copy)
+
+
+def test_damage_of_which_nobody_knows_the_length_refuses(small_store, tmp_path):
+    path, found = small_store
+    shutil.copytree(path, tmp_path / "copy")
+    position = found[2][0]
+    for kind, offset in (("data", position), ("index", 2 * 32 + 12)):
+        file = sorted((tmp_path / "copy" / kind).iterdir())[0]
+        content = bytearray(file.read_bytes())
+        content[offset : offset + 8] = b"\xff" * 8
+        file.write_bytes(content)
+    name = data_files(path)[0].name
+    with pytest.raises(FatalError, match=rf"{name} offset {position}: entry 2 is dam") as caught:
+        open_store(tmp_path / "copy", term=4, checkpoint=Checkpoint(6, 6))
+    assert caught.value.exit_code == EXIT_BAD_INPUT
 
 
 def test_zeroed_tail_is_cut_at_every_boundary(small_store, tmp_path):
@@ -397,8 +441,8 @@ def test_unwritable_vote_is_fatal(tmp_path):
 def test_checkpoint_survives(tmp_path):
     file = CheckpointFile(DISK, str(tmp_path))
     assert file.load() == Checkpoint(-1, -1)
-    file.save(Checkpoint(5, 4))
-    file.save(Checkpoint(5, 4))
+    file.save(Checkpoint(5, 4), file.cuts)
+    file.save(Checkpoint(5, 4), file.cuts)
     assert CheckpointFile(DISK, str(tmp_path)).load() == Checkpoint(5, 4)
     (tmp_path / "checkpoint").write_text("endIndex=\n")
     with pytest.raises(FatalError, match="checkpoint is damaged"):
@@ -477,9 +521,7 @@ def test_recorded_store_reads_equal_and_is_continued(recorded, tmp_path):
         store.close()
         data = Segments(DISK, f"{path}/data", 1 << 20)
         index = Segments(DISK, f"{path}/index", 167_772_160)
-        again = open_log_store(
-            data, index, checkpoint, 3, 1 << 30, SnapshotFiles(DISK, str(path))
-        )
+        again = open_log_store(data, index, checkpoint, 3, 1 << 30, SnapshotFiles(DISK, str(path)))
         assert bytes(again.body_view(2617)) == b"x" * 100
         again.close()
     assert logs[0] == logs[1] == logs[2]
