@@ -3,12 +3,19 @@
 Source: chaos.md T1, T2, C1, C2.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import NodeId
 from sim.faults.stage import Effect
+from sim.faults.target import Node
 
+Step = Callable[[Node], Awaitable[None]]
+ASK_MS: Final = 250
+"""How long after a refusal, or no answer, an operator asks again."""
+ALREADY: Final = "already"
+"""In what the leader says to a step that was done before."""
 VOTERS_MIN: Final = 3
 """No member is removed if fewer would be left."""
 
@@ -73,47 +80,64 @@ class ClockStrobe(Effect):
 
 
 class Order(Effect):
-    """Something is asked of the leader, as an operator does."""
+    """Something is asked of the leader, as an operator does: again and again, while it is on."""
 
     steps: int = 0
     """How many of its steps were done."""
     refusal: str = ""
+    """What was said last."""
+    is_over = False
 
-    async def give(self) -> None:
-        """Ask; whatever is refused is refused, and nobody tries again."""
+    def todo(self) -> list[Step]:
+        """Return what is to be asked, one step after the other."""
         raise NotImplementedError
 
     def apply(self) -> None:
-        """Ask in the process of the leader."""
-        leader = self.target.leader()
-        if leader is None:
-            self.refusal = "nobody leads"
-            return
-        self.leader = leader
-        self.target.run_on(leader, self._give())
+        """Ask for the first time."""
+        self._todo = self.todo()
+        self._ask()
+
+    def undo(self) -> None:
+        """Ask no more."""
+        self.is_over = True
 
     def count(self) -> float:
         """Return how many steps were done."""
         return self.steps
 
-    async def _give(self) -> None:
+    def _ask(self) -> None:
+        """Ask in the process of the leader."""
+        if self.is_over or not self._todo:
+            return
+        leader = self.target.leader()
+        if leader is None:
+            self.refusal = "nobody leads"
+        else:
+            self.target.run_on(leader, self._give(leader))
+        self.stage.after(ASK_MS, self._ask)
+
+    async def _give(self, leader: str) -> None:
+        node, step = self.target.node(leader), self._todo[0]
+        if node is None:
+            return
         try:
-            await self.give()
+            await step(node)
         except Exception as error:  # noqa: BLE001 - a refusal, whatever it is called
             self.refusal = f"{type(error).__name__}: {error}"
+            if ALREADY not in self.refusal:
+                return
+        if self._todo[:1] == [step]:
+            del self._todo[0]
+            self.steps += 1
 
-    async def change(self, kind: ChangeKind, name: str) -> None:
-        """Do one step of a change of members."""
-        node = self.target.node(self.leader)
-        assert node is not None, self.leader
+    def change(self, kind: ChangeKind, name: str) -> Step:
+        """Return one step of a change of members."""
         address = self.target.peer_address(name) if kind is ChangeKind.ADD_LEARNER else ""
-        await node.change_membership(Change(kind, NodeId(name), address))
-        self.steps += 1
 
-    def spare(self) -> str | None:
-        """Return a broker that is no member."""
-        voters = self.stage.voters()
-        return next((name for name in self.target.brokers() if name not in voters), None)
+        async def step(node: Node) -> None:
+            await node.change_membership(Change(kind, NodeId(name), address))
+
+        return step
 
 
 class Add(Order):
@@ -123,18 +147,18 @@ class Add(Order):
         """See `Effect`."""
         return "" if self.spare() else "all brokers are members"
 
-    def apply(self) -> None:
+    def todo(self) -> list[Step]:
         """See `Order`."""
-        spare = self.spare()
-        assert spare is not None
-        self.target.start(spare)
-        self.newcomer = spare
-        super().apply()
+        newcomer = self.spare()
+        assert newcomer is not None
+        self.target.start(newcomer)
+        kinds = (ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE)
+        return [self.change(kind, newcomer) for kind in kinds]
 
-    async def give(self) -> None:
-        """See `Order`."""
-        await self.change(ChangeKind.ADD_LEARNER, self.newcomer)
-        await self.change(ChangeKind.PROMOTE, self.newcomer)
+    def spare(self) -> str | None:
+        """Return a broker that is no member."""
+        voters = self.stage.voters()
+        return next((name for name in self.target.brokers() if name not in voters), None)
 
 
 class Remove(Order):
@@ -144,26 +168,26 @@ class Remove(Order):
         """See `Effect`."""
         return "" if len(self.stage.voters()) > VOTERS_MIN else "too few would be left"
 
-    async def give(self) -> None:
+    def todo(self) -> list[Step]:
         """See `Order`."""
-        await self.change(ChangeKind.REMOVE, self.name)
+        return [self.change(ChangeKind.REMOVE, self.name)]
 
 
 class Replace(Add):
     """A broker joins, then a member leaves."""
 
-    async def give(self) -> None:
+    def todo(self) -> list[Step]:
         """See `Order`."""
-        await super().give()
-        await self.change(ChangeKind.REMOVE, self.name)
+        return [*super().todo(), self.change(ChangeKind.REMOVE, self.name)]
 
 
 class Transfer(Order):
     """Leadership is handed to a follower."""
 
-    async def give(self) -> None:
+    def todo(self) -> list[Step]:
         """See `Order`."""
-        node = self.target.node(self.leader)
-        assert node is not None, self.leader
-        await node.transfer_leadership(NodeId(self.name))
-        self.steps += 1
+
+        async def step(node: Node) -> None:
+            await node.transfer_leadership(NodeId(self.name))
+
+        return [step]

@@ -3,6 +3,9 @@
 Source: chaos.md P1-P5, P7.
 """
 
+from collections.abc import Mapping
+from functools import partial
+
 from sim.disk_rules import Action, Op, Rule
 from sim.faults.stage import Effect
 from sim.inode import PowerLossMode
@@ -88,43 +91,53 @@ class CrashLoop(Down):
 
 
 class CrashAt(Effect):
-    """A process ends at a step of its disk, before or after it took effect."""
+    """The first process that comes to a step of its disk ends there, before or behind it."""
 
-    _rule: Rule | None = None
+    _rules: Mapping[str, Rule] = {}
 
     def apply(self) -> None:
-        """Lay the trap, and look whether it has closed."""
+        """Lay a trap for each, and look whether one has closed."""
+        self._rules = {name: self._rule() for name in self.names}
+        for name, rule in self._rules.items():
+            self.target.disk(name).add_rule(rule)
+        self._is_over = False
+        self._look()
+
+    def undo(self) -> None:
+        """Take the traps away and start whoever lies in one."""
+        self._is_over = True
+        for name, rule in self._rules.items():
+            self.target.disk(name).drop_rule(rule)
+            if rule.hits:
+                self.target.start(name)
+
+    def count(self) -> float:
+        """Return how many traps have closed."""
+        return sum(rule.hits for rule in self._rules.values())
+
+    def _rule(self) -> Rule:
         is_before = self.event.text("when") == "before"
-        self._rule = rule = Rule(
+        return Rule(
             action=Action.CRASH_BEFORE if is_before else Action.CRASH_AFTER,
             ops=frozenset({Op(self.event.text("op"))}),
             glob=self.event.text("glob", "*"),
             skip=int(self.event.number("skip")),
             count=1,
         )
-        self.target.disk(self.name).add_rule(rule)
-        self._is_over = False
-        self._look(rule)
 
-    def undo(self) -> None:
-        """Take the trap away and start the process if it lies in it."""
-        self._is_over = True
-        if self._rule is not None:
-            self.target.disk(self.name).drop_rule(self._rule)
-        self.target.start(self.name)
-
-    def count(self) -> float:
-        """Return how often the trap closed."""
-        return self._rule.hits if self._rule is not None else 0
-
-    def _look(self, rule: Rule) -> None:
+    def _look(self) -> None:
         if self._is_over:
             return
-        if rule.hits:
-            down_ms = self.event.number("down_ms", 300)
-            self.stage.after(down_ms, lambda: self.target.start(self.name))
-        else:
-            self.stage.after(POLL_MS, lambda: self._look(rule))
+        caught = [name for name, rule in self._rules.items() if rule.hits]
+        if not caught:
+            self.stage.after(POLL_MS, self._look)
+            return
+        for name, rule in self._rules.items():
+            if not rule.hits:
+                self.target.disk(name).drop_rule(rule)
+        down_ms = self.event.number("down_ms", 300)
+        for name in caught:
+            self.stage.after(down_ms, partial(self.target.start, name))
 
 
 class Pause(Effect):

@@ -93,14 +93,17 @@ def _flap(rng: SplitRng, options: Options) -> Drawn:
 
 
 def _crash_at(rng: SplitRng, options: Options) -> Drawn:
-    """Draw a step at which the process is to end: mostly one of the small state files."""
-    ops: tuple[Op, ...]
-    if rng.split("file").chance(0.6):
-        ops = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
-        glob = rng.split("state").choice(STATE_FILES[:3])
-    else:
-        ops = (Op.CREATE, Op.TRUNCATE, Op.WRITE, Op.SYNC, Op.SYNC_DIRECTORY, Op.REMOVE)
-        glob = rng.split("glob").choice(("*/data*", "*/index*", "*/consumequeue*", "*"))
+    """Draw a step at which the first broker to come there is to end."""
+    state = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
+    data = (Op.CREATE, Op.TRUNCATE, Op.WRITE, Op.SYNC, Op.SYNC_DIRECTORY)
+    glob, ops = rng.split("glob").weighted(
+        (
+            ("*/currterm*", state[:4]), ("*/membership*", state[:4]), ("*/snapshot*", state[:4]),
+            ("*/checkpoint*", state[:4]), ("*/dledger-*", state), ("*/data*", data),
+            ("*/index*", data), ("*/consumequeue*", data), ("*/config*", state),
+        ),
+        (4, 1, 1, 1, 2, 4, 2, 2, 1),
+    )  # fmt: skip
     params: dict[str, Value] = {
         "op": rng.split("op").choice(ops).value,
         "glob": glob,
@@ -108,7 +111,7 @@ def _crash_at(rng: SplitRng, options: Options) -> Drawn:
         "when": rng.split("when").choice(("before", "after")),
         "down_ms": rng.split("down").choice((10, 300, 1_500)),
     }
-    return Drawn(_broker(rng), max(2_000, _hold_ms(rng, options)), params)
+    return Drawn(Role.ALL, max(5_000, _hold_ms(rng, options)), params)
 
 
 def _eio(rng: SplitRng, options: Options) -> Drawn:
@@ -125,6 +128,11 @@ def _drift(rng: SplitRng, options: Options) -> Drawn:
     """Draw a rate of a clock; from half to double the speed, mostly a few percent."""
     rate = rng.split("rate").choice((0.5, 0.9, 0.98, 1.02, 1.1, 2.0))
     return Drawn(_broker(rng), max(2_000, _hold_ms(rng, options)), {"rate": rate})
+
+
+def _order(rng: SplitRng, _: Options) -> Drawn:
+    """Draw how long an operator insists."""
+    return Drawn(_broker(rng), rng.split("patience").choice((500, 3_000, 10_000)), {})
 
 
 _BROKER = _on_broker()
@@ -193,9 +201,9 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.CLOCK_STROBE, _on_broker(ms=(4, 500, 30_000), period_ms=(20, 200, 1_000))),
     ),
     Package.MEMBERS: (
-        Recipe(FaultKind.ADD, _at(Role.RANDOM)),
-        Recipe(FaultKind.REMOVE, _BROKER),
-        Recipe(FaultKind.REPLACE, _BROKER),
+        Recipe(FaultKind.ADD, _order),
+        Recipe(FaultKind.REMOVE, _order),
+        Recipe(FaultKind.REPLACE, _order),
     ),
     Package.TRANSFER: (Recipe(FaultKind.TRANSFER, _at(Role.FOLLOWER)),),
     Package.CLIENTS: (
