@@ -18,6 +18,7 @@ def check(raft: Raft) -> None:
     assert log.last_term <= state.term, (log.last_term, state.term)
     assert (state.saved.term, state.term) == tuple(sorted((state.saved.term, state.term)))
     _check_role(raft)
+    _check_membership(raft)
     for progress in state.progress.values():
         assert progress.match_index < progress.next_index, progress.describe()
         assert progress.next_index <= log.last_index + 1, progress.describe()
@@ -42,3 +43,21 @@ def _check_role(raft: Raft) -> None:
             assert state.leader_id != state.node_id, state.leader_id
     if state.role is not Role.LEADER:
         assert not state.progress, list(state.progress)
+
+
+def _check_membership(raft: Raft) -> None:
+    """The group as the rest of the core sees it is that of the latest configuration in the log."""
+    state = raft.state
+    latest = state.membership.latest
+    voters = latest.configuration.voters
+    assert latest.index <= state.log.last_index, (latest.index, state.log.last_index)
+    assert state.voters == voters, (state.voters, voters)
+    assert not voters.keys() & latest.configuration.learners.keys(), latest
+    assert state.quorum == len(voters) // 2 + 1, (state.quorum, list(voters))
+    assert state.is_voter == (state.node_id in voters), state.is_voter
+    if state.role is Role.LEADER:
+        counted = [progress.node_id for progress in state.voting]
+        expected = [peer for peer in state.others if peer in voters and peer not in state.newcomers]
+        assert counted == expected, (counted, expected)
+        assert len(counted) + len(state.uncounted) + state.is_voter == len(voters), counted
+        assert not state.fresh, "a leader has no past to wait for"

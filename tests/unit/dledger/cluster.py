@@ -7,16 +7,24 @@ the five properties of the Raft paper's Figure 3 over all of them.
 import random
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
+from dledger.codec.configuration import (
+    encode_configuration,
+    encode_configuration_span,
+    read_configuration,
+)
 from dledger.codec.entry import decode_header, encode_span
 from dledger.config import FlushDiskType
-from dledger.core import invariants
+from dledger.core import invariants, membership
+from dledger.core.configuration import Change, ChangeKind, ConfigEntry
 from dledger.core.log import RaftLog
 from dledger.core.messages import Message
 from dledger.core.model import HardState, Role, Span
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.driver import Driver
-from dledger.errors import DiskFull
+from dledger.errors import DiskFull, MembershipRefused
 from dledger.storage.log_store import DirtyFiles
 
 Entry = tuple[int, bytes]
@@ -31,6 +39,10 @@ def entries_of(span: Span) -> list[Entry]:
         found.append((header.term, body))
         offset += header.size
     return found
+
+
+def is_configuration(body: bytes) -> bool:
+    return body.startswith(b'{"voters"')
 
 
 class MemoryStore:
@@ -69,7 +81,13 @@ class MemoryStore:
             if found_term != term or (bodies and size > bytes_max):
                 break
             bodies.append(body)
-        return encode_span(first_index, term, self.position_after(first_index - 1), bodies)
+        span = encode_span(first_index, term, self.position_after(first_index - 1), bodies)
+        configs = [
+            (index, read_configuration(body))
+            for index, body in enumerate(bodies, first_index)
+            if is_configuration(body)
+        ]
+        return replace(span, configs=tuple(configs)) if configs else span
 
     def append(self, spans: Sequence[Span]) -> None:
         if self.is_full:
@@ -106,6 +124,24 @@ class MemoryStateFile:
         self.saved = state
 
 
+class MemoryMembershipFile:
+    """What `MembershipFile` is to the driver; `load` looks into the log as that does."""
+
+    def __init__(self) -> None:
+        self.saved: tuple[ConfigEntry, ...] = ()
+
+    def save(self, entries: tuple[ConfigEntry, ...]) -> None:
+        self.saved = entries
+
+    def load(self, store: MemoryStore) -> tuple[ConfigEntry, ...]:
+        return tuple(
+            entry
+            for entry in self.saved
+            if store.entries[entry.index : entry.index + 1]
+            == [(entry.term, encode_configuration(entry.configuration))]
+        )
+
+
 class Replica:
     """One replica; ``raft`` is None while it is down."""
 
@@ -113,7 +149,9 @@ class Replica:
         self.cluster = cluster
         self.node_id = node_id
         self.store = MemoryStore()
-        self.state_file = MemoryStateFile(HardState())
+        self.state_file = MemoryStateFile(HardState(fresh=cluster.is_new))
+        self.membership_file = MemoryMembershipFile()
+        self.generation = 0
         self.raft: Raft | None = None
         self.driver: Driver | None = None
         self.events: list = []
@@ -123,7 +161,13 @@ class Replica:
     def start(self) -> None:
         cluster = self.cluster
         self.raft = Raft(
-            RaftConfig(self_id=self.node_id, voters=cluster.ids, **cluster.settings),
+            RaftConfig(
+                self_id=self.node_id,
+                voters=cluster.first_voters,
+                configurations=self.membership_file.load(self.store),
+                generation=self.generation,
+                **cluster.settings,
+            ),
             log=RaftLog(self.store, self.commit_floor),
             hard_state=self.state_file.saved,
             rng=cluster.rng,
@@ -135,6 +179,7 @@ class Replica:
             self.store,
             self.state_file,
             flush_disk_type=cluster.flush_disk_type,
+            membership_file=self.membership_file,
             send=cluster.send,
         )
 
@@ -162,9 +207,12 @@ class Cluster:
         seed: int = 0,
         flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
         logs: Sequence[Sequence[int]] = (),
+        is_new: bool = False,
         **settings: int,
     ) -> None:
         self.ids = tuple(f"n{number}" for number in range(size))
+        self.first_voters = self.ids
+        self.is_new = is_new
         self.rng = random.Random(seed)
         self.flush_disk_type = flush_disk_type
         self.settings = settings
@@ -234,6 +282,45 @@ class Cluster:
         span = encode_span(log.last_index + 1, state.term, log.end_position, bodies)
         self.do(node_id, lambda raft: raft.propose(span))
         return True
+
+    def change(self, node_id: str, kind: ChangeKind, target: str) -> str | None:
+        """Have a replica change the group; return why it refused."""
+        raft = self[node_id]
+        try:
+            found = membership.plan(raft.state, Change(kind, target, f"{target}:1"))
+        except MembershipRefused as error:
+            return str(error)
+        log = raft.state.log
+        span = encode_configuration_span(
+            log.last_index + 1, raft.state.term, log.end_position, encode_configuration(found),
+            found,
+        )  # fmt: skip
+        self.do(node_id, lambda raft: raft.propose(span))
+        return None
+
+    def join(self, node_id: str) -> None:
+        """Start one more replica, which is no member yet."""
+        self.ids = (*self.ids, node_id)
+        replica = self.replicas[node_id] = Replica(self, node_id)
+        replica.state_file.saved = HardState(fresh=True)
+        replica.start()
+
+    def wipe(self, node_id: str) -> None:
+        """Stop a replica and empty its directory; its connections are gone, too."""
+        self.crash(node_id)
+        replica = self.replicas[node_id]
+        replica.store = MemoryStore()
+        replica.state_file.saved = HardState(fresh=True)
+        replica.membership_file.saved = ()
+        replica.generation += 1
+        replica.commit_floor = -1
+        self.network = [message for message in self.network if message.receiver != node_id]
+
+    def may_wipe(self, node_id: str) -> bool:
+        """Tell whether the rule for lost directories covers one more: no other is fresh."""
+        others = [replica for replica in self.replicas.values() if replica.node_id != node_id]
+        states = [r.state_file.saved if r.raft is None else r.raft.state for r in others]
+        return not any(state.fresh for state in states)
 
     def send(self, message: Message) -> None:
         if (message.sender, message.receiver) not in self.cut:
