@@ -91,6 +91,10 @@ class Applied:
     exceeds: bool = False
 
     @property
+    def rotten(self) -> tuple[str, ...]:
+        """Return the replicas on whose disk bytes may still be rotten."""
+        return tuple(self._guard.rotten)
+
     def effective(self) -> bool:
         """Whether the witness saw it."""
         return max(self.during, self.after) > self.before
@@ -121,6 +125,10 @@ class Nemesis:
     def explains(self, name: str) -> bool:
         """Whether the process of a host may end by itself, because of what its disk did."""
         return name in self._stage.excused
+
+    def rotten(self) -> tuple[str, ...]:
+        """Return the replicas on whose disk bytes may still be rotten."""
+        return tuple(self._guard.rotten)
 
     def effective(self) -> Counter[str]:
         """Return how many events of each kind had an effect."""
