@@ -482,4 +482,6 @@ class SimTransport(asyncio.Transport):
             return
         when = max(self._kernel.now_ns + link.draw_ns(), self._arrival_ns)
         self._arrival_ns = when
-        self._kernel.post(when, Packet(when, callback, (), peer._context, peer.process))
+        # A reset is never answered: two dead ends would reset each other for ever.
+        make = SimHandle if callback == peer.on_reset else Packet
+        self._kernel.post(when, make(when, callback, (), peer._context, peer.process))

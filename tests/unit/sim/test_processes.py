@@ -252,6 +252,15 @@ def test_a_machine_without_power_answers_nothing_and_knows_nothing_later(pair):
     assert pair.client_log == ["made", "ConnectionResetError"]
 
 
+def test_two_dead_ends_do_not_reset_each_other_for_ever(pair):
+    loop = pair.loop
+    pair.write(b"x")
+    loop.kill(pair.client)
+    loop.kill(pair.server, RESET)
+    loop.run_for(5)
+    assert loop.step() is False
+
+
 def test_a_dead_process_can_neither_write_nor_be_called_back(pair):
     pair.loop.kill(pair.client)
     pair.transport.write(b"from the grave")
