@@ -27,6 +27,8 @@ def load_history(run: Path) -> History:
         events=read_table(run, "events"),
         faults=read_table(run, "faults"),
         drain=read_table(run, "drain"),
+        raft_events=read_table(run, "raft_event"),
+        probes=read_table(run, "raft_probe"),
         replicas=[load_replica(path) for path in sorted((run / "replicas").glob("*"))],
         coverage=about["coverage"],
         problems=about["problems"],

@@ -19,7 +19,7 @@ from typing import Any
 from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec
 from chaos.backends.local import LocalCluster
 from chaos.convert import convert
-from chaos.dump import dump_replicas
+from chaos.dump import dump_events, dump_replicas
 from chaos.generator import Script, Stream
 from chaos.history.payload import run_tag
 from chaos.interpreter import Interpreter, Slots
@@ -350,6 +350,7 @@ async def _collect(parts: _Parts) -> None:
     try:
         run = parts.options.run
         await dump_replicas(parts.cluster, run, statuses, "RaftGroup0")
+        await dump_events(parts.cluster, run, parts.run_id)
     except (ClusterFailed, OSError) as error:
         parts.problem(f"the logs could not be collected: {error}")
 

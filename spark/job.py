@@ -23,6 +23,7 @@ from spark.checks.loss import check_loss
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
 from spark.checks.raft import check_committed, check_log_matching
+from spark.checks.raft_events import check_commits, check_leaders, check_terms, check_votes
 from spark.context import Context, load_context
 from spark.contract import evaluate_contract
 from spark.history import History
@@ -137,6 +138,10 @@ def _plan(
         ("A8", lambda: check_duplicates(context, fates, entries)),
         ("A9", lambda: check_redelivery(context, fates)),
         ("A15", lambda: check_offsets(context, entries)),
+        ("A30", lambda: check_leaders(context)),
+        ("A31", lambda: check_votes(context)),
+        ("A32", lambda: check_terms(context)),
+        ("A33", lambda: check_commits(context)),
         ("A34", lambda: check_log_matching(context, entries)),
         ("A35", lambda: check_committed(context, entries)),
     ]

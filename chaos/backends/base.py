@@ -117,6 +117,10 @@ class Cluster(Protocol):
         """Copy the data segments of a stopped broker's log into ``target``."""
         ...
 
+    async def collect_events(self, node: str, target: Path) -> None:
+        """Copy the event files of a stopped broker into ``target``; nothing if it has none."""
+        ...
+
     async def remove(self) -> None:
         """Remove what the engine of the place keeps, once the logs are copied; idempotent."""
         ...

@@ -119,6 +119,15 @@ class DockerCluster:
             if not await asyncio.to_thread(_copy_segments, Path(scratch), target):
                 raise ClusterFailed(f"{node}: no data segments in {source}")
 
+    async def collect_events(self, node: str, target: Path) -> None:
+        """Copy the event files from the node's volume."""
+        source = f"{self._containers[node]}:{STORE}/dledger-{node}/raft_event/."
+        await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+        try:
+            await engine.call(["docker", "cp", source, str(target)])
+        except ClusterFailed:
+            return  # it recorded nothing
+
     def unexpected_exits(self) -> list[str]:
         """Return a line for each container that ended by itself."""
         for service in self._containers:

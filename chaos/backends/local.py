@@ -170,6 +170,12 @@ class LocalCluster:
             raise ClusterFailed(f"{node}: no data segments under {self._nodes[node].directory}")
         await asyncio.to_thread(_copy_all, segments, target)
 
+    async def collect_events(self, node: str, target: Path) -> None:
+        """Copy the event files of the node."""
+        found = sorted(self._nodes[node].directory.rglob("raft_event/*"))
+        if found:
+            await asyncio.to_thread(_copy_all, found, target)
+
     def unexpected_exits(self) -> list[str]:
         """Return a line for each process that ended by itself."""
         for node in self._nodes.values():

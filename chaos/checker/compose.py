@@ -10,6 +10,7 @@ from typing import Any
 
 from chaos.checker.copies import check_duplicates, check_offsets, check_redelivery
 from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
+from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
 from chaos.checker.logs import check_committed, check_log_matching
 from chaos.checker.messages import check_aborted, check_corrupt, check_loss, check_phantom
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
@@ -22,6 +23,10 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A8": check_duplicates,
     "A9": check_redelivery,
     "A15": check_offsets,
+    "A30": check_leaders,
+    "A31": check_votes,
+    "A32": check_terms,
+    "A33": check_commits,
     "A34": check_log_matching,
     "A35": check_committed,
     "A41": check_failover,

@@ -5,6 +5,7 @@ Source: chaos.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries stay
 
 from collections import defaultdict
 
+from chaos.checker.events import find_cut_commits
 from chaos.checker.model import NOT_CHECKED, SEVERITIES, History, Result, Row, result
 
 Content = tuple[int, int]
@@ -38,9 +39,9 @@ def check_committed(history: History) -> Result:
     """A35: what two replicas both call committed is the same entry, and is there.
 
     Also: an acknowledged message that a replica holds where others committed something else, and
-    that nobody committed anywhere.
+    that nobody committed anywhere. And: no node cuts what it had called committed.
     """
-    if not history.replicas:
+    if not history.replicas and not history.raft_events:
         return _not_checked("A35")
     views: dict[int, dict[str, Content]] = defaultdict(dict)
     committed_keys: set[int] = set()
@@ -58,7 +59,8 @@ def check_committed(history: History) -> Result:
     replaced = _replaced(history, views, committed_keys)
     commits = {replica.node: replica.commit_index for replica in history.replicas}
     summary = f"{len(views)} committed entries compared, {divergent} differ"
-    return result("A35", found + replaced, summary, commit_index=commits, divergent=divergent)
+    found += replaced + find_cut_commits(history)
+    return result("A35", found, summary, commit_index=commits, divergent=divergent)
 
 
 def _describe(history: History, index: int, held: dict[str, Content]) -> str | None:

@@ -48,6 +48,8 @@ class History:
     faults: Sequence[Row] = ()
     drain: Sequence[Row] = ()
     replicas: Sequence[Replica] = ()
+    raft_events: Sequence[Row] = ()
+    probes: Sequence[Row] = ()
     coverage: dict[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind."""
     problems: Sequence[str] = ()
@@ -138,6 +140,10 @@ TITLES = {
     "A8": "duplicate in the log beyond the attempts made",
     "A9": "redelivery",
     "A15": "inconsistent offset: two messages at one place",
+    "A30": "leader uniqueness: one leader a term",
+    "A31": "vote uniqueness: one vote a term",
+    "A32": "term regress",
+    "A33": "commit or applied index regress inside one life",
     "A34": "log matching: one (index, term), two contents",
     "A35": "committed, then lost or replaced",
     "A41": "time without acknowledgements around each kill",
@@ -145,7 +151,9 @@ TITLES = {
     "A47": "the planned faults took effect",
     "A48": "the harness itself worked",
 }
-SEVERITIES = dict.fromkeys(("A1", "A5", "A6", "A7", "A15", "A34", "A35"), CRIT) | {
+_CRITICAL = ("A1", "A5", "A6", "A7", "A15", "A30", "A31", "A32", "A34", "A35")
+SEVERITIES = dict.fromkeys(_CRITICAL, CRIT) | {
+    "A33": MAJOR,
     "A8": MINOR,
     "A9": INFO,
     "A41": INFO,

@@ -3,18 +3,20 @@
 A34 log matching: one (index, term) with two contents on any two replicas, committed or not; also a
 committed entry whose checksums are wrong. A35 (i): two replicas that both call an index committed
 hold different entries there, or one lacks it. A35 (ii): an acknowledged send whose entry is not
-what the replicas committed at its index. Rows spoiled by a witnessed disk fault of their own node,
-torn uncommitted tails, and indexes before a node's first are not faults.
+what the replicas committed at its index. A35 (iii) is in `raft_events`. Rows spoiled by a witnessed
+disk fault of their own node, torn uncommitted tails, and indexes before a node's first are not
+faults.
 Source: chaos.md A34, A35.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from spark.checks.raft_events import cut_commits
 from spark.context import Context
-from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
 from spark.log_entries import LogEntries
-from spark.result import EVIDENCE_MAX, NOT_CHECKED, CheckResult
+from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
 
 NO_LOGS = "the run has neither replicas nor the table replica_log"
 
@@ -72,6 +74,23 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
 
 def check_committed(context: Context, entries: LogEntries | None) -> CheckResult:
     """Return A35; ``details['divergent']`` counts the indexes that replicas dispute."""
+    result = _compare_logs(context, entries)
+    if entries is None and context.history.rows("raft_event"):
+        result.verdict, result.summary = VALID, "no replica noted that it cut a committed entry"
+    cut = cut_commits(context)
+    if cut is None:
+        return result
+    found = cut.count()
+    result.count += found
+    result.summary += f"; {found} times a replica cut what it had called committed"
+    anomalies = result.anomalies
+    result.anomalies = cut if anomalies is None else anomalies.unionByName(cut)
+    result.evidence += [evidence_of(row) for row in cut.limit(EVIDENCE_MAX).collect()]
+    return result
+
+
+def _compare_logs(context: Context, entries: LogEntries | None) -> CheckResult:
+    """A35 (i) and (ii)."""
     result = CheckResult(check="A35")
     if entries is None:
         result.verdict, result.summary = NOT_CHECKED, NO_LOGS

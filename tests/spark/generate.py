@@ -242,6 +242,25 @@ class HistoryBuilder:
             commit=0,
         )
 
+    def event(self, node: str, kind: str, term: int, **row: Any) -> dict[str, Any]:
+        """Note something of a node, behind what it noted before."""
+        seq = 1 + sum(r["node"] == node for r in self.tables.get("raft_event", []))
+        fields = {"boot_id": f"{node}-1", "seq": seq, "node_mono_ns": seq * MS, "group": 0} | row
+        return self.add("raft_event", node=node, kind=kind, term=term, **fields)
+
+    def election(self, leader: str, term: int) -> None:
+        """Note that all vote for ``leader``, which leads."""
+        for node in self.nodes:
+            self.event(node, "boot", term - 1, index=-1, prev_index=-1)
+            if node == leader:
+                self.event(node, "become_candidate", term)
+                self.event(node, "become_leader", term, peer=node)
+            else:
+                self.event(node, "vote_granted", term, peer=leader, index=-1, prev_index=0)
+            for index in (0, 1, 2):
+                self.event(node, "append", term, index=index, prev_index=index - 1)
+                self.event(node, "commit", term, index=index, prev_index=index - 1)
+
     def traffic(self, count: int, **kw: Any) -> list[Message]:
         """Send and deliver `count` messages."""
         messages = [self.send(**kw) for _ in range(count)]
@@ -257,6 +276,8 @@ class HistoryBuilder:
         if "events" not in self.tables:
             for number, row in enumerate(self.tables.get("sends", [])):
                 self.add("events", idx=number, type="ok", f="send", t_mono_ns=row["t_inv"])
+        if "raft_event" not in self.tables:
+            self.election(self.nodes[0], 1)
         (path / "run.json").write_text(json.dumps(self.run))
         for table, rows in self.tables.items():
             write_table(path, table, rows)
@@ -324,8 +345,9 @@ def random_history(seed: int, path: Path) -> dict[str, int]:
         unsure = run.send(outcome="info", stored=True)
         if rng.random() < 0.5:
             run.deliver(unsure)
-    planted = dict.fromkeys(("A1", "A5", "A6", "A7", "A8", "A15", "A34", "A35"), 0)
-    victims = iter(rng.sample(messages, 12))
+    planted = dict.fromkeys(PLANTED, 0)
+    run.election("n0", 1)
+    victims = iter(rng.sample(messages, 16))
     for name in planted:
         if rng.random() < 0.4:
             _PLANTS[name](run, next(victims))
@@ -334,6 +356,29 @@ def random_history(seed: int, path: Path) -> dict[str, int]:
     planted["A15"] += planted["A6"]
     run.write(path)
     return planted
+
+
+PLANTED = (
+    "A1", "A5", "A6", "A7", "A8", "A15", "A30", "A31", "A32", "A33", "A34", "A35",
+)  # fmt: skip
+
+
+def plant_two_leaders(run: HistoryBuilder, message: Message) -> None:
+    run.event("n1", "become_leader", 1, peer="n1")
+
+
+def plant_second_vote(run: HistoryBuilder, message: Message) -> None:
+    """The vote of a process that died was forgotten by the next one."""
+    run.event("n2", "vote_granted", 1, peer="n1", boot_id="n2-2")
+
+
+def plant_term_fall(run: HistoryBuilder, message: Message) -> None:
+    run.event("n1", "vote_refused", 0, peer="n2")
+    run.event("n1", "vote_refused", 1, peer="n2")
+
+
+def plant_commit_fall(run: HistoryBuilder, message: Message) -> None:
+    run.event("n0", "commit", 1, index=1, prev_index=2)
 
 
 def plant_lost(run: HistoryBuilder, message: Message) -> None:
@@ -393,6 +438,10 @@ _PLANTS = {
     "A7": plant_aborted,
     "A8": plant_copy,
     "A15": plant_clash,
+    "A30": plant_two_leaders,
+    "A31": plant_second_vote,
+    "A32": plant_term_fall,
+    "A33": plant_commit_fall,
     "A35": plant_divergence,
     "A34": plant_mismatch,
 }
