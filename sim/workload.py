@@ -85,7 +85,7 @@ def _weights(workload: Workload) -> tuple[list[Kind], list[float]]:
         Kind.ORDERED: ordered,
         Kind.PULL: 0.12,
         Kind.COMMIT: 0.08,
-        Kind.READ_INDEX: 0.05,
+        Kind.READ_INDEX: 0.1,
     }
     weights[Kind.SEND] = max(0.1, 1.0 - sum(weights.values()))
     return list(weights), list(weights.values())

@@ -21,6 +21,7 @@ from client.config import ClientConfig
 from dledger.config import DLedgerConfig, FlushDiskType
 from dledger.core.messages import describe_message
 from dledger.core.model import Role
+from dledger.errors import DLedgerError
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -83,7 +84,9 @@ class World:
     def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
         self.plan = plan
         options = plan.options
-        self.loop = SimLoop(plan.seed, keep_lines=keep_lines)
+        self.loop = SimLoop(  # type: ignore[abstract]  # what asyncio has and nobody here uses
+            plan.seed, keep_lines=keep_lines
+        )
         self.rng = self.loop.rng
         self.trace = self.loop.trace
         self.loop.set_exception_handler(_fail)
@@ -210,6 +213,11 @@ class World:
         self.disk(name).wipe()
         self.watch.replicas[name].is_wiped = True
 
+    def is_fresh(self, name: str) -> bool:
+        """Whether the replica on a host began empty and nobody has let it vote yet."""
+        node = self.node(name)
+        return node is not None and bool(node._raft.state.fresh)
+
     def run_on(self, name: str, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Run a coroutine as part of the process of a host, None where none runs."""
         process = self.hosts[name].process
@@ -310,6 +318,7 @@ class World:
             instance_name=f"{name}-{host.incarnation}",
             source_address=host.address,
             process_id=host.number,
+            compress_over_bytes=0,
         )
         number = self.clients().index(name)
         app = ClientApp(name, number, config, host, self.record, self.clients_oracle)
@@ -351,6 +360,7 @@ class World:
             election_ticks_min=options.election_ticks_min,
             election_ticks_max=options.election_ticks_max,
             process_id=host.number,
+            joining=name not in self.voters,
         )
 
     def peer_address(self, name: str) -> str:
@@ -387,7 +397,7 @@ class World:
         self.exits[name] = code
         _log.warning("event=exit host=%s code=%d why=%s", name, code, text)
         if code:
-            bug = not isinstance(error, FatalError) or "bug" in text
+            bug = not isinstance(error, FatalError | OSError) or "bug" in text
             if bug or not self.explains(name):
                 self.findings.report(
                     Violation("process death", f"{name} exits with {code}: {text}", node=name)
@@ -401,7 +411,10 @@ class World:
     def _after_event(self, process: Process) -> None:
         replica = self._replicas.get(process)
         if replica is not None:
-            self.watch.after_event(replica)
+            if process.alive:
+                self.watch.after_event(replica)
+            else:
+                self._forget(process)  # a failpoint of the disk
         if self.findings.first is not None:
             raise self.findings.first
 
@@ -419,16 +432,18 @@ class World:
         self.trace.line("say", replica.name, to=message.receiver, what=",".join(words[1:]))
 
     def _ask_read_index(self, op: Op) -> None:
-        name = self._brokers[op.choice % len(self.voters)]
-        node = self.node(name)
-        if node is not None and hasattr(node, "read_index"):
-            self.run_on(name, self._read_index(name, node))
+        """Ask whoever believes to lead, and one more."""
+        chosen = self._brokers[op.choice % len(self._brokers)]
+        for name in self._brokers:
+            node = self.node(name)
+            if node is not None and (name == chosen or node.role is Role.LEADER):
+                self.run_on(name, self._read_index(name, node))
 
     async def _read_index(self, name: str, node: DLedgerNode) -> None:
         before = self.watch.truth.commit_index
         try:
             index = await node.read_index()
-        except Exception:  # noqa: BLE001 - a refusal is a refusal; the answer is what is judged
+        except DLedgerError:
             self.record.count("reads_refused")
             return
         self.clients_oracle.on_read_index(before, index, name)

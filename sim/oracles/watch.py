@@ -86,6 +86,9 @@ class Watch:
             if replica.controller.node._opened:
                 self._boot(replica)
             return
+        if not replica.controller.node._opened:
+            replica.is_up = False  # it has stopped
+            return
         key = replica.read_key()
         if key != replica.key:
             self._look(replica, key)
@@ -95,7 +98,7 @@ class Watch:
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
         replica = self.replicas[name]
-        if replica.is_up:
+        if replica.is_up and not replica.is_rotten:
             known = replica.marks
             base = replica.base
             self._read(replica)

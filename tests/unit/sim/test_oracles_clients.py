@@ -100,6 +100,16 @@ def test_auditor_must_read_without_a_gap(truth: Truth):
     assert found(findings).startswith("A22")
 
 
+def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
+    clients, findings = judge(truth)
+    clients.on_audited(QUEUE, 0)
+    clients.on_audited(QUEUE, 1)
+    clients.on_audit_end(QUEUE, 2)
+    assert findings.first is None
+    clients.on_audit_end(QUEUE, 3)
+    assert found(findings) == "A1 committed but not readable"
+
+
 def test_acknowledged_message_that_is_gone_is_found_at_the_end(truth: Truth):
     clients, _ = judge(truth)
     clients.at_end([(11, "ok"), (99, "info"), (98, "fail")])

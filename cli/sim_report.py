@@ -1,0 +1,210 @@
+"""What ``ledgermq sim`` does and prints: progress, verdicts, the files of a failure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from mutants.patches import MUTANTS
+from sim.campaign import Totals, campaign
+from sim.detect import SEEDS_MAX, Detection, known_seeds, measure, table
+from sim.faults.draw import draw
+from sim.faults.plan import Plan, decode_plan, encode_plan
+from sim.figures import measure_elections, measure_speed
+from sim.lamport import draw_lamport
+from sim.run import EXIT_CODES, Result, run_plan
+from sim.shrink import Shrinker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROGRESS_RUNS = 25
+PROGRESS_ELECTIONS = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a campaign is run."""
+
+    jobs: int
+    minutes: float | None
+    overkill: bool
+    out: Path
+    shrink: bool
+
+
+class Printer:
+    """Progress goes to stderr, results to stdout; as JSON only results are printed."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def say(self, text: str) -> None:
+        """Tell how it goes."""
+        typer.echo(text, err=True)
+
+    def result(self, text: str, value: dict[str, Any]) -> None:
+        """Print a result."""
+        typer.echo(json.dumps(value, default=str) if self.as_json else text)
+
+
+def draw_plan(seed: int, *, overkill: bool) -> Plan:
+    """Return the plan of a seed."""
+    return draw(seed, overkill=overkill)
+
+
+def load(path: Path) -> Plan:
+    """Return the plan in a file."""
+    try:
+        return decode_plan(path.read_bytes())
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--plan") from error
+
+
+def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -> int:
+    """Run one plan, and what follows if it fails; returns the exit code."""
+    printer.say(f"seed {plan.seed}")
+    result = run_plan(plan, trace_lines=trace)
+    if trace:
+        for line in result.lines:
+            typer.echo(line)
+    if result.failed:
+        _keep(printer, plan, result, out, shrink=shrink)
+    printer.result(describe(result), as_row(result))
+    printer.say(f"seed {plan.seed}: {result.verdict}")
+    return EXIT_CODES[result.verdict]
+
+
+def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
+    """Run a campaign; returns the exit code."""
+    printer.say(f"seeds {seeds}, {settings.jobs} at a time")
+
+    def report(totals: Totals, result: Result) -> None:
+        if result.failed:
+            printer.say(describe(result))
+        if totals.runs % PROGRESS_RUNS == 0:
+            printer.say(f"seed {result.seed}: {totals.describe()}")
+
+    totals = campaign(
+        seeds,
+        jobs=settings.jobs,
+        minutes=settings.minutes,
+        overkill=settings.overkill,
+        report=report,
+    )
+    for result in totals.failures[:1]:
+        plan = draw(result.seed, overkill=settings.overkill)
+        _keep(printer, plan, result, settings.out, shrink=settings.shrink)
+    row = asdict(totals) | {"failures": [as_row(result) for result in totals.failures]}
+    printer.result(f"{totals.describe()}\n{_sums(totals)}", row)
+    if totals.failures:
+        failed = ", ".join(str(result.seed) for result in totals.failures)
+        printer.say(f"failed seeds: {failed}; repeat one: ledgermq sim --seed N")
+    return totals.exit_code
+
+
+def elections(printer: Printer, runs: int, first: int) -> int:
+    """Measure elections; returns 0 if the aim is met."""
+    printer.say(f"seeds {first}..{first + runs - 1}")
+
+    def report(done: int) -> None:
+        if done % PROGRESS_ELECTIONS == 0:
+            printer.say(f"{done} of {runs}")
+
+    figures = measure_elections(range(first, first + runs), report)
+    timeout_ms = figures["election_timeout_ms"]
+    lines = [f"election timeout {timeout_ms} ms at most; time without a leader, virtual ms:"]
+    worst = 0.0
+    for name in ("kill", "power"):
+        row = figures[name]
+        assert isinstance(row, dict)
+        lines.append(f"  after {name:6} " + "  ".join(f"{k} {v}" for k, v in row.items()))
+        worst = max(worst, float(row.get("p99", 0.0)))
+    assert isinstance(timeout_ms, int)
+    meets = worst <= 2 * timeout_ms
+    lines.append(f"p99 <= 2 x timeout: {'yes' if meets else 'no'}")
+    printer.result("\n".join(lines), figures)
+    return 0 if meets else 1
+
+
+def bench(printer: Printer) -> int:
+    """Measure the simulator; returns 0."""
+    row = max((measure_speed(seed) for seed in (1, 2, 3)), key=lambda one: one["events_per_s"])
+    text = (
+        f"{row['events']:.0f} events in {row['wall_s']} s: {row['events_per_s']:,.0f} a second; "
+        f"{row['virtual_s']:.0f} virtual seconds, {row['times_real_time']} times real time"
+    )
+    printer.result(text, row)
+    return 0
+
+
+def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int) -> int:
+    """Plant bugs and count the seeds until each is found; returns 0 if all are."""
+    if name is not None and name not in MUTANTS:
+        raise typer.BadParameter(
+            f"{name} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
+            param_hint="--mutant",
+        )
+    chosen = seeds or range(1, SEEDS_MAX + 1)
+    names = sorted(MUTANTS) if name is None else [name]
+    printer.say(f"{len(names)} planted bugs, seeds {chosen[0]}..{chosen[-1]} each")
+
+    def report(detection: Detection, is_final: bool) -> None:
+        if is_final:
+            printer.say(detection.describe())
+
+    found = measure(names, seed_first=chosen[0], seeds_max=len(chosen), jobs=jobs, report=report)
+    printer.result("\n".join(table(found)), {"known_seeds": json.loads(known_seeds(found))})
+    return 0 if all(one.found for one in found) else 1
+
+
+def describe(result: Result) -> str:
+    """Render a result for people."""
+    head = f"seed {result.seed}: {result.verdict.upper()}"
+    if result.oracle:
+        head += f", {result.oracle}: {result.text}"
+    elif result.text:
+        head += f": {result.text}"
+    counts = " ".join(f"{name}={value}" for name, value in result.counters.items())
+    faults = " ".join(f"{name}={value}" for name, value in result.faults.items())
+    return (
+        f"{head}\n  {result.events} events, {result.virtual_ms / 1000:.1f} virtual s in "
+        f"{result.wall_s:.2f} s, digest {result.digest}\n  clients: {counts}\n  faults: {faults}"
+    )
+
+
+def as_row(result: Result) -> dict[str, Any]:
+    """Return a result without its trace, in JSON types."""
+    row = asdict(result)
+    del row["lines"]
+    return row
+
+
+def _sums(totals: Totals) -> str:
+    counts = " ".join(f"{name}={value}" for name, value in sorted(totals.counters.items()))
+    faults = " ".join(f"{name}={value}" for name, value in sorted(totals.faults.items()))
+    return f"clients: {counts}\nfaults: {faults}"
+
+
+def _keep(printer: Printer, plan: Plan, result: Result, out: Path, *, shrink: bool) -> None:
+    """Write plan, trace and diagram of a failure; the smallest that shrinking finds."""
+    directory = out / f"seed-{plan.seed}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "plan-full.json").write_bytes(encode_plan(plan))
+    if shrink and result.oracle:
+        printer.say(f"shrinking: {len(plan.events)} faults")
+        shrunk = Shrinker(plan, result, report=printer.say).shrink()
+        plan = shrunk.plan
+        printer.say(f"{shrunk.runs} runs: {len(plan.events)} faults left")
+    last = run_plan(plan, trace_lines=True)
+    (directory / "plan.json").write_bytes(encode_plan(plan))
+    (directory / "trace.txt").write_text("\n".join(last.lines) + "\n")
+    title = f"seed {plan.seed}: {last.oracle} {last.text}"[:180]
+    (directory / "lamport.svg").write_text(draw_lamport(last.lines, title=title))
+    printer.say(f"plan, trace and diagram are in {directory}")
+    printer.say(f"repeat: ledgermq sim --plan {directory / 'plan.json'}")

@@ -1,0 +1,223 @@
+"""The end of a run: is the cluster alive, and does it hand out everything it promised?
+
+The auditor is one more client, on a host of its own. It sends until a message is acknowledged,
+waits until all replicas have applied the same log and the group has consumed everything, and reads
+every queue from its first message to its last. Source: chaos.md 3.0 (Auditor, DRAINED).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.checker.model import History, Replica
+from chaos.history.payload import encode_body, make_key
+from chaos.history.segment import decode_segment
+from client import ClientConfig, Message, MessageQueue, Producer, PullConsumer, RemotingError
+from sim.record import AUDITOR
+from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.context import Host
+    from sim.world import World
+
+RETRY_S: Final = 0.1
+AUDITOR_PID: Final = 1 << 20
+PULL_COUNT: Final = 64
+LAST_TOPIC: Final = TOPIC
+
+
+class Auditor:
+    """Runs on the host ``auditor`` of the world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._host: Host = world.hosts[AUDITOR]
+        self.stage = "no leader takes a message"
+        self.is_done = False
+        self.ends: dict[MessageQueue, tuple[int, int]] = {}
+
+    def start(self) -> None:
+        """Begin, in virtual time."""
+        loop = self._world.loop
+        process = loop.boot(self._host)
+        loop.spawn(process, self._run())
+
+    def describe(self) -> str:
+        """Say what is still missing."""
+        world = self._world
+        states = []
+        for name in world.brokers():
+            node = world.node(name)
+            if node is None:
+                states.append(f"{name} down")
+            else:
+                applied = world.controllers[name].store.applied_index
+                states.append(
+                    f"{name} {node.role.value} term {node.term} commit {node.commit_index} "
+                    f"applied {applied} end {node.end_index}"
+                )
+        return f"{self.stage}; {'; '.join(states)}"
+
+    async def _run(self) -> None:
+        world, host = self._world, self._host
+        config = ClientConfig(
+            namesrv_addrs=tuple(world.namesrv_addrs()),
+            group=AUDITOR,
+            instance_name=AUDITOR,
+            source_address=host.address,
+            process_id=host.number,
+        )
+        rng = host.rng.split("auditor")
+        producer = Producer(config, clock=host.clock, rng=rng.split("producer"))
+        puller = PullConsumer(config, clock=host.clock, rng=rng.split("pull"))
+        await producer.start()
+        await puller.start()
+        await self._send(producer)
+        self.stage = "replicas have not come to the same log"
+        await _until(self._is_level)
+        self.stage = "queues are not readable to their ends"
+        for topic in (TOPIC, ORDERED_TOPIC):
+            if any(queue[0] == topic for queue in world.watch.truth.queues):
+                await self._read(puller, topic)
+        self.stage = "the group has not consumed everything"
+        await _until(self._is_drained)
+        self.is_done = True
+
+    async def _send(self, producer: Producer) -> None:
+        """Send messages, each once, until one is acknowledged."""
+        record, oracle = self._world.record, self._world.clients_oracle
+        tag = bytes.fromhex(record.tag)
+        sequence = 0
+        while True:
+            key = make_key(AUDITOR_PID, sequence)
+            sequence += 1
+            body = encode_body(tag, key, 64)
+            rows = record.sending(-sequence, LAST_TOPIC, [(key, body)])
+            try:
+                result = await producer.send(Message(LAST_TOPIC, body, keys=str(key)))
+            except RemotingError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            queue = (result.queue.topic, result.queue.queue_id)
+            record.sent(
+                rows, "ok", queue_id=queue[1], queue_offset=result.queue_offset,
+                attempts=len(result.attempts), err_code=None,
+            )  # fmt: skip
+            oracle.on_acknowledged(queue, result.queue_offset, [key])
+            return
+
+    def _is_level(self) -> bool:
+        """Whether every running member has applied the whole committed log."""
+        world = self._world
+        leader = world.leader()
+        if leader is None:
+            return False
+        node = world.node(leader)
+        assert node is not None
+        members = world.watch.truth.voters_of(world.watch.replicas[leader])
+        for name in members:
+            one = world.node(name)
+            if one is None or one.end_index != node.end_index or one.commit_index != one.end_index:
+                return False
+            if world.controllers[name].store.applied_index != one.commit_index:
+                return False
+        return True
+
+    async def _read(self, puller: PullConsumer, topic: str) -> None:
+        while True:
+            try:
+                for queue in await puller.fetch_subscribe_queues(topic):
+                    await self._read_queue(puller, queue)
+            except RemotingError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _read_queue(self, puller: PullConsumer, queue: MessageQueue) -> None:
+        if queue in self.ends:
+            return
+        record, oracle = self._world.record, self._world.clients_oracle
+        place = (queue.topic, queue.queue_id)
+        committed = len(self._world.watch.truth.queues.get(place, ()))
+        offset = first = await puller.min_offset(queue)
+        end = await puller.max_offset(queue)
+        messages = []
+        while offset < end:
+            result = await puller.pull(queue, offset=offset, max_count=PULL_COUNT)
+            messages += result.messages
+            offset = max(offset, result.next_offset)
+        for message in messages:
+            key, digest = record.delivered(message, AUDITOR, AUDITOR)
+            oracle.on_delivered(place, message.queue_offset, key, digest)
+            oracle.on_audited(place, message.queue_offset)
+        oracle.on_audit_end(place, committed)
+        self.ends[queue] = (first, end)
+
+    def _is_drained(self) -> bool:
+        """Whether the group has committed every message of its topic."""
+        world = self._world
+        if not world.plan.workload.consumers:
+            return True
+        committed = world.record.committed
+        return all(
+            committed.get((queue.topic, queue.queue_id), 0) >= end
+            for queue, (_, end) in self.ends.items()
+            if queue.topic == TOPIC
+        )
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Ask again and again: what is asked about has no event."""
+    while not holds():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(RETRY_S)
+
+
+def run_history(world: World) -> History:
+    """Return the run as `chaos.checker` judges it."""
+    record = world.record
+    sends = [row for row in record.sends if row["topic"] == TOPIC]
+    deliveries = [row for row in record.deliveries if row["topic"] == TOPIC]
+    drain = [
+        {
+            "grp": GROUP, "topic": topic, "queue_id": queue_id, "min_off": 0, "end_off": end,
+            "read_to": end, "empty_polls": 2, "drained": world.plan.workload.consumers > 0,
+        }
+        for (topic, queue_id), end in sorted(record.committed.items())
+        if topic == TOPIC
+    ]  # fmt: skip
+    return History(
+        topic=TOPIC,
+        group=GROUP,
+        run_tag=record.tag,
+        quorum=len(world.voters) // 2 + 1,
+        sends=sends,
+        deliveries=deliveries,
+        drain=drain,
+        replicas=[
+            _replica(world, name)
+            for name in world.brokers()
+            # What has rotted and was never asked for may stay so.
+            if world.node(name) and not world.watch.replicas[name].is_rotten
+        ],
+    )
+
+
+def _replica(world: World, name: str) -> Replica:
+    """Read a replica's log from the bytes of its segments, as the checkers do."""
+    replica = world.watch.replicas[name]
+    rows: list[Any] = []
+    for index, mark in enumerate(replica.marks, replica.base):
+        data = replica.entry_bytes(mark)
+        rows += [row._replace(entry_index=index) for row in decode_segment(data, mark.position)]
+    node = world.node(name)
+    assert node is not None
+    return Replica(
+        node=name,
+        rows=rows,
+        commit_index=node.commit_index,
+        first_index=replica.base,
+        end_index=replica.last_index,
+    )

@@ -1,0 +1,173 @@
+"""Many runs: seeds in order, on several processes, until they are done or the time is up.
+
+Each run is a function of its plan, so processes share nothing; a worker is replaced now and then.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from runtime.clock import SystemClock
+from sim.faults.draw import draw
+from sim.run import BROKEN, EXCEEDED, VALID, Result, run_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+SEEDS_PER_TASK: Final = 4
+TASKS_PER_WORKER: Final = 50
+"""A worker process is replaced after so many tasks: a run may leave memory behind."""
+FAILURES_MAX: Final = 10
+"""After so many failures a campaign ends early."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the runs of a campaign come to."""
+
+    runs: int = 0
+    valid: int = 0
+    exceeded: int = 0
+    events: int = 0
+    virtual_ms: int = 0
+    run_s: float = 0.0
+    """Sum of the runs' own wall time."""
+    wall_s: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    failures: list[Result] = field(default_factory=list)
+
+    def add(self, result: Result) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.events += result.events
+        self.virtual_ms += result.virtual_ms
+        self.run_s += result.wall_s
+        for into, what in ((self.counters, result.counters), (self.faults, result.faults)):
+            for name, count in what.items():
+                into[name] = into.get(name, 0) + count
+        if result.failed:
+            self.failures.append(result)
+        self.valid += result.verdict == VALID
+        self.exceeded += result.verdict == EXCEEDED
+
+    @property
+    def exit_code(self) -> int:
+        """0 all valid, 1 a bug was found, 3 a contract was exceeded, 255 the harness failed."""
+        if any(result.verdict == BROKEN for result in self.failures):
+            return 255
+        if self.failures:
+            return 1
+        return 3 if self.exceeded else 0
+
+    def describe(self) -> str:
+        """Render the sums in one line."""
+        per_s = self.events / self.run_s if self.run_s else 0.0
+        ratio = self.virtual_ms / 1000 / self.run_s if self.run_s else 0.0
+        return (
+            f"{self.runs} runs, {self.valid} valid, {self.exceeded} beyond the contract, "
+            f"{len(self.failures)} failed; {self.events} events, {per_s:,.0f} a second and "
+            f"{ratio:.0f}x real time in one process; {60 * self.runs / max(self.wall_s, 1e-9):.0f} "
+            "seeds a minute"
+        )
+
+
+def run_seed(seed: int, *, overkill: bool = False, trace_lines: bool = False) -> Result:
+    """Run the plan of a seed; an error of the simulator itself is a result, too."""
+    try:
+        return run_plan(draw(seed, overkill=overkill), trace_lines=trace_lines)
+    except Exception as error:  # noqa: BLE001 - one broken run must not end a campaign
+        return Result(
+            seed=seed, verdict=BROKEN, text=f"{type(error).__name__}: {error}", digest="",
+            events=0, virtual_ms=0, wall_s=0.0, counters={}, faults={},
+        )  # fmt: skip
+
+
+def run_seeds(seeds: list[int], overkill: bool) -> list[Result]:  # noqa: FBT001 - for a pool
+    """Run some seeds in this process."""
+    return [replace(run_seed(seed, overkill=overkill), lines=()) for seed in seeds]
+
+
+def campaign(
+    seeds: Iterable[int],
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+    overkill: bool = False,
+    report: Callable[[Totals, Result], None] = lambda _totals, _result: None,
+) -> Totals:
+    """Run seeds until they are done, the time is up, or too many have failed.
+
+    Args:
+        seeds: in the order to run them; may be endless if ``minutes`` is given.
+        jobs: processes at a time.
+        minutes: no run begins later than that.
+        overkill: leave the fault budget.
+        report: hears of each run.
+    """
+    clock = SystemClock()
+    started_ns = clock.monotonic_ns()
+    totals = Totals()
+
+    def is_over() -> bool:
+        totals.wall_s = (clock.monotonic_ns() - started_ns) / 1e9
+        late = minutes is not None and totals.wall_s >= 60 * minutes
+        return late or len(totals.failures) >= FAILURES_MAX
+
+    pieces = _pieces(iter(seeds))
+    for results in (
+        _in_pool(pieces, jobs, overkill, is_over) if jobs > 1 else _here(pieces, overkill, is_over)
+    ):
+        for result in results:
+            totals.add(result)
+            is_over()
+            report(totals, result)
+    is_over()
+    return totals
+
+
+def _pieces(seeds: Iterator[int]) -> Iterator[list[int]]:
+    while piece := list(islice(seeds, SEEDS_PER_TASK)):
+        yield piece
+
+
+def _here(
+    pieces: Iterator[list[int]],
+    overkill: bool,  # noqa: FBT001 - passed on
+    is_over: Callable[[], bool],
+) -> Iterator[list[Result]]:
+    for piece in pieces:
+        for seed in piece:
+            if is_over():
+                return
+            yield run_seeds([seed], overkill)
+
+
+def _in_pool(
+    pieces: Iterator[list[int]],
+    jobs: int,
+    overkill: bool,  # noqa: FBT001 - passed on
+    is_over: Callable[[], bool],
+) -> Iterator[list[Result]]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, max_tasks_per_child=TASKS_PER_WORKER
+    ) as executor:
+        running: deque[Future[list[Result]]] = deque()
+        while True:
+            while len(running) < jobs and not is_over():
+                piece = next(pieces, None)
+                if piece is None:
+                    break
+                running.append(executor.submit(run_seeds, piece, overkill))
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in [one for one in running if one in done]:
+                running.remove(future)
+                yield future.result()

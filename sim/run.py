@@ -1,0 +1,171 @@
+"""One run: safety phase, then liveness phase, then the last questions; and what came of it.
+
+In the safety phase clients work while faults come and go. Then everything is healed and started,
+and the cluster must, within a bound of virtual time, elect, acknowledge a new message, bring all
+replicas to the same log, and hand out every message. Source: TigerBeetle VOPR; chaos.md 1.1, 6.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.checker.compose import check_history
+from chaos.checker.model import INVALID
+from runtime.clock import SystemClock
+from sim.audit import Auditor, run_history
+from sim.faults.apply import Nemesis
+from sim.oracles.base import Violation
+from sim.world import NS_PER_MS, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runtime.clock import Clock
+    from sim.faults.plan import Plan
+
+EVENTS_MAX: Final = 20_000_000
+"""A run of more events than this has gone wild."""
+CHUNK_MS: Final = 500
+"""How often a run is asked whether it has gone wild."""
+
+VALID, VIOLATED, NOT_LIVE, EXCEEDED, BROKEN = (
+    "valid", "violation", "not live", "contract exceeded", "harness failure"
+)  # fmt: skip
+EXIT_CODES: Final = {VALID: 0, VIOLATED: 1, NOT_LIVE: 1, EXCEEDED: 3, BROKEN: 255}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came of a run."""
+
+    seed: int
+    verdict: str
+    oracle: str = ""
+    """Which oracle found the violation."""
+    text: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    digest: str
+    events: int
+    virtual_ms: int
+    wall_s: float
+    counters: dict[str, int]
+    faults: dict[str, int]
+    """By kind, how many faults took effect."""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug was found, or the harness broke."""
+        return self.verdict in {VIOLATED, NOT_LIVE, BROKEN}
+
+    @property
+    def signature(self) -> str:
+        """What two failures must share to be the same: verdict and oracle."""
+        return f"{self.verdict}: {self.oracle}" if self.oracle else self.verdict
+
+
+def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
+    """Run a plan from beginning to end. Errors: none that come of the cluster."""
+    clock = SystemClock()
+    with _quiet():
+        world = World(plan, keep_lines=trace_lines)
+        try:
+            return _judge(world, clock)
+        finally:
+            world.close()
+
+
+def _judge(world: World, clock: Clock) -> Result:
+    """Run a world to its end, and say what came of it."""
+    started_ns = clock.monotonic_ns()
+    nemesis = Nemesis(world)
+    world.explains = nemesis.explains
+    verdict, violation = VALID, None
+    try:
+        _run_phases(world, nemesis)
+    except Violation as found:
+        violation = found
+        verdict = NOT_LIVE if found.oracle == LIVENESS else VIOLATED
+        if nemesis.is_exceeded:
+            verdict = EXCEEDED
+        world.trace.event("violation", "-", oracle=found.oracle, text=found.text)
+    return Result(
+        seed=world.plan.seed,
+        verdict=verdict,
+        oracle="" if violation is None else violation.oracle,
+        text="" if violation is None else violation.text,
+        evidence={} if violation is None else violation.evidence,
+        digest=world.trace.digest(),
+        events=world.loop.events,
+        virtual_ms=world.loop.now_ns // NS_PER_MS,
+        wall_s=(clock.monotonic_ns() - started_ns) / 1e9,
+        counters=dict(sorted(world.record.counters.items())),
+        faults=dict(sorted(nemesis.effective().items())),
+        lines=tuple(world.trace.lines),
+    )
+
+
+LIVENESS: Final = "liveness"
+
+
+def _run_phases(world: World, nemesis: Nemesis) -> None:
+    options = world.plan.options
+    world.start_all()
+    nemesis.start()
+    _run_until(world, options.safety_ms)
+    nemesis.heal_all()
+    limit_ms = options.safety_ms + options.liveness_ms
+    auditor = Auditor(world)
+    auditor.start()
+    at_ms = options.safety_ms
+    while not auditor.is_done:
+        at_ms += CHUNK_MS
+        if at_ms > limit_ms:
+            raise Violation(
+                LIVENESS,
+                f"{options.liveness_ms} ms after everything was healed: {auditor.describe()}",
+            )
+        _run_until(world, at_ms)
+    _at_end(world)
+
+
+def _at_end(world: World) -> None:
+    """Ask what can only be asked at the end. Errors: `Violation`."""
+    sends = [(row["msg_key"], row["outcome"]) for row in world.record.sends]
+    world.clients_oracle.at_end(sends)
+    for name in world.brokers():
+        world.watch.look_again(name)
+    if world.findings.first is not None:
+        raise world.findings.first
+    verdict = check_history(run_history(world))
+    if verdict.verdict == INVALID:
+        raise Violation("history checker", "; ".join(verdict.reasons))
+
+
+def _run_until(world: World, at_ms: int) -> None:
+    """Run in pieces, so that a run that does not come to an end is found out."""
+    while world.loop.now_ns < at_ms * NS_PER_MS:
+        step_ms = min(at_ms, world.loop.now_ns // NS_PER_MS + CHUNK_MS)
+        world.loop.run_until(step_ms * NS_PER_MS)
+        if world.loop.events > EVENTS_MAX:
+            raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep logs and garbage collection out of the run: both cost, neither belongs to it."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if collects:
+            gc.enable()
+        gc.collect()
