@@ -133,6 +133,8 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         """See asyncio."""
         if context is None:
             context = contextvars.copy_context()
+        if self._closed:
+            coro.close()  # the world is over, and this is what its clean-up wants to begin
         task = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)
         process = context.get(CURRENT)
         if process is not None:
@@ -213,10 +215,13 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
             return
         process = CURRENT.get()
         error = context.get("exception")
-        if process is not None and isinstance(error, FatalError):
-            self.exit(process, error, error.exit_code)
-        elif process is not None and isinstance(error, AssertionError):
-            self.exit(process, error, EXIT_ENVIRONMENT)
+        if process is not None and isinstance(error, FatalError | AssertionError):
+            code = error.exit_code if isinstance(error, FatalError) else EXIT_ENVIRONMENT
+            try:
+                self.exit(process, error, code)
+            except SimCrash:
+                if "future" not in context:  # else it is a destructor that calls: nothing to stop
+                    raise
         elif self._handler is not None and process is None:
             self._handler(self, context)
         else:

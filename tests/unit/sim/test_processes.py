@@ -89,7 +89,9 @@ def test_tasks_of_the_dead_make_no_noise_when_the_world_ends(capfd):
         try:
             await asyncio.Event().wait()
         finally:
+            other = asyncio.create_task(asyncio.sleep(1))
             await asyncio.sleep(1)
+            other.cancel()
             raise OSError("clean-up failed")
 
     async def fail():
@@ -364,3 +366,25 @@ def test_steps_are_single_callbacks(loop):
     assert [loop.step() for _ in range(4)] == [True, True, True, False]
     assert seen == ["a.1"] * 3
     assert loop.events == 3
+
+
+def test_a_fatal_error_that_nobody_asked_for_is_fatal_when_its_task_is_gone(loop):
+    process = boot(loop)
+
+    async def fail():
+        raise FatalError("unheard", 2)
+
+    async def nothing():
+        pass
+
+    async def main():
+        failing = asyncio.create_task(fail())
+        await asyncio.sleep(0.001)
+        del failing
+        for _ in range(200):
+            await asyncio.create_task(nothing())
+
+    loop.spawn(process, main())
+    loop.run_for(10)
+    gc.collect()
+    assert (process.alive, process.exit_code) == (False, 2)
