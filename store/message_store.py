@@ -117,11 +117,15 @@ class MessageStore:
         ``state_applied_index``: last entry whose state records the listener has in its own
         snapshot, -1 for none. Committed state records behind it are applied (again).
         ``bases``: where the queues begin in a log whose beginning was dropped.
-        Errors: `OSError` of the disk.
+        Errors: `FatalError`.
         """
         self._dispatcher.state_applied_index = state_applied_index
         self._bases = bases
-        self._recovered = load_queues(self._config.directory, self._disk, self._queues, bases)
+        try:
+            self._recovered = load_queues(self._config.directory, self._disk, self._queues, bases)
+        except OSError as error:
+            message = f"the queues in {self._config.directory} cannot be read: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     def start(self) -> None:
         """Begin to dispatch and to tick; in the loop, after the node has started."""
