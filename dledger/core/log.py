@@ -122,7 +122,7 @@ class RaftLog:
         """Add entries behind the last one."""
         assert span.first_index == self.last_index + 1, (span.first_index, self.last_index)
         assert span.term >= self.last_term, (span.term, self.last_term)
-        if span.term != self.last_term:
+        if span.term != self.last_term or not self._run_indexes:
             self._run_indexes.append(span.first_index)
             self._run_terms.append(span.term)
             self.last_term = span.term

@@ -52,6 +52,9 @@ class Listener:
 class Group:
     """Some nodes of one group, in this process."""
 
+    listener_class = Listener
+    fatal_is_expected = True
+
     def __init__(self, path, size=3, *, disks=None, **settings):
         ports = free_ports(size)
         self.ids = [f"n{number}" for number in range(size)]
@@ -72,7 +75,7 @@ class Group:
 
     async def start(self, *ids, **other):
         for node_id in ids or self.ids:
-            listener = Listener()
+            listener = self.listener_class()
             node = DLedgerNode(
                 self.config(node_id, **other), listener, disk=self.disks.get(node_id),
                 on_fatal=self.fatal.append,
@@ -89,6 +92,7 @@ class Group:
     async def until(self, condition):
         async with asyncio.timeout(LIMIT_S):
             while not condition():
+                assert self.fatal_is_expected or not self.fatal, self.fatal
                 await asyncio.sleep(0.005)
 
     async def leader(self):
@@ -96,9 +100,10 @@ class Group:
             leaders = [n for n in self.nodes.values() if n.is_leader and n.commit_index >= 0]
             return max(leaders, key=lambda node: node.term, default=None)
 
-        await self.until(
-            lambda: found() and self.listeners[found().self_id].roles[-1][0] is Role.LEADER
-        )
+        def told(node):
+            return [role for role, _, _ in self.listeners[node.self_id].roles[-1:]] == [Role.LEADER]
+
+        await self.until(lambda: found() and told(found()))
         return found()
 
     async def append(self, count, size=100, tag=b""):
