@@ -131,3 +131,38 @@ def test_all_replicas_have_the_same_queues_and_state(tmp_path):
     assert all(replica.queues() == expected for replica in replicas)
     states = replicas[0].listener.states
     assert all(replica.listener.states == states for replica in replicas)
+
+
+def test_puts_that_wait_at_a_leader_cut_off_become_unknown(tmp_path):
+    """Not failed: whoever leads next may have them; and within one election timeout."""
+
+    async def main():
+        peers = free_addresses()
+        replicas = [Replica(tmp_path, name, peers) for name in NAMES]
+        for replica in replicas:
+            await replica.start()
+        leader = await writable(replicas)
+        await put_many(leader, 30)
+        for replica in replicas:
+            for peer, link in replica.node._transport._links.items():
+                if leader.node.self_id in (peer, replica.node.self_id):
+                    link.can_send = lambda: False
+        answers = []
+        begin = asyncio.get_running_loop().time()
+        for _ in range(20):
+            leader.store.put(message(topic="t0"), lambda *answer: answers.append(answer[0]))
+        async with asyncio.timeout(DEADLINE_S):
+            while len(answers) < 20:
+                await asyncio.sleep(0.002)
+        spent = asyncio.get_running_loop().time() - begin
+        assert answers == [PutStatus.UNKNOWN] * 20
+        assert spent < 0.2 + 0.5, "an election timeout of 20 ticks, and slack"
+        refused = []
+        leader.store.put(message(topic="t0"), lambda *answer: refused.append(answer[0]))
+        assert refused == [PutStatus.NOT_LEADER]
+        second = await writable([replica for replica in replicas if replica is not leader])
+        assert {answer[0] for answer in await put_many(second, 30)} == {PutStatus.OK}
+        for replica in replicas:
+            await replica.stop()
+
+    uvloop.run(main())

@@ -1,0 +1,107 @@
+"""How much may be under way, how far back a leader goes, how long it stays without answers."""
+
+from dledger.core.messages import Append, AppendReject, HeartbeatReply
+from dledger.core.model import Role
+from dledger.core.replication import SPANS_PER_TURN
+from tests.unit.dledger.cluster import Cluster
+
+
+def appends(cluster, receiver):
+    return [
+        m for m in cluster.network
+        if isinstance(m, Append) and m.receiver == receiver and m.span is not None
+    ]  # fmt: skip
+
+
+def elected(size=3, **options):
+    cluster = Cluster(size, **options)
+    cluster.elect("n0")
+    return cluster
+
+
+def test_window_of_a_follower_is_bounded_in_messages_and_bytes():
+    by_count = elected(inflight_spans_max=5, span_bytes_max=60)
+    by_bytes = elected(inflight_bytes_max=400, span_bytes_max=60)
+    for cluster in (by_count, by_bytes):
+        for _ in range(40):
+            cluster.propose("n0")
+        sent = [m.span for m in appends(cluster, "n1")]
+        progress = cluster["n0"].state.progress["n1"]
+        assert progress.inflight_bytes == sum(len(span.data) for span in sent)
+        if cluster is by_count:
+            assert len(sent) == 5
+        else:
+            assert 400 <= progress.inflight_bytes < 400 + 60
+        cluster.stabilize()
+        assert cluster.log("n1") == cluster.log("n0"), "and it comes all the same"
+
+
+def test_one_turn_sends_a_follower_few_messages():
+    cluster = elected(span_bytes_max=60)
+    cluster.isolate("n1")
+    for _ in range(40):
+        cluster.propose("n0")
+    cluster.stabilize()
+    cluster.heal()
+    state = cluster["n0"].state
+    state.progress["n1"].become_replicate()
+    state.progress["n1"].next_index = state.progress["n1"].match_index + 1
+    ready = cluster["n0"].ready()
+    assert sum(isinstance(m, Append) and m.receiver == "n1" for m in ready.messages) == (
+        SPANS_PER_TURN
+    )
+
+
+def test_leader_goes_back_a_term_at_a_time_however_many_entries_it_has():
+    """5.3: all of the conflicting entries in a term cost one rejected request."""
+    cluster = Cluster(3, logs=([1] * 5 + [4] * 50, [1] * 5 + [2] * 40 + [3] * 40, [1] * 5))
+    cluster.replicas["n0"].raft.state.term = 4
+    cluster.cut = {("n1", "n0"), ("n0", "n1")}
+    cluster.elect("n0")
+    cluster.heal()
+    cluster.tick_all(8)
+    rejects = 0
+    while cluster.network:
+        rejects += isinstance(cluster.deliver(), AppendReject)
+    cluster.tick_all(8)
+    while cluster.network:
+        rejects += isinstance(cluster.deliver(), AppendReject)
+    assert cluster.log("n1") == cluster.log("n0")
+    assert 1 <= rejects <= 3
+
+
+def test_leader_cut_off_steps_down_on_the_tick_of_the_timeout():
+    cluster = elected()
+    cluster.tick_all(4)
+    cluster.stabilize()
+    cluster.propose("n0")
+    cluster.isolate("n0")
+    state = cluster["n0"].state
+    cluster.tick("n0", 19)
+    assert state.role is Role.LEADER
+    cluster.tick("n0")
+    assert state.role is Role.FOLLOWER
+    assert state.log.commit_index < state.log.last_index, "what was pending is not committed"
+    assert any(event.kind.value == "lost_quorum" for event in cluster.replicas["n0"].events)
+
+
+def test_answers_of_a_minority_do_not_keep_a_leader():
+    cluster = elected(5)
+    cluster.tick_all(4)
+    cluster.stabilize()
+    cluster.isolate("n0")
+    for _ in range(20):
+        cluster.tick("n0")
+        cluster.step(HeartbeatReply("n1", "n0", 1, 0))
+    assert cluster["n0"].state.role is Role.FOLLOWER
+
+
+def test_any_answer_counts_for_the_quorum():
+    cluster = elected()
+    cluster.tick_all(4)
+    cluster.stabilize()
+    cluster.isolate("n0")
+    for _ in range(60):
+        cluster.tick("n0")
+        cluster.step(AppendReject("n2", "n0", 1, 7, 0, 1, 0))
+    assert cluster["n0"].state.role is Role.LEADER
