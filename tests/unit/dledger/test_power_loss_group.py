@@ -1,0 +1,252 @@
+"""SYNC_FLUSH: what was acknowledged survives the loss of power of all replicas at once.
+
+Cores, drivers and files are the real ones, on simulated disks; the network is a list. Every seed
+draws deliveries, losses, ticks, syncs that return late, kills and power cuts of one replica or all.
+"""
+
+import random
+
+import pytest
+
+from dledger.codec.entry import encode_span
+from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.core.model import Role
+from dledger.driver import Driver
+from dledger.replica import open_replica
+from dledger.storage.segments import Segments
+from dledger.storage.state_files import HardStateFile
+from sim.disk import SimDisk
+from sim.inode import PowerLossMode
+from sim.rng import SplitRng
+
+IDS = ("n0", "n1", "n2")
+
+
+class Node:
+    """One replica on its disk; ``raft`` is None while it is down."""
+
+    def __init__(self, group, node_id):
+        self.group = group
+        self.disk = SimDisk(SplitRng(f"{group.seed} {node_id}"))
+        self.config = DLedgerConfig(
+            group="g",
+            self_id=node_id,
+            peers=dict.fromkeys(IDS, "127.0.0.1:1"),
+            directory=f"/{node_id}",
+            flush_disk_type=FlushDiskType.SYNC_FLUSH,
+            data_segment_bytes=4096,
+            index_segment_bytes=32 * 16,
+            heartbeat_ticks=2,
+            election_ticks_min=5,
+            election_ticks_max=10,
+        )
+        self.raft = None
+        self.syncs = []
+
+    def start(self):
+        replica = open_replica(self.config, self.disk, self.group.chance_rng, self.make_noop)
+        self.replica, self.raft, self.store = replica, replica.raft, replica.store
+        self.driver = Driver(
+            self.raft,
+            self.store,
+            replica.hard_state_file,
+            membership_file=replica.membership_file,
+            flush_disk_type=self.config.flush_disk_type,
+            send=self.group.network.append,
+        )
+        self.syncs = []
+
+    def make_noop(self, index, term, end_position):
+        position = self.store.place(end_position, 48 + 4)
+        return encode_span(index, term, position, (b"noop",))
+
+    def work(self):
+        """Work off what the core wants; note what it tells as committed."""
+        while (ready := self.raft.ready()) is not None:
+            if self.driver.begin(ready):
+                self.driver.persist_state(ready)
+            self.driver.complete(ready)
+        if self.raft.state.role is Role.LEADER:
+            self.group.acknowledge(self)
+
+    def propose(self, body):
+        state = self.raft.state
+        if state.role is Role.LEADER:
+            position = self.store.place(state.log.end_position, len(body) + 48)
+            self.raft.propose(encode_span(state.log.last_index + 1, state.term, position, [body]))
+            self.work()
+
+    def begin_sync(self):
+        sync = self.driver.begin_sync()
+        if sync is not None:
+            self.store.sync(sync.dirty)
+            self.syncs.append(sync)
+
+    def end_sync(self):
+        if self.syncs:
+            self.driver.end_sync(self.syncs.pop(0))
+            file = self.replica.checkpoint_file
+            file.save(self.driver.checkpoint(), file.cuts)
+            self.work()
+
+    def stop(self, mode, seed):
+        self.raft = None
+        if mode is None:
+            self.disk.crash()
+        else:
+            self.disk.power_loss(mode, seed)
+
+    def entries(self):
+        return [
+            (self.store.entry(index)[2], bytes(self.store.body_view(index)))
+            for index in range(self.store.last_index + 1)
+        ]
+
+
+class Group:
+    def __init__(self, seed):
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.chance_rng = self.chance
+        self.network = []
+        self.acknowledged = []
+        self.proposed = 0
+        self.nodes = {node_id: Node(self, node_id) for node_id in IDS}
+        for node in self.nodes.values():
+            node.start()
+
+    @property
+    def up(self):
+        return [node for node in self.nodes.values() if node.raft is not None]
+
+    def acknowledge(self, leader):
+        """The leader answers its senders up to here."""
+        for index in range(len(self.acknowledged), leader.raft.state.delivered_index + 1):
+            term, body = leader.store.entry(index)[2], bytes(leader.store.body_view(index))
+            self.acknowledged.append((term, body))
+
+    def deliver(self):
+        for _ in range(self.chance.randint(1, 8)):
+            if self.network:
+                late = self.chance.random() < 0.2
+                number = self.chance.randrange(len(self.network)) if late else 0
+                message = self.network.pop(number)
+                node = self.nodes[message.receiver]
+                if node.raft is not None:
+                    node.raft.step(message)
+                    node.work()
+
+    def tick(self):
+        for node in self.up:
+            for _ in range(self.chance.randint(0, 3)):
+                node.raft.tick()
+                node.work()
+
+    def propose(self):
+        for node in self.up:
+            for _ in range(self.chance.randint(1, 3)):
+                self.proposed += 1
+                node.propose(b"%d." % self.proposed * self.chance.randint(1, 120))
+
+    def sync(self):
+        for node in self.up:
+            self.chance.choice((node.begin_sync, node.end_sync, node.end_sync))()
+
+    def lose_power(self, all_of_them):
+        mode = self.chance.choice((None, *PowerLossMode))
+        for node in self.up if all_of_them else [self.chance.choice(self.up or [None])]:
+            if node is not None:
+                node.stop(mode, self.chance.randrange(1 << 30))
+        if all_of_them:
+            self.network.clear()
+            self.restart()
+
+    def restart(self):
+        for node in self.nodes.values():
+            if node.raft is None:
+                node.start()
+
+    def run(self, steps=600):
+        actions = {
+            self.deliver: 50,
+            self.tick: 16,
+            self.propose: 10,
+            self.sync: 25,
+            lambda: self.lose_power(all_of_them=False): 2,
+            lambda: self.lose_power(all_of_them=True): 2,
+            self.restart: 4,
+            lambda: self.network and self.network.pop(): 3,
+        }
+        for action in self.chance.choices(list(actions), list(actions.values()), k=steps):
+            action()
+            self.check()
+        self.restart()
+        before = len(self.acknowledged)
+        for _ in range(400):
+            self.tick()
+            self.propose()
+            while self.network:
+                self.deliver()
+            for node in self.up:
+                node.begin_sync()
+                node.end_sync()
+            if len(self.acknowledged) > before + 5:
+                break
+        self.check()
+        assert len(self.acknowledged) > before, "it goes on"
+
+    def check(self):
+        """No leader lacks what was acknowledged; a newer one has it below its first entry."""
+        leaders = [n for n in self.up if n.raft.state.role is Role.LEADER]
+        if leaders:
+            newest = max(leaders, key=lambda node: node.raft.state.term)
+            if newest.raft.state.log.commit_index >= 0:
+                held = newest.entries()[: len(self.acknowledged)]
+                assert held == self.acknowledged[: len(held)], "another entry was acknowledged"
+                state = newest.raft.state
+                if state.log.term_at(state.log.commit_index) == state.term:
+                    assert len(held) == len(self.acknowledged), "an acknowledged entry is gone"
+
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("first", SEEDS[::10])
+def test_acknowledged_entries_survive_the_loss_of_all_power(first):
+    for seed in range(first, first + 10):
+        Group(seed).run()
+
+
+def set_bug(monkeypatch, bug):
+    init = Driver.__init__
+
+    def hasty(self, *parts, **named):
+        init(self, *parts, **named)
+        self._is_sync = False
+
+    owner, name, planted = {
+        "acknowledged before the sync": (Driver, "__init__", hasty),
+        "vote not written": (HardStateFile, "save", lambda self, state: None),
+        "found but not synced": (Segments, "sync_from", lambda self, position: None),
+        "sync does nothing": (Segments, "sync", lambda self, files: None),
+    }[bug]
+    monkeypatch.setattr(owner, name, planted)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "acknowledged before the sync",
+        "vote not written",
+        "found but not synced",
+        "sync does nothing",
+    ],
+)
+def test_planted_bug_is_caught(monkeypatch, bug):
+    set_bug(monkeypatch, bug)
+    for seed in range(300):
+        try:
+            Group(seed).run()
+        except Exception:  # noqa: BLE001  # whatever it breaks, it is noticed
+            return
+    raise AssertionError("not caught in 300 seeds")
