@@ -48,7 +48,10 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 class Cluster:
     """Brokers by their position; `client` talks to them."""
 
-    def __init__(self, directory: Path, count: int, namesrv_port: int) -> None:
+    def __init__(
+        self, directory: Path, count: int, namesrv_port: int, segment_bytes: int = 1 << 20
+    ) -> None:
+        self._segment_bytes = segment_bytes
         self._directory = directory
         self._ports = free_ports(2 * count)
         self._count = count
@@ -65,7 +68,7 @@ class Cluster:
             listen_port=self._ports[2 * number],
             namesrv_addr=f"127.0.0.1:{self._namesrv_port}",
             store_path=str(self._directory / f"n{number}"),
-            segment_bytes=1 << 20,
+            segment_bytes=self._segment_bytes,
             enable_dledger=True,
             dledger_group="g0",
             dledger_self_id=f"n{number}",
@@ -126,12 +129,14 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(directory: Path, count: int = 1) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, count: int = 1, segment_bytes: int = 1 << 20
+) -> AsyncIterator[Cluster]:
     """Run a name server and ``count`` brokers."""
     server = NameServer(
         NamesrvConfig(bind_address="127.0.0.1", listen_port=0), SystemClock(), RealDisk()
     )
-    group = Cluster(directory, count, await server.start())
+    group = Cluster(directory, count, await server.start(), segment_bytes)
     try:
         for number in range(count):
             await group.start(number)
