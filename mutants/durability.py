@@ -42,24 +42,31 @@ DURABILITY: Final = (
         name="no-fsync",
         breaks="With SYNC_FLUSH entries are said to be synced, and no sync is done.",
         source="Raft Figure 2; NATS 2.12.1 (Jepsen); PySyncObj issue 84.",
+        needs="power_loss power_loss_all",
+        flush="SYNC_FLUSH",
         plant=no_fsync,
     ),
     Mutant(
         name="reply-before-sync",
         breaks="With SYNC_FLUSH a follower acknowledges entries when they are written.",
         source="Raft Figure 2: on stable storage before responding.",
+        needs="power_loss power_loss_all slow_disk hung_disk",
+        flush="SYNC_FLUSH",
         plant=patch(_COMPLETE, ("self._writes_synced < self._writes", "self._writes_synced < 0")),
     ),
     Mutant(
         name="leader-counts-itself-unsynced",
         breaks="With SYNC_FLUSH the leader counts itself before its own sync has returned.",
         source="Dissertation 10.2.1.",
+        needs="power_loss power_loss_all slow_disk hung_disk",
+        flush="SYNC_FLUSH",
         plant=patch(_COMPLETE, ("    if not self._is_sync:\n", "    if True:\n")),
     ),
     Mutant(
         name="torn-tail-kept",
         breaks="Recovery takes an entry for whole when its header is; the body's CRC is not read.",
         source="DLedger issue 285; etcd issue 16596 (a torn write is found at the start).",
+        needs="power_loss power_loss_all",
         plant=patch(
             "dledger.storage.recovery:_Walk._check_entry",
             ("body_matches(header.body_crc, body)", "body_matches(0, body)"),
@@ -69,18 +76,21 @@ DURABILITY: Final = (
         name="checkpoint-ahead",
         breaks="The checkpoint says of entries that they are synced when they are only written.",
         source="PySyncObj pull 197 (meta ahead of the journal after a loss of power).",
+        needs="power_loss power_loss_all",
         plant=checkpoint_ahead,
     ),
     Mutant(
         name="disk-full-taken-for-written",
         breaks="Entries for which there was no space are acknowledged as if they were written.",
         source="RocketMQ issue 2398, rostam issue 94: an error of the disk that nobody looks at.",
+        needs="disk_full",
         plant=patch(_COMPLETE, ("self._raft.abort(ready)", "pass"), ("return False", "pass")),
     ),
     Mutant(
         name="bit-rot-served",
         breaks="Bytes of the log go to a reader without a look at their checksum.",
         source="NATS issue 7549 (a flipped bit loses acknowledged data).",
+        needs="bit_rot",
         plant=patch(
             "dledger.storage.log_store:LogStore.body_at", ("body_crc == crc32(body)", "True")
         ),

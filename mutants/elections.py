@@ -18,6 +18,7 @@ ELECTIONS: Final = (
         name="vote-not-persisted",
         breaks="The term is written to disk and the vote is not, so that a restart forgets it.",
         source="Raft Figure 2, votedFor is persistent; PySyncObj issue 84.",
+        needs="crash crash_at crash_loop restart_all pause power_loss",
         plant=patch(
             _SAVE, ("encode_hard_state(state)", "encode_hard_state(HardState(state.term, None))")
         ),
@@ -26,6 +27,7 @@ ELECTIONS: Final = (
         name="term-not-persisted",
         breaks="A term that was learned from others is written only together with a vote.",
         source="Raft Figure 2, currentTerm is persistent; PySyncObj issue 201.",
+        needs="restart_all crash_loop power_loss power_loss_all crash",
         plant=patch(
             _SAVE, ("    try:\n", "    if state.voted_for is None:\n        return\n    try:\n")
         ),
@@ -35,6 +37,7 @@ ELECTIONS: Final = (
         breaks="The file of term and vote is deleted before the new one takes its name, and a"
         " missing one is taken for a new replica's.",
         source="DLedger IOUtils.string2File and MemberState.loadTerm.",
+        needs="crash_at",
         plant=patches(
             patch(
                 _SAVE,
@@ -50,6 +53,7 @@ ELECTIONS: Final = (
         name="vote-given-twice",
         breaks="Every candidate of a term gets the vote, not the first one alone.",
         source="Raft 5.2: each server votes for at most one candidate in a given term.",
+        needs="drop duplicate delay bridge flap restart_all",
         plant=patch(
             "dledger.core.election:on_vote_request",
             ("state.voted_for is None and state.leader_id is None", "True"),
@@ -59,6 +63,7 @@ ELECTIONS: Final = (
         name="votes-counted-not-voters",
         breaks="Each answer counts, so that a repeated one is a second vote.",
         source="Raft 5.2: votes from a majority of the servers; PySyncObj __votesCount.",
+        needs="duplicate replay",
         plant=patch(
             "dledger.core.election:count_vote",
             (
@@ -71,6 +76,7 @@ ELECTIONS: Final = (
         name="stale-vote-counted",
         breaks="A vote of an earlier term is counted for the candidacy of this one.",
         source="Raft 5.1: what is of a stale term says nothing about this one.",
+        needs="reorder replay delay",
         plant=patch(
             "dledger.core.raft:Raft.step",
             (
@@ -101,6 +107,7 @@ ELECTIONS: Final = (
         name="check-quorum-off",
         breaks="A leader that hears of no majority goes on and holds its clients.",
         source="Dissertation 6.2; liveness.",
+        needs="isolate one_way leader_minority bridge halves drop",
         plant=patch(
             "dledger.core.election:check_quorum", ("if heard < state.quorum:", "if False:")
         ),
@@ -109,6 +116,7 @@ ELECTIONS: Final = (
         name="read-index-without-round",
         breaks="A read is confirmed by answers to heartbeats that were sent before it was asked.",
         source="Dissertation 6.4; etcd issue 20418 (a stale read after a pause).",
+        needs="pause hung_disk clock_drift",
         plant=patch(
             "dledger.core.read_index:_maybe_confirm",
             ("round_heard >= number", "round_heard >= 0"),
@@ -118,6 +126,7 @@ ELECTIONS: Final = (
         name="transfer-never-given-up",
         breaks="A leader asks its successor once, and then waits for it and refuses all sends.",
         source="Dissertation 3.10; DLedger issue 85 (preferred leader stuck for ever); liveness.",
+        needs="transfer",
         plant=patch(
             "dledger.core.transfer:tick",
             ("elif state.tick >= transfer.deadline_tick:", "elif False:"),

@@ -16,6 +16,7 @@ GROUPS: Final = (
         name="learner-counted-in-majority",
         breaks="What a learner holds counts as if a voter held it.",
         source="Dissertation 4.2.1; etcd raft tracks learners apart for this reason.",
+        needs="add replace",
         plant=patch(
             _MAYBE_COMMIT,
             (
@@ -30,12 +31,14 @@ GROUPS: Final = (
         name="removed-leader-counts-itself",
         breaks="A leader that is being removed counts itself for the entry that removes it.",
         source="Dissertation 4.2.2; Kafka pull 17146 (a controller that removes itself).",
+        needs="remove replace",
         plant=patch(_MAYBE_COMMIT, ("    if state.is_voter:\n", "    if True:\n")),
     ),
     Mutant(
         name="two-changes-at-once",
         breaks="A change of the group begins although the one before is not committed.",
         source="Dissertation 4.1 and its erratum; etcd raft issue 372 (no overlap).",
+        needs="add remove replace",
         plant=patch(
             "dledger.core.membership:plan",
             ("if log.term_at(log.commit_index) != state.term:", "if False:"),
@@ -46,6 +49,7 @@ GROUPS: Final = (
         name="cut-configuration-kept",
         breaks="A configuration whose entry is truncated stays in force.",
         source="Dissertation 4.1: a server falls back to the one before it in its log.",
+        needs="add remove replace",
         plant=patch(
             "dledger.core.membership:roll_back",
             ("if state.membership.latest.index >= max(index, 0):", "if False:"),
@@ -55,6 +59,7 @@ GROUPS: Final = (
         name="wiped-node-votes",
         breaks="A replica that lost its directory votes and campaigns as if it knew its promises.",
         source="Raft Figure 2, persistent state; NATS issue 7567; Protocol-Aware Recovery.",
+        needs="wipe",
         plant=patches(
             patch(
                 "dledger.core.readmission:may_vote",

@@ -42,6 +42,10 @@ class Mutant:
     source: str
     """The rule it breaks, and who had this bug."""
     plant: Callable[[], None]
+    needs: str = ""
+    """Kinds of faults of the simulator, one of which it takes to show the bug; empty for any."""
+    flush: str = ""
+    """The flush mode in which alone it is a bug; empty for both."""
 
     def __call__(self) -> None:
         """Plant it in this process."""

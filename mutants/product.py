@@ -131,6 +131,7 @@ PRODUCT_BUGS: Final = (
         name="offset-before-processing",
         breaks="A consumer commits what it has pulled, not what its listener has finished.",
         source="RocketMQ ProcessQueue.removeMessage: the smallest offset unfinished.",
+        needs="client_crash client_leave",
         plant=patch(
             "client.process_queue:ProcessQueue.maybe_commit_offset",
             (

@@ -47,6 +47,7 @@ REPLICATION: Final = (
         name="equal-tail-deleted",
         breaks="A follower cuts behind prevLogIndex before it appends, although nothing conflicts.",
         source="Raft 5.3 (only if an existing entry conflicts); PySyncObj and raft-rs had it.",
+        needs="duplicate replay drop reorder delay",
         plant=patch(
             "dledger.core.log:RaftLog.find_conflict",
             (
