@@ -22,9 +22,12 @@ taken an entry of an older term, or refuses X, whose log has no entry made after
 for. (A round of heartbeats in place of the entry would do in a group of three, not of five: the one
 that is not part of the round may be X.)
 
-What remains: the rule sees one lost directory at a time, as one failed server; while a second one
-is down, the group of three waits for it. Two lost directories in a group of three, or one that is
-lost before all others have taken part in anything, can elect a leader that knows nothing.
+What remains: the rule sees one lost directory at a time, as one failed server, and while a second
+one is down a group of three waits for it. Beyond that nothing protects: two directories of three
+that are lost together; or one that is lost while another voter, of a majority with it, has never
+held an entry (it was cut off since the first election, or its disk full). Those two may found the
+group anew, and what the third holds is overwritten. So: see that all have entries (raftStatus)
+before a directory is emptied on purpose.
 
 Source: the recovery of Viewstamped Replication Revisited, 4.3; its flaw, from Michael et al.,
 "Recovering Shared Objects Without Stable Storage" (the old message that is still on its way).

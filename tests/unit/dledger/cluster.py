@@ -17,7 +17,7 @@ from dledger.codec.configuration import (
 from dledger.codec.entry import decode_header, encode_span
 from dledger.config import FlushDiskType
 from dledger.core import invariants, membership
-from dledger.core.configuration import Change, ChangeKind, ConfigEntry
+from dledger.core.configuration import KEPT_MAX, Change, ChangeKind, ConfigEntry
 from dledger.core.log import RaftLog
 from dledger.core.messages import Message
 from dledger.core.model import HardState, Role, Span
@@ -316,11 +316,23 @@ class Cluster:
         replica.commit_floor = -1
         self.network = [message for message in self.network if message.receiver != node_id]
 
+    def kept(self, replica: Replica) -> list[Entry]:
+        """What a replica holds whatever happens to it here: only SYNC_FLUSH loses power."""
+        is_sync = self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        return replica.store.durable if is_sync else replica.store.entries
+
     def may_wipe(self, node_id: str) -> bool:
-        """Tell whether the rule for lost directories covers one more: no other is fresh."""
-        others = [replica for replica in self.replicas.values() if replica.node_id != node_id]
-        states = [r.state_file.saved if r.raft is None else r.raft.state for r in others]
-        return not any(state.fresh for state in states)
+        """Tell whether the rule for lost directories covers one more.
+
+        It does when every other server that is a voter for anybody has entries, and a past.
+        """
+        voters: set[str] = set()
+        for replica in self.replicas.values():
+            voters |= set(self.first_voters)
+            for entry in replica.membership_file.saved:
+                voters |= set(entry.configuration.voters)
+        others = [self.replicas[voter] for voter in voters if voter != node_id]
+        return all(self.kept(one) and not one.state_file.saved.fresh for one in others)
 
     def send(self, message: Message) -> None:
         if (message.sender, message.receiver) not in self.cut:
@@ -414,6 +426,7 @@ class Cluster:
         for node_id in self.up:
             raft = self[node_id]
             invariants.check(raft)
+            self._check_configurations(node_id)
             state = raft.state
             if state.role is not Role.LEADER:
                 continue
@@ -426,6 +439,18 @@ class Cluster:
                 self.leader_logs[node_id, state.term] = list(log)
             self._check_completeness(state.term, log)
         self._check_matching()
+
+    def _check_configurations(self, node_id: str) -> None:
+        """What is in force is in the log, and nothing else is: see `Membership`."""
+        log = self.log(node_id)
+        found = [
+            ConfigEntry(index, term, read_configuration(body))
+            for index, (term, body) in enumerate(log)
+            if is_configuration(body)
+        ]
+        known = list(self[node_id].state.membership.entries)
+        assert known == found[len(found) - len(known) :], "Configurations of the log"
+        assert len(known) == len(found) or len(known) >= KEPT_MAX - 1, "Configurations of the log"
 
     def _check_completeness(self, term: int, log: list[Entry]) -> None:
         for index, entry in enumerate(self.committed):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from dledger.config import FlushDiskType
+from dledger.core.configuration import ChangeKind
 from dledger.core.model import Role
 from tests.unit.dledger.cluster import Cluster
 
@@ -101,8 +102,10 @@ class RaftMachine(RuleBasedStateMachine):
 
     def teardown(self):
         """Liveness: healed, with all nodes up, a leader is found and what it appends commits."""
-        if not hasattr(self, "cluster"):
-            return
+        if hasattr(self, "cluster"):
+            self.end()
+
+    def end(self, *, members_only=False):
         cluster = self.cluster
         cluster.heal()
         for replica in cluster.replicas.values():
@@ -123,7 +126,9 @@ class RaftMachine(RuleBasedStateMachine):
             for _ in range(min(len(cluster.network), 500)):
                 cluster.deliver()
         assert cluster.committed[-1][1] == b"last"
-        assert all(cluster.log(node) == cluster.log(leader) for node in cluster.ids)
+        nodes = cluster[leader].state.membership.latest.configuration.members
+        nodes = nodes if members_only else cluster.ids
+        assert all(cluster.log(node) == cluster.log(leader) for node in nodes)
 
 
 class PowerMachine(RaftMachine):
@@ -138,7 +143,37 @@ class PowerMachine(RaftMachine):
         self.cluster.sync_all()
 
 
-for machine in (RaftMachine, PowerMachine):
+class MembershipMachine(PowerMachine):
+    """Servers come and go, and lose their directories, as far as the rule for that covers it."""
+
+    @initialize(size=st.sampled_from([3, 3, 4, 5]), seed=st.integers(0, 1000))
+    def begin(self, size, seed):
+        mode = self.flush_disk_type
+        self.cluster = Cluster(size, seed=seed, flush_disk_type=mode, is_new=True, **FAST)
+
+    @rule(kind=st.sampled_from(ChangeKind), number=NODES)
+    def change(self, kind, number):
+        for leader in self.cluster.up:
+            if self.cluster[leader].state.role is Role.LEADER:
+                self.cluster.change(leader, kind, self.node(number))
+
+    @precondition(lambda self: len(self.cluster.ids) < 7)
+    @rule()
+    def join(self):
+        self.cluster.join(f"n{len(self.cluster.ids)}")
+
+    @rule(number=NODES)
+    def wipe(self, number):
+        if self.cluster.may_wipe(self.node(number)):
+            self.cluster.wipe(self.node(number))
+
+    def teardown(self):
+        """Liveness, for the members that the last leader knows."""
+        if hasattr(self, "cluster"):
+            self.end(members_only=True)
+
+
+for machine in (RaftMachine, PowerMachine, MembershipMachine):
     machine.TestCase.settings = settings(
         max_examples=40,
         stateful_step_count=60,
@@ -148,3 +183,4 @@ for machine in (RaftMachine, PowerMachine):
 
 TestRaftMachine = RaftMachine.TestCase
 TestPowerMachine = PowerMachine.TestCase
+TestMembershipMachine = MembershipMachine.TestCase
