@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer.exceptions import TyperException
 
-from cli import admin, doctor, messages, raft, runs, servers, sim
+from cli import admin, compact, doctor, membership, messages, raft, runs, servers, sim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +46,8 @@ app = typer.Typer(
 servers.register(app)
 messages.register(app)
 raft.register(admin.app)
+membership.register(admin.app)
+compact.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
 sim.register(app)

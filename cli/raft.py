@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.admin import AdminError, AsJson, all_brokers, ask, print_table, run_job
+from cli.membership import for_people
 from cli.messages import NameServers, parse_addresses
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 FOLLOW_S: Final = 0.5
 STATUS_COLUMNS: Final = (
-    "address", "node", "role", "term", "leader", "commit", "applied", "last_index", "read_index",
-    "transfer", "health", "error",
+    "address", "node", "role", "term", "leader", "commit", "applied", "first_index", "last_index",
+    "voters", "learners", "newcomers", "fresh", "read_index", "transfer", "health", "error",
 )  # fmt: skip
 FOLLOWER_COLUMNS: Final = (
     "leader", "follower", "kind", "state", "match", "next", "behind", "contact_ms", "health",
@@ -80,7 +81,7 @@ def raft_status(
         if as_json:
             typer.echo(json.dumps(rows, indent=2))
         else:
-            print_table(rows, STATUS_COLUMNS)
+            print_table([for_people(row) for row in rows], STATUS_COLUMNS)
             if followers:
                 typer.echo("")
                 print_table(followers, FOLLOWER_COLUMNS)
