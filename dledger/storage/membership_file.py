@@ -28,9 +28,18 @@ class MembershipFile:
     def load(self, store: LogStore) -> tuple[ConfigEntry, ...]:
         """Return the configurations that are in force in the log, in its order.
 
-        What is trimmed from the log was committed, and is taken as the file has it.
+        Of what is trimmed from the log, the snapshot has the last one.
         Errors: `FatalError` when it is unreadable.
         """
+        meta = store.snapshots.meta
+        if meta is None:
+            return self._load(store)
+        # The file may be older than the snapshot: an install was interrupted before it was saved.
+        behind = tuple(entry for entry in self._load(store) if entry.index >= store.first_index)
+        base = meta.configuration
+        return (base, *behind) if base.index >= 0 else behind
+
+    def _load(self, store: LogStore) -> tuple[ConfigEntry, ...]:
         data = self._disk.read(self._path)
         if data is None:
             return ()
