@@ -91,13 +91,10 @@ class Applied:
     exceeds: bool = False
 
     @property
-    def rotten(self) -> tuple[str, ...]:
-        """Return the replicas on whose disk bytes may still be rotten."""
-        return tuple(self._guard.rotten)
-
     def effective(self) -> bool:
-        """Whether the witness saw it."""
-        return max(self.during, self.after) > self.before
+        """Whether the witness saw it, so far."""
+        now = self.effect.count() if self.effect is not None and self.status == "active" else 0
+        return max(self.during, self.after, now) > self.before
 
 
 class Nemesis:
