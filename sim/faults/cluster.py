@@ -4,14 +4,22 @@ Source: chaos.md T1, T2, C1, C2.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import NodeId
 from sim.faults.stage import Effect
 from sim.faults.target import Node
 
-Step = Callable[[Node], Awaitable[None]]
+
+class Step(NamedTuple):
+    """One thing that is asked of a leader."""
+
+    give: Callable[[Node], Awaitable[None]]
+    objection: Callable[[], str]
+    """Says why it must not be asked now, by the budget; nothing if it may."""
+
+
 ASK_MS: Final = 250
 """How long after a refusal, or no answer, an operator asks again."""
 ALREADY: Final = "already"
@@ -110,9 +118,10 @@ class Order(Effect):
         if self.is_over or not self._todo:
             return
         leader = self.target.leader()
+        self.refusal = self._todo[0].objection()
         if leader is None:
             self.refusal = "nobody leads"
-        else:
+        elif not self.refusal or self.target.plan.options.overkill:
             self.target.run_on(leader, self._give(leader))
         self.stage.after(ASK_MS, self._ask)
 
@@ -121,7 +130,7 @@ class Order(Effect):
         if node is None:
             return
         try:
-            await step(node)
+            await step.give(node)
         except Exception as error:  # noqa: BLE001 - a refusal, whatever it is called
             self.refusal = f"{type(error).__name__}: {error}"
             if ALREADY not in self.refusal:
@@ -134,10 +143,16 @@ class Order(Effect):
         """Return one step of a change of members."""
         address = self.target.peer_address(name) if kind is ChangeKind.ADD_LEARNER else ""
 
-        async def step(node: Node) -> None:
+        async def give(node: Node) -> None:
             await node.change_membership(Change(kind, NodeId(name), address))
 
-        return step
+        def objection() -> str:
+            voters = [one for one in self.stage.voters() if one != name]
+            if kind is ChangeKind.PROMOTE:
+                voters.append(name)
+            return "" if kind is ChangeKind.ADD_LEARNER else self.stage.guard.objection_to(voters)
+
+        return Step(give, objection)
 
 
 class Add(Order):
@@ -187,7 +202,7 @@ class Transfer(Order):
     def todo(self) -> list[Step]:
         """See `Order`."""
 
-        async def step(node: Node) -> None:
+        async def give(node: Node) -> None:
             await node.transfer_leadership(NodeId(self.name))
 
-        return [step]
+        return [Step(give, lambda: "")]

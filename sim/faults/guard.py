@@ -6,7 +6,7 @@ acknowledged to a leader that has not heard of it yet. Then no election can miss
 wins it was voted for by one of that majority.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,11 +50,26 @@ class Guard:
             return ""
         return f"only {len(holders)} of {len(voters)} others hold all of it"
 
+    def objection_to(self, voters: Sequence[str]) -> str:
+        """Return why these may not be the voters: not enough of them can vote; nothing if so.
+
+        A replica that began empty does not vote before a leader lets it, and no leader comes where
+        no majority votes.
+        """
+        able = [name for name in voters if self._is_sound(name)]
+        if 2 * len(able) > len(voters):
+            return ""
+        return f"only {len(able)} of {len(voters)} voters could vote"
+
+    def _is_sound(self, name: str) -> bool:
+        target = self._target
+        is_up = target.watch.replicas[name].is_up and target.host(name).alive
+        return is_up and name not in self.rotten and not target.is_fresh(name)
+
     def _holds_all(self, name: str, lost: tuple[str, ...]) -> bool:
         target = self._target
         replica = target.watch.replicas[name]
-        is_sound = replica.is_up and target.host(name).alive and name not in self.rotten
-        if not is_sound or target.is_fresh(name) or target.disk(name).has_failed_syncs():
+        if not self._is_sound(name) or target.disk(name).has_failed_syncs():
             return False
         committed = target.watch.truth.committed
         if committed and replica.mark(len(committed) - 1) != committed[-1]:

@@ -457,6 +457,18 @@ def test_replace_adds_then_removes(make):
     assert [kind for kind, *_ in world.node("n0").asked] == ["add_learner", "promote", "remove"]
 
 
+def test_members_are_not_changed_so_that_too_few_could_vote(make):
+    """Of five voters two are fresh; without a third one the other two would never elect."""
+    world = make(event("remove", target="n4", for_ms=5_000), brokers=5)
+    world.fresh += ["n1", "n2"]
+    world.run(3_000)
+    assert world.node("n0").asked == []
+    assert world.nemesis.applied[0].effect.refusal == "only 2 of 4 voters could vote"
+    world.fresh.clear()
+    world.run(4_000)
+    assert world.node("n0").asked == [("remove", "n4", "")]
+
+
 def test_too_few_members_are_not_made_fewer(make):
     world = make(event("remove", target="n1"), event("add"))
     world.run(5_000)
