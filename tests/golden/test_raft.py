@@ -15,6 +15,10 @@
 | cut A B, heal | the link A to B loses everything, in this direction |
 | sync NODE, crash NODE power=1, restart NODE | |
 | unreachable NODE PEER | the connection broke |
+| new-group N | a cluster of N whose directories are all empty: nobody has a past |
+| join NODE | one more node starts, which is no member |
+| add, promote, remove NODE TARGET | a leader changes the group |
+| wipe NODE | it stops, and its directory is empty; restart it |
 | messages, log, state | look |
 """
 
@@ -24,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from dledger.config import FlushDiskType
+from dledger.core.configuration import ChangeKind
 from dledger.core.messages import Message, describe_message
 from dledger.core.model import HardState
 from dledger.core.ready import describe_event
@@ -58,6 +63,28 @@ class Story:
         sync = command.number("sync", 0)
         mode = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
         self.cluster = Cluster(int(command.words[0]), flush_disk_type=mode)
+
+    def do_new_group(self, command: Command) -> None:
+        self.cluster = Cluster(int(command.words[0]), is_new=True)
+
+    def do_join(self, command: Command) -> None:
+        self.cluster.join(command.words[0])
+
+    def change(self, kind: ChangeKind, command: Command) -> list[str]:
+        problem = self.cluster.change(command.words[0], kind, command.words[1])
+        return [] if problem is None else [f"refused: {problem}"]
+
+    def do_add(self, command: Command) -> list[str]:
+        return self.change(ChangeKind.ADD_LEARNER, command)
+
+    def do_promote(self, command: Command) -> list[str]:
+        return self.change(ChangeKind.PROMOTE, command)
+
+    def do_remove(self, command: Command) -> list[str]:
+        return self.change(ChangeKind.REMOVE, command)
+
+    def do_wipe(self, command: Command) -> None:
+        self.cluster.wipe(command.words[0])
 
     def do_set_log(self, command: Command) -> list[str]:
         node_id = command.words[0]
@@ -161,7 +188,7 @@ class Story:
             lines.append(
                 f"{node_id} {state.role.value} term={state.term} vote={state.voted_for}"
                 f" leader={state.leader_id} last={state.log.last_index}/{state.log.last_term}"
-                f" commit={state.log.commit_index}"
+                f" commit={state.log.commit_index}" + (" fresh" if state.fresh else "")
             )
             lines += [f"  {progress.describe()}" for progress in state.progress.values()]
         return lines
