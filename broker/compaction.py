@@ -77,7 +77,7 @@ class Compactor:
         image = decode_image(self._node.snapshot_state())
         if saved_index < meta.id.last_index:
             _log.warning(
-                "tables taken from the snapshot saved_index=%d state_index=%d",
+                "event=tables_taken_from_the_snapshot saved_index=%d state_index=%d",
                 saved_index,
                 meta.state_index,
             )

@@ -161,7 +161,7 @@ class BrokerController:
         leave.push_async_callback(self._registrar.stop)
         self._started = True
         _log.info(
-            "broker started name=%s id=%s addr=%s boot_id=%s",
+            "event=broker_started name=%s id=%s addr=%s boot_id=%s",
             config.registered_name,
             config.self_id,
             config.broker_addr,
@@ -178,7 +178,7 @@ class BrokerController:
         await self._leave.aclose()
         self._writer.shutdown()
         if self._started:
-            _log.info("broker stopped id=%s", self._config.self_id)
+            _log.info("event=broker_stopped id=%s", self._config.self_id)
 
     # StoreListener
 
@@ -195,12 +195,12 @@ class BrokerController:
 
     def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
         """Take over the state of a snapshot that took the log's place."""
-        _log.info("state restored from a snapshot state_index=%d", state_index)
+        _log.info("event=state_restored_from_a_snapshot state_index=%d", state_index)
         return self._compactor.restore(state)
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event
         """Take or lose the leadership: other broker id, and nobody waits here in vain."""
-        _log.info("role term=%d writable=%s broker_id=%d", term, writable, self._broker_id)
+        _log.info("event=office term=%d writable=%s broker_id=%d", term, writable, self._broker_id)
         if not writable:
             self.tables.offsets.drop_pending()
             self._processors.pull.release_all()
@@ -220,7 +220,7 @@ class BrokerController:
     async def _let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""
         if not await self._offsets.drain(OFFSET_DRAIN_MS):
-            _log.warning("offsets not replicated at stop timeout_ms=%d", OFFSET_DRAIN_MS)
+            _log.warning("event=offsets_not_replicated_at_stop timeout_ms=%d", OFFSET_DRAIN_MS)
         self._processors.pull.release_all()
 
     @property
@@ -256,7 +256,7 @@ class BrokerController:
                 message = f"cannot write a snapshot of the state: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
             # Reads go on, and the log keeps what the snapshot lacks.
-            _log.warning("snapshot waits reason=disk_full error=%s", error)
+            _log.warning("event=snapshot_waits reason=disk_full error=%s", error)
 
     def _unique_ids(self) -> Callable[[], bytes]:
         config = self._config

@@ -101,7 +101,7 @@ class Registrar:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*waits)
         except TimeoutError:
-            _log.warning("registration slow timeout_ms=%d action=continue", timeout_ms)
+            _log.warning("event=registration_slow timeout_ms=%d action=continue", timeout_ms)
 
     def connection_lost(self, addr: str) -> None:
         """React to a lost connection: the name server has forgotten us."""
@@ -149,13 +149,13 @@ class Registrar:
             self._failed(server, str(error))
             return
         if not server.reachable or not server.seen:
-            _log.info("registered namesrv=%s", server.addr)
+            _log.info("event=registered namesrv=%s", server.addr)
         server.reachable = True
         server.seen = version
 
     def _failed(self, server: _Server, reason: str) -> None:
         if server.reachable:
-            _log.warning("registration failed namesrv=%s reason=%s", server.addr, reason)
+            _log.warning("event=registration_failed namesrv=%s reason=%s", server.addr, reason)
         server.reachable = False
 
     async def _seen(self, server: _Server, version: int) -> None:
@@ -166,4 +166,4 @@ class Registrar:
         try:
             await self._client.request(server.addr, self._build_leave(), UNREGISTER_TIMEOUT_MS)
         except RemotingError as error:
-            _log.info("unregistration failed namesrv=%s reason=%s", server.addr, error)
+            _log.info("event=unregistration_failed namesrv=%s reason=%s", server.addr, error)

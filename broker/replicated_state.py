@@ -114,12 +114,14 @@ class ReplicatedState:
         """Apply one committed record; False if its kind or its content is not understood."""
         applier = self._appliers.get(kind)
         if applier is None:
-            _log.warning("state record skipped index=%d kind=%s reason=unknown-kind", index, kind)
+            _log.warning(
+                "event=state_record_skipped index=%d kind=%s reason=unknown-kind", index, kind
+            )
             return False
         try:
             applier(payload)
             self.revisions[kind] += 1
         except msgspec.MsgspecError as error:
-            _log.error("state record skipped index=%d kind=%s reason=%s", index, kind, error)
+            _log.error("event=state_record_skipped index=%d kind=%s reason=%s", index, kind, error)
             return False
         return True

@@ -91,7 +91,7 @@ class Snapshot:
             try:
                 index = msgspec.json.decode(data, type=_AppliedIndex).applied_index
             except msgspec.MsgspecError as error:
-                _log.warning("snapshot index unreadable file=%s error=%s", _INDEX_FILE, error)
+                _log.warning("event=snapshot_index_unreadable file=%s error=%s", _INDEX_FILE, error)
         self._saved_index = index
         return index
 
@@ -163,7 +163,9 @@ class Snapshot:
         try:
             restore(data)
         except RemoteProtocolError as error:
-            _log.warning("snapshot unreadable file=%s error=%s action=use-backup", path, error)
+            _log.warning(
+                "event=snapshot_unreadable file=%s error=%s action=use-backup", path, error
+            )
         else:
             return True
         backup = self._disk.read(path + ".bak")
@@ -171,5 +173,5 @@ class Snapshot:
             try:
                 restore(backup)
             except RemoteProtocolError as error:
-                _log.warning("snapshot unreadable file=%s.bak error=%s", path, error)
+                _log.warning("event=snapshot_unreadable file=%s.bak error=%s", path, error)
         return False

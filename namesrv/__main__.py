@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             overrides[name.strip()] = value.strip()
         config = bind(NamesrvConfig, properties, overrides)
     except FatalError as error:
-        _log.critical("fatal exit_code=%d %s", error.exit_code, error.message)
+        _log.critical("event=fatal exit_code=%d %s", error.exit_code, error.message)
         return error.exit_code
     return run(config)
 

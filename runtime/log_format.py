@@ -1,11 +1,13 @@
 """Logging to stderr: one line an event, ``key=value`` in the text, the node's name in front."""
 
 import logging
+import re
 import sys
 import time
 from typing import Final
 
 _FORMAT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s%(node)s %(name)s %(message)s"
+_NODE: Final = re.compile(r"(^| )node=")
 _TIME: Final = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -20,7 +22,8 @@ class KeyValueFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record; a traceback follows on lines of its own."""
-        record.node = self._node
+        # Several nodes may share a process, so some texts name theirs; no line names two.
+        record.node = "" if _NODE.search(record.getMessage()) else self._node
         return super().format(record)
 
 

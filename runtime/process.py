@@ -127,7 +127,7 @@ def _stop_took_too_long() -> None:
 
 
 def _log_fatal(error: FatalError) -> None:
-    _log.critical("fatal exit_code=%d %s", error.exit_code, error.message)
+    _log.critical("event=fatal exit_code=%d %s", error.exit_code, error.message)
 
 
 def _exit_now(code: int) -> NoReturn:

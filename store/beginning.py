@@ -62,7 +62,7 @@ def settle(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
     for topic, queue_id, offset in bases:
         queue = queues.maybe_make(topic.encode(), queue_id)
         if queue is None:
-            _log.error("queue base of no queue topic=%r queue=%d", topic, queue_id)
+            _log.error("event=queue_base_of_no_queue topic=%r queue=%d", topic, queue_id)
         elif queue.max_offset < offset:
             queue.remove_files()
             queues.begin(queue, offset)

@@ -117,7 +117,7 @@ class Dispatcher:
     def _wait_for_repair(self, error: RottenEntry) -> None:
         """Go no further: the log fetches the entry from a peer, and the store tries again."""
         if not self._is_waiting:
-            _log.warning("dispatch waits index=%d reason=%s", error.index, error)
+            _log.warning("event=dispatch_waits index=%d reason=%s", error.index, error)
         self._is_waiting = True
 
     def _has_room(self) -> bool:

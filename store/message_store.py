@@ -240,7 +240,7 @@ class MessageStore:
         last_index = meta.id.last_index
         self._dispatcher.restart(last_index, meta.state_index)
         self._commit_index = last_index
-        _log.info("store restarts behind index=%d queues=%d", last_index, len(bases))
+        _log.info("event=store_restarts_behind index=%d queues=%d", last_index, len(bases))
 
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
@@ -253,7 +253,7 @@ class MessageStore:
         had_space = self._queues.has_space
         if self._queues.flush(self._config.flush_queues_max):
             if not had_space:
-                _log.warning("consume queues written again applied=%d", self.applied_index)
+                _log.warning("event=consume_queues_written_again applied=%d", self.applied_index)
             if not self._scheduled:
                 self._dispatch_turn()
             if self._drops_files and not self._checkpointer.is_busy:
@@ -262,7 +262,9 @@ class MessageStore:
                     queue.drop_files()
             self._checkpointer.tick(now_ms, self._dispatcher.applied_index)
         elif had_space:
-            _log.warning("disk full consume queues wait units=%d", self._queues.unwritten_units)
+            _log.warning(
+                "event=disk_full_consume_queues_wait units=%d", self._queues.unwritten_units
+            )
 
     def _on_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -283,7 +285,7 @@ class MessageStore:
         begin = max(min(first, dispatcher.state_applied_index + 1), self._node.first_index)
         dispatcher.applied_index = begin - 1
         _log.info(
-            "dispatch begins index=%d end_index=%d queues=%d rebuild=%s",
+            "event=dispatch_begins index=%d end_index=%d queues=%d rebuild=%s",
             begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,
         )  # fmt: skip
 

@@ -55,9 +55,9 @@ def load_queues(
     recovered = Recovered()
     if checkpoint is None:
         if data is not None:
-            _log.warning("checkpoint unreadable file=%s/%s", directory, CHECKPOINT_FILE)
+            _log.warning("event=checkpoint_unreadable file=%s/%s", directory, CHECKPOINT_FILE)
     elif checkpoint.file_bytes != queues.files.file_bytes:
-        _log.warning("queue file size changed was=%d", checkpoint.file_bytes)
+        _log.warning("event=queue_file_size_changed was=%d", checkpoint.file_bytes)
     else:
         recovered = Recovered(marks=checkpoint.marks, rebuild=False)
         begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}
@@ -65,7 +65,7 @@ def load_queues(
             begin = begins.get((whole.topic, whole.queue_id), 0)
             mark = _without_files_below(whole, begin * UNIT_BYTES, queues.files.file_bytes)
             if not _restore(mark, disk, queues):
-                _log.warning("queue damaged topic=%s queue=%d", mark.topic, mark.queue_id)
+                _log.warning("event=queue_damaged topic=%s queue=%d", mark.topic, mark.queue_id)
                 recovered.rebuild = True
     _remove_strangers(disk, queues)
     return recovered
@@ -81,11 +81,11 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
     for number, mark in enumerate(recovered.marks):
         if _is_in_log(mark, node):
             if number > 0:
-                _log.warning("queues ahead of the log cut_to_index=%d", mark.index)
+                _log.warning("event=queues_ahead_of_the_log cut_to_index=%d", mark.index)
                 recovered.marks = recovered.marks[number:]
             _cut_all(queues, mark.position + ENTRY_HEADER_BYTES)
             return node.first_index if recovered.rebuild else mark.index + 1
-    _log.warning("queues are of another log rebuild_from=%d", node.first_index)
+    _log.warning("event=queues_are_of_another_log rebuild_from=%d", node.first_index)
     _cut_all(queues, -1)
     recovered.marks = ()
     return node.first_index

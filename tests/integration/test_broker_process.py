@@ -58,7 +58,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, o
     process = start(tmp_path, values)
     try:
         assert process.stderr is not None
-        missing = {"writable=True", "broker started"}  # in either order
+        missing = {"writable=True", "event=broker_started"}  # in either order
         for line in process.stderr:
             missing = {words for words in missing if words not in line}
             if not missing:
@@ -131,7 +131,7 @@ def test_a_signal_ends_the_broker_cleanly(
     process.terminate()
     _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
-    assert "broker stopped" in errors
+    assert "event=broker_stopped" in errors
     assert "ERROR" not in errors
     assert (tmp_path / "store/config/topics.json").exists()
 

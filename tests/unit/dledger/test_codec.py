@@ -94,7 +94,10 @@ def test_any_bytes_are_no_entries(data):
 MESSAGES = st.one_of(
     st.builds(messages.PreVoteRequest, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
     st.builds(messages.PreVoteReply, st.just("n0"), st.just("n1"), INT64, st.booleans()),
-    st.builds(messages.VoteRequest, st.just("n0"), st.just("n1"), INT64, INT64, INT64),
+    st.builds(
+        messages.VoteRequest, st.just("n0"), st.just("n1"), INT64, INT64, INT64, st.booleans()
+    ),
+    st.builds(messages.TimeoutNow, st.just("n0"), st.just("n1"), INT64, INT64),
     st.builds(messages.VoteReply, st.just("n0"), st.just("n1"), INT64, st.booleans()),
     st.builds(AppendReply, st.just("n0"), st.just("n1"), INT64, INT64),
     st.builds(AppendReject, st.just("n0"), st.just("n1"), INT64, INT64, INT64, INT64, INT64),

@@ -53,3 +53,13 @@ def test_configuring_twice_leaves_one_handler():
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+def test_line_that_names_a_node_is_not_given_another():
+    def line(text):
+        record = logging.LogRecord("dledger.x", logging.INFO, "f", 1, text, (), None)
+        return KeyValueFormatter("n0").format(record)
+
+    assert line("node=n0 event=role term=1").count("node=n0") == 1
+    assert line("event=opened node=n0 group=g").count("node=n0") == 1
+    assert line("event=up subnode=n1").count(" node=n0 ") == 1

@@ -298,7 +298,7 @@ def test_dispatch_waits_before_a_damaged_entry_until_it_is_repaired(at, caplog):
         world.store.tick()
         world.turns()
     assert world.store.applied_index == 19
-    assert caplog.text.count("dispatch waits index=20") == 1
+    assert caplog.text.count("event=dispatch_waits index=20") == 1
     assert not world.fatal
     world.node.rot(20, at)
     world.store.tick()

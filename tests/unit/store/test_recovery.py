@@ -301,7 +301,7 @@ def test_names_that_are_no_queue_s_are_left_alone(caplog):
     World(disk=disk, node=FakeNode()).begin()
     assert stranger not in disk.files
     assert len(disk.files) == 3
-    assert f"checkpoint unreadable file={CHECKPOINT}" in caplog.text
+    assert f"event=checkpoint_unreadable file={CHECKPOINT}" in caplog.text
 
 
 @pytest.mark.parametrize(
