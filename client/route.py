@@ -22,6 +22,10 @@ from runtime.clock import Clock
 PERM_READ = 4
 PERM_WRITE = 2
 MASTER_ID = 0
+ASK_AGAIN_MS = 20
+"""A failure asks for a route at once, but so long after the last failure that did."""
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +122,8 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         self._addrs: dict[str, Mapping[int, str]] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._asked_ns: dict[str, int] = {}
+        """When name servers were last asked because of a failure, by topic."""
 
     @property
     def topics(self) -> list[str]:
@@ -151,10 +157,10 @@ class RouteCache:
     ) -> TopicRoute:
         """Fetch the route again, joining a fetch under way.
 
-        With ``failed_at_ns`` (monotonic time of the failure seen) all name servers are asked, and
-        a route fetched later than that is returned as it is; ``suspects`` are the addresses that
-        failed. Errors: ``NoRoute`` when nobody knows the topic and it was never known,
-        ``NameServersUnreachable``.
+        With ``failed_at_ns`` (monotonic time of the failure seen) all name servers are asked, at
+        most every `ASK_AGAIN_MS`, however many sends fail; a route fetched later than that is
+        returned as it is; ``suspects`` are the addresses that failed. Errors: ``NoRoute`` when
+        nobody knows the topic and it was never known, ``NameServersUnreachable``.
         """
         route = self._routes.get(topic)
         if route is not None and failed_at_ns is not None and route.t_fetched_ns > failed_at_ns:
@@ -200,6 +206,12 @@ class RouteCache:
 
     async def _fetch(self, topic: str, suspects: frozenset[str], *, everywhere: bool) -> TopicRoute:
         started_ns = self._clock.monotonic_ns()
+        if everywhere:
+            wait_ns = self._asked_ns.get(topic, -NS_PER_S) + ASK_AGAIN_MS * NS_PER_MS - started_ns
+            if wait_ns > 0:
+                await asyncio.sleep(wait_ns / NS_PER_S)
+                started_ns = self._clock.monotonic_ns()
+            self._asked_ns[topic] = started_ns
         data = await self._ask(topic, suspects, everywhere=everywhere)
         if data is not None:
             return self._store(make_route(topic, data, started_ns))
