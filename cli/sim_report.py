@@ -82,7 +82,8 @@ def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -
 
 def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
     """Run a campaign; returns the exit code."""
-    printer.say(f"seeds {seeds}, {settings.jobs} at a time")
+    span = f"{seeds.start}..{seeds.stop - 1}" if isinstance(seeds, range) else "from 1 on"
+    printer.say(f"seeds {span}, {settings.jobs} at a time")
 
     def report(totals: Totals, result: Result) -> None:
         if result.failed:

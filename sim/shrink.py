@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RUNS_MAX: Final = 300
-SECONDS_MAX: Final = 240.0
+SECONDS_MAX: Final = 120.0
 SPARE_MS: Final = 500
 """How long a run goes on behind the violation that it is cut to."""
 

@@ -120,6 +120,7 @@ class World:
         self._restarts = True
         self.loop.after_event = self._after_event
         self.loop.on_exit = self._on_exit
+        self.loop.on_kill = self._forget
 
     # What the faults need: see `sim.faults.apply.Target`
 
@@ -381,7 +382,6 @@ class World:
         if process is None or not process.alive:
             return
         self.loop.kill(process, ending)
-        self._forget(process)
 
     def _forget(self, process: Process) -> None:
         replica = self._replicas.pop(process, None)
@@ -404,17 +404,13 @@ class World:
                 )
             if self._restarts:
                 self.at(self.loop.now_ns + RESTART_MS * NS_PER_MS, partial(self.start, name))
-        self._forget(process)
 
     # Watching
 
     def _after_event(self, process: Process) -> None:
         replica = self._replicas.get(process)
         if replica is not None:
-            if process.alive:
-                self.watch.after_event(replica)
-            else:
-                self._forget(process)  # a failpoint of the disk
+            self.watch.after_event(replica)
         if self.findings.first is not None:
             raise self.findings.first
 
