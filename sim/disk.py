@@ -385,6 +385,18 @@ class SimDisk(Hardware):
         inode = self._names.inode(path)
         return 0 if inode is None else inode.end_of_data()
 
+    def durable(self, path: str) -> bytes | None:
+        """Return what a small file certainly holds after a loss of power now, None if unsure."""
+        node = self._names.durable(path)
+        if not isinstance(node, Inode) or node.journal:
+            return None
+        return bytes(node.data[: node.size])
+
+    def is_durable(self, path: str, offset: int, size: int) -> bool:
+        """Tell whether a range of a file is as it is after a loss of power now, too."""
+        node = self._names.durable(path)
+        return isinstance(node, Inode) and node.is_range_synced(offset, size)
+
     def unsynced(self) -> tuple[int, int]:
         """Return how many changes and directory operations a loss of power puts at stake."""
         changes = sum(len(inode.journal) for inode in self._names.inodes())

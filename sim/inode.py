@@ -149,6 +149,14 @@ class Inode:
             change.offset <= offset < change.offset + len(change.before) for change in self.journal
         )
 
+    def is_range_synced(self, offset: int, size: int) -> bool:
+        """Whether all of a range is durable as it is."""
+        end = offset + size
+        return not any(
+            change.offset < end and offset < change.offset + len(change.before)
+            for change in self.journal
+        )
+
     # Loss of power
 
     def lose_power(self, mode: PowerLossMode, random: Random) -> int:

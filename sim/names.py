@@ -88,6 +88,14 @@ class Names:
         self._unsynced.append(Entries(self.operations_made, parent(entries[0][0]), changes))
         self.operations_made += 1
 
+    def durable(self, path: str) -> Node:
+        """Return what ``path`` certainly names after a loss of power now."""
+        for made in self._unsynced:
+            for name, before, _ in made.changes:
+                if name == path:
+                    return before
+        return self.find(path)
+
     @property
     def unsynced_count(self) -> int:
         """How many operations a loss of power may take back."""

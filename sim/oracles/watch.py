@@ -11,6 +11,7 @@ from dledger.core.messages import AppendReply
 from dledger.core.model import Role
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
+from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.office import Elected, Invariants, Tenure
@@ -51,6 +52,7 @@ class Watch:
         self.votes = Votes()
         self.elected = Elected(self.truth)
         self.tenure = Tenure(self.truth)
+        self.durable = Durable(self.truth, self.replicas, is_sync=is_sync)
         bits = {name: replica.bit for name, replica in self.replicas.items()}
         self._on_change = on_change
         self._on_say = on_message
@@ -60,6 +62,7 @@ class Watch:
             self.elections,
             self.votes,
             self.elected,
+            self.durable,
             Invariants(),
             Monotonic(),
             LogMatching(self.truth, keeps_unsynced=is_sync),
@@ -157,6 +160,7 @@ class Watch:
             self._on_say(replica, message)
         self.votes.on_message(replica, message)
         self.elected.on_message(replica, message)
+        self.durable.on_message(replica, message)
         if isinstance(message, AppendReply):
             last = replica.controller.node._store.last_index
             if message.match_index > last:

@@ -1,0 +1,151 @@
+"""Nothing is told that the own disk does not hold: a message that left too early.
+
+A loss of power shows such a message only if it comes at the wrong moment; here it is found when it
+leaves, because the disk of the simulation knows what would survive. Judged are terms and votes in
+every flush mode, acknowledgements and commits where they must wait for a sync.
+Source: paper Figure 2 (stable storage before responding); anchors.md 3 (order of duty).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dledger.codec.properties import decode_hard_state
+from dledger.core.messages import AppendReply, PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
+from dledger.core.model import HardState, Role
+from sim.disk import SimDisk
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.core.messages import Message
+    from sim.oracles.replica import Change, Mark, Replica
+    from sim.oracles.truth import Truth
+
+NAME_DIGITS: Final = 20
+
+
+class Durable:
+    """A38: what is told is on the disk, as firmly as it must be."""
+
+    name = "A38 told before it was durable"
+    majority_name = "A38 committed before a majority had synced"
+
+    def __init__(self, truth: Truth, replicas: Mapping[str, Replica], *, is_sync: bool) -> None:
+        self._truth = truth
+        self._replicas = replicas
+        self._is_sync = is_sync
+        self._known: dict[str, HardState] = {}
+        """Term and vote that were seen to be durable."""
+        self._damaged: dict[str, None] = {}
+        """Replicas whose disk has once lost what was synced: they may not be able to show it."""
+
+    def on_boot(self, replica: Replica) -> None:
+        """What was durable before may be gone with a directory."""
+        self._known.pop(replica.name, None)
+        if replica.is_wiped:
+            self._damaged[replica.name] = None
+
+    def on_message(self, replica: Replica, message: Message) -> None:
+        """Judge a message that leaves ``replica``. Errors: `Violation`."""
+        if isinstance(message, PreVoteRequest | PreVoteReply):
+            return  # its term is only a plan
+        self._check_state(replica, message)
+        if self._is_sync and isinstance(message, AppendReply):
+            self._check_acknowledged(replica, message.match_index)
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Judge a commit of a leader: a majority of disks must have it."""
+        if (
+            not self._is_sync
+            or change.now[0] is not Role.LEADER
+            or change.now[2] <= change.before[2]
+        ):
+            return
+        index = change.now[2]
+        mark = replica.mark(index)
+        if mark is None or change.before[:2] != change.now[:2]:
+            return
+        voters = self._truth.voters_of(replica)
+        held = [voter for voter in voters if self._holds(voter, index, mark)]
+        if 2 * len(held) <= len(voters):
+            raise Violation(
+                self.majority_name,
+                f"{replica.name} committed up to {index}, synced by {held} of {list(voters)}",
+                node=replica.name,
+                index=index,
+            )
+
+    def _check_state(self, replica: Replica, message: Message) -> None:
+        """Term, and vote if it is one, must survive a loss of power now."""
+        vote = None
+        if isinstance(message, VoteReply) and message.granted:
+            vote = message.receiver
+        elif isinstance(message, VoteRequest):
+            vote = message.sender
+        known = self._known.get(replica.name)
+        if known is None or not _says(known, message.term, vote):
+            known = self._known[replica.name] = _durable_state(replica)
+        if not _says(known, message.term, vote):
+            raise Violation(
+                self.name,
+                f"{replica.name} sends {type(message).__name__} of term {message.term}"
+                f"{f' with its vote for {vote}' if vote else ''}, its disk is sure of term "
+                f"{known.term} and vote {known.voted_for}",
+                node=replica.name,
+            )
+
+    def _check_acknowledged(self, replica: Replica, index: int) -> None:
+        store = replica.controller.node._store
+        if replica.is_rotten or not store.first_index <= index <= store.last_index:
+            return
+        position, size, _ = store.entry(index)
+        if not _is_synced(replica, position, size):
+            raise Violation(
+                self.name,
+                f"{replica.name} acknowledges entry {index} and has not synced it",
+                node=replica.name,
+                index=index,
+            )
+
+    def _holds(self, voter: str, index: int, mark: Mark) -> bool:
+        replica = self._replicas[voter]
+        if voter in self._damaged or replica.is_rotten or replica.is_wiped:
+            return True
+        if index < replica.base:
+            return True  # a snapshot stands for it
+        return replica.mark(index) == mark and _is_synced(replica, mark.position, mark.size)
+
+
+def _says(state: HardState, term: int, vote: str | None) -> bool:
+    if vote is None or state.term > term:
+        return state.term >= term
+    return (state.term, state.voted_for) == (term, vote)
+
+
+def _disk(replica: Replica) -> SimDisk:
+    disk = replica.controller.node._disk
+    assert isinstance(disk, SimDisk)
+    return disk
+
+
+def _durable_state(replica: Replica) -> HardState:
+    """Return term and vote as a loss of power now would leave them, or the beginning if unsure."""
+    disk = _disk(replica)
+    path = f"{replica.controller.node.config.directory}/currterm"
+    content = disk.durable(path)
+    if content is None:
+        return HardState()
+    try:
+        return decode_hard_state(content)
+    except ValueError:
+        return HardState()
+
+
+def _is_synced(replica: Replica, position: int, size: int) -> bool:
+    """Tell whether the bytes of an entry would survive a loss of power now."""
+    config = replica.controller.node.config
+    offset = position % config.data_segment_bytes
+    path = f"{config.directory}/data/{position - offset:0{NAME_DIGITS}}"
+    return _disk(replica).is_durable(path, offset, size)

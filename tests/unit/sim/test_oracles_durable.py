@@ -1,0 +1,109 @@
+"""What a replica says is compared with what its disk would have after a loss of power now."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dledger.codec.properties import encode_hard_state
+from dledger.core.messages import AppendReply, Heartbeat, PreVoteRequest, VoteReply, VoteRequest
+from dledger.core.model import HardState, Role
+from sim.disk import SimDisk
+from sim.oracles.base import Violation
+from sim.oracles.durable import Durable
+from sim.oracles.replica import Change, Mark, Replica
+from sim.oracles.truth import Truth
+from sim.rng import SplitRng
+
+SEGMENT = 4096
+VOTERS = ("n0", "n1", "n2")
+
+
+class Store:
+    """A log of entries of 100 bytes."""
+
+    first_index, last_index = 0, 9
+
+    def entry(self, index):
+        return 100 * index, 100, 1
+
+
+def replica(name, bit=1):
+    disk = SimDisk(SplitRng(1))
+    disk.make_directories("/d/data")
+    config = SimpleNamespace(directory="/d", data_segment_bytes=SEGMENT)
+    made = Replica(name, bit)
+    made.controller = SimpleNamespace(
+        node=SimpleNamespace(_disk=disk, config=config, _store=Store())
+    )
+    return made, disk
+
+
+def judge(*replicas, is_sync=True):
+    return Durable(Truth(VOTERS), {one.name: one for one in replicas}, is_sync=is_sync)
+
+
+def test_a_vote_that_is_on_disk_may_be_told():
+    one, disk = replica("n0")
+    disk.replace("/d/currterm", encode_hard_state(HardState(3, "n1")))
+    durable = judge(one)
+    durable.on_message(one, VoteReply("n0", "n1", 3, granted=True))
+    durable.on_message(one, VoteReply("n0", "n2", 3, granted=False))
+    durable.on_message(one, Heartbeat("n0", "n1", 2, -1, 1))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        VoteReply("n0", "n2", 3, granted=True),
+        VoteRequest("n0", "n1", 3, -1, 0),
+        VoteReply("n0", "n1", 4, granted=False),
+        Heartbeat("n0", "n1", 4, -1, 1),
+    ],
+)
+def test_a_term_or_vote_that_is_not_on_disk_must_not_be_told(message):
+    one, disk = replica("n0")
+    disk.replace("/d/currterm", encode_hard_state(HardState(3, "n1")))
+    with pytest.raises(Violation, match="its disk is sure of term 3 and vote n1"):
+        judge(one).on_message(one, message)
+
+
+def test_a_plan_is_no_term():
+    one, _ = replica("n0")
+    judge(one).on_message(one, PreVoteRequest("n0", "n1", 9, -1, 0))
+
+
+def write(disk, *, sync):
+    file = disk.open("/d/data/00000000000000000000", size=SEGMENT)
+    file.pwrite(0, [b"x" * 500])
+    if sync:
+        file.fdatasync()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_an_acknowledgement_waits_for_the_sync(sync):
+    one, disk = replica("n0")
+    disk.replace("/d/currterm", encode_hard_state(HardState(1, "n1")))
+    write(disk, sync=sync)
+    reply = AppendReply("n0", "n1", 1, 4)
+    judge(one, is_sync=False).on_message(one, reply)
+    if sync:
+        judge(one).on_message(one, reply)
+    else:
+        with pytest.raises(Violation, match="acknowledges entry 4 and has not synced it"):
+            judge(one).on_message(one, reply)
+
+
+@pytest.mark.parametrize("synced", [0, 1, 2, 3])
+def test_a_commit_needs_a_majority_of_disks(synced):
+    replicas = []
+    for number, name in enumerate(VOTERS):
+        one, disk = replica(name, 1 << number)
+        one.marks = [Mark(1, 100 * index, 100, 7) for index in range(5)]
+        write(disk, sync=number < synced)
+        replicas.append(one)
+    change = Change((Role.LEADER, 1, 3, 4, 1, 3, 3), (Role.LEADER, 1, 4, 4, 1, 3, 3), 4, 4)
+    if synced >= 2:
+        judge(*replicas).on_change(replicas[0], change)
+    else:
+        with pytest.raises(Violation, match="committed up to 4"):
+            judge(*replicas).on_change(replicas[0], change)
