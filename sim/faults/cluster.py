@@ -31,20 +31,26 @@ VOTERS_MIN: Final = 3
 class ClockJump(Effect):
     """The wall clock is set."""
 
+    _jumps = 0
+
     def apply(self) -> None:
         """Set it."""
+        self._jumps = 1
         self.target.host(self.name).clock.jump(int(self.event.number("ms")))
 
     def count(self) -> float:
-        """Return how far the clock is off, in milliseconds."""
-        return abs(self.target.host(self.name).clock.wall_offset_ms)
+        """Return how often it was set."""
+        return self._jumps
 
 
 class ClockDrift(Effect):
     """The clock runs at another rate."""
 
+    _changes = 0
+
     def apply(self) -> None:
         """Change the rate."""
+        self._changes = 1
         self.target.host(self.name).clock.set_rate(self.event.number("rate", 1.0))
 
     def undo(self) -> None:
@@ -52,8 +58,8 @@ class ClockDrift(Effect):
         self.target.host(self.name).clock.set_rate(1.0)
 
     def count(self) -> float:
-        """Return how far the rate is off."""
-        return abs(self.target.host(self.name).clock.rate - 1.0)
+        """Return how often it was changed."""
+        return self._changes
 
 
 class ClockStrobe(Effect):

@@ -14,8 +14,7 @@ from sim.rng import SplitRng
 BLIP_P: Final = 0.3
 MESSAGES: Final = ("heartbeats", "votes", "acks", "appends")
 LOSS_MODES: Final = ("lost", "torn", "reordered")
-STATE_FILES: Final = ("*/currterm*", "*/membership*", "*/snapshot*", "*/checkpoint*")
-FILES: Final = ("*/data/*", "*/index/*", "*/consumequeue/*", "*/config/*", *STATE_FILES)
+CHANGING_STEPS: Final = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
 
 
 class Drawn(NamedTuple):
@@ -92,20 +91,26 @@ def _flap(rng: SplitRng, options: Options) -> Drawn:
     return Drawn(_broker(rng), min(period_ms * count, options.safety_ms), {"period_ms": period_ms})
 
 
-def _crash_at(rng: SplitRng, options: Options) -> Drawn:
-    """Draw a step at which the first broker to come there is to end."""
-    state = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
-    data = (Op.CREATE, Op.TRUNCATE, Op.WRITE, Op.SYNC, Op.SYNC_DIRECTORY)
+def _step(rng: SplitRng) -> tuple[str, Op]:
+    """Return some files of a broker, and a step that happens to them."""
+    state = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME)
+    data = (Op.CREATE, Op.WRITE, Op.WRITE, Op.SYNC, Op.SYNC)
     glob, ops = rng.split("glob").weighted(
         (
-            ("*/currterm*", state[:4]), ("*/membership*", state[:4]), ("*/snapshot*", state[:4]),
-            ("*/checkpoint*", state[:4]), ("*/dledger-*", state), ("*/data*", data),
-            ("*/index*", data), ("*/consumequeue*", data), ("*/config*", state),
+            ("*/currterm*", state), ("*/membership*", state), ("*/snapshot*", state),
+            ("*/checkpoint*", state), ("*/config*", state), ("*/dledger-*", CHANGING_STEPS),
+            ("*/data*", data), ("*/index*", data), ("*/consumequeue*", data),
         ),
-        (4, 1, 1, 1, 2, 4, 2, 2, 1),
+        (4, 1, 1, 1, 1, 2, 4, 2, 2),
     )  # fmt: skip
+    return glob, rng.split("op").choice(ops)
+
+
+def _crash_at(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a step at which the first broker to come there is to end."""
+    glob, op = _step(rng)
     params: dict[str, Value] = {
-        "op": rng.split("op").choice(ops).value,
+        "op": op.value,
         "glob": glob,
         "skip": rng.split("skip").choice((0, 0, 1, 5)),
         "when": rng.split("when").choice(("before", "after")),
@@ -115,13 +120,13 @@ def _crash_at(rng: SplitRng, options: Options) -> Drawn:
 
 
 def _eio(rng: SplitRng, options: Options) -> Drawn:
-    ops = (Op.WRITE, Op.SYNC, Op.CREATE, Op.RENAME, Op.SYNC_DIRECTORY)
+    glob, op = _step(rng)
     params: dict[str, Value] = {
-        "op": rng.split("op").choice(ops).value,
-        "glob": rng.split("glob").choice((*FILES, "*")),
+        "op": op.value,
+        "glob": glob,
         "count": rng.split("count").randint(1, 2),
     }
-    return Drawn(_broker(rng), max(3_000, _hold_ms(rng, options)), params)
+    return Drawn(_broker(rng), max(4_000, _hold_ms(rng, options)), params)
 
 
 def _drift(rng: SplitRng, options: Options) -> Drawn:
