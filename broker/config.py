@@ -1,7 +1,7 @@
 """Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
 
-Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk`` and
-``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x has it for its
+Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk``,
+``dLegerEvent`` and ``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x has it for its
 servers).
 Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
 """
@@ -68,9 +68,12 @@ class BrokerConfig:
     dledger_peers: str = key("dLegerPeers", "")
     """``id-host:port`` of every member, this one included, separated by ``;``."""
     preferred_leader_id: str = key("preferredLeaderId", "")
-    """The member that should lead when it can; whoever leads instead hands over to it."""
+    """The member that should lead when it can; whoever leads instead hands over to it. It may join
+    later than this file was written, so it need not be among ``dLegerPeers``."""
     joining: bool = key("dLegerJoin", default=False)
     """Whether this replica waits to be added to the group of its peers (`ledgermq admin`)."""
+    event_file_bytes: int = key("dLegerEventFileBytes", 8 * 1024**2, low=0, high=GIB)
+    """Size of each of the four files in which this member notes what it does; 0: it does not."""
     tick_ms: int = key("dLegerTickMs", 25, low=1, high=10_000)
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
@@ -163,9 +166,8 @@ class BrokerConfig:
                 election_ticks_min=self.election_ticks_min,
                 election_ticks_max=self.election_ticks_max,
                 disk_hang_ms=self.disk_hang_ms,
-                preferred_leader=(self.preferred_leader_id or None)
-                if self.enable_dledger
-                else None,
+                preferred_leader=self._preferred_leader,
+                event_file_bytes=self.event_file_bytes,
             )
         except ValueError as error:
             raise FatalError(f"dLegerTickMs and its neighbours: {error}") from error
@@ -205,10 +207,10 @@ class BrokerConfig:
             raise FatalError(
                 f"dLegerSelfId={self.dledger_self_id} is not among dLegerPeers={self.dledger_peers}"
             )
-        if self.preferred_leader_id and self.preferred_leader_id not in peers:
+        if self.preferred_leader_id and not _ID.match(self.preferred_leader_id):
             raise FatalError(
-                f"preferredLeaderId={self.preferred_leader_id} is not among"
-                f" dLegerPeers={self.dledger_peers}"
+                f"preferredLeaderId={self.preferred_leader_id}: an id that ends in a number is"
+                " expected (n0)"
             )
         return peers
 

@@ -101,10 +101,6 @@ class DLedgerConfig:
                 "ticks must satisfy 0 < heartbeat < election min < election max",
             ),
             (
-                self.preferred_leader is None or self.preferred_leader in self.peers,
-                f"preferred_leader {self.preferred_leader} is not among the peers",
-            ),
-            (
                 self.event_file_bytes == 0 or self.event_file_bytes >= EVENT_FILE_BYTES_MIN,
                 f"event_file_bytes must be 0 or at least {EVENT_FILE_BYTES_MIN}",
             ),
