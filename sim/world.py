@@ -213,6 +213,7 @@ class World:
         self.trace.event("wipe", name)
         self.disk(name).wipe()
         self.watch.replicas[name].is_wiped = True
+        self.watch.replicas[name].is_rotten = False
 
     def is_fresh(self, name: str) -> bool:
         """Whether the replica on a host began empty and nobody has let it vote yet."""
