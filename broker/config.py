@@ -1,8 +1,8 @@
 """Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
 
 Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk``,
-``dLegerEvent`` and ``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x has it for its
-servers).
+``dLegerEvent`` and ``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x
+has it for its servers).
 Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
 """
 
