@@ -177,12 +177,12 @@ class Nemesis:
             self._skip(one, f"nobody is {event.target}")
             return
         effect = EFFECTS[event.kind](self._stage, event, names)
-        objection = effect.objection()
-        if objection and not self._overkill:
+        obstacle, objection = effect.obstacle(), effect.objection()
+        if obstacle or (objection and not self._overkill):
             if tries:
                 self._stage.after(RETRY_MS, partial(self._apply, one, tries - 1))
             else:
-                self._skip(one, objection)
+                self._skip(one, obstacle or objection)
             return
         one.exceeds = bool(objection)
         one.names, one.effect, one.status = names, effect, "active"

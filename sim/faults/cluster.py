@@ -164,7 +164,7 @@ class Order(Effect):
 class Add(Order):
     """A broker joins: it is started, follows as a learner, and is promoted."""
 
-    def objection(self) -> str:
+    def obstacle(self) -> str:
         """See `Effect`."""
         return "" if self.spare() else "all brokers are members"
 
@@ -185,7 +185,7 @@ class Add(Order):
 class Remove(Order):
     """A member leaves; its process goes on and must not disturb."""
 
-    def objection(self) -> str:
+    def obstacle(self) -> str:
         """See `Effect`."""
         return "" if len(self.stage.voters()) > VOTERS_MIN else "too few would be left"
 

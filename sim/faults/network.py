@@ -115,7 +115,7 @@ class Bridge(Partition):
 class Ring(Partition):
     """Each broker sees only its two neighbours."""
 
-    def objection(self) -> str:
+    def obstacle(self) -> str:
         """See `Effect`."""
         if len(self.target.brokers()) < RING_BROKERS_MIN:
             return f"a ring needs {RING_BROKERS_MIN} brokers"

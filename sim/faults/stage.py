@@ -139,8 +139,12 @@ class Effect:
         self.name = names[0]
         self.rng = SplitRng(event.seed)
 
+    def obstacle(self) -> str:
+        """Return why it cannot be applied now; nothing if it can."""
+        return ""
+
     def objection(self) -> str:
-        """Return why it must not be applied now; nothing if it may."""
+        """Return why it must not be applied now, by the budget; nothing if it may."""
         return ""
 
     def apply(self) -> None:
