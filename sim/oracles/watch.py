@@ -14,7 +14,7 @@ from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
-from sim.oracles.office import Elected, Invariants, Tenure
+from sim.oracles.office import Elected, Invariants, Matches, Tenure
 from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
 from sim.oracles.truth import Truth
 
@@ -52,6 +52,7 @@ class Watch:
         self.votes = Votes()
         self.elected = Elected(self.truth)
         self.tenure = Tenure(self.truth)
+        self.matches = Matches()
         self.durable = Durable(self.truth, self.replicas, is_sync=is_sync)
         bits = {name: replica.bit for name, replica in self.replicas.items()}
         self._on_change = on_change
@@ -93,10 +94,11 @@ class Watch:
             replica.is_up = False  # it has stopped
             return
         key = replica.read_key()
+        if key[0] is Role.LEADER:
+            self.tenure.on_event(replica)
+            self.matches.on_event(replica)
         if key != replica.key:
             self._look(replica, key)
-        elif key[0] is Role.LEADER:
-            self.tenure.on_event(replica)
 
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
@@ -161,6 +163,7 @@ class Watch:
         self.votes.on_message(replica, message)
         self.elected.on_message(replica, message)
         self.durable.on_message(replica, message)
+        self.matches.on_message(replica, message)
         if isinstance(message, AppendReply):
             last = replica.controller.node._store.last_index
             if message.match_index > last:

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.core.messages import VoteReply
+from dledger.core.messages import AppendReply, VoteReply
 from dledger.core.model import Role
 from sim.oracles.base import Violation
-from sim.oracles.office import Elected, Invariants, Tenure
+from sim.oracles.office import Elected, Invariants, Matches, Tenure
 from sim.oracles.replica import NO_KEY, Change
 from sim.oracles.truth import Truth
 from tests.unit.dledger.cluster import Cluster
@@ -62,6 +62,20 @@ def test_a_leader_that_nobody_answers_is_found_unless_it_steps_down():
     state.tick += 1
     state.become_follower(state.term, None)
     tenure.on_event(replica("n0", cluster))
+
+
+@pytest.mark.parametrize(("term", "told", "is_fine"), [(1, 0, True), (1, -1, False), (0, 0, False)])
+def test_a_follower_counts_for_what_it_told_in_this_term(term, told, is_fine):
+    cluster = Cluster(3)
+    cluster.elect("n0")
+    matches = Matches()
+    for follower in ("n1", "n2"):
+        matches.on_message(replica(follower), AppendReply(follower, "n0", term, told))
+    if is_fine:
+        matches.on_event(replica("n0", cluster))
+    else:
+        with pytest.raises(Violation, match="counts n1 for 0"):
+            matches.on_event(replica("n0", cluster))
 
 
 def test_what_the_core_knows_to_be_wrong_is_a_violation():
