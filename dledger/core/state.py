@@ -200,6 +200,8 @@ class RaftState:
         assert term >= self.term, (term, self.term)
         if (self.role, self.term, self.leader_id) != (role, term, leader_id):
             self.events.append(Event(EventKind.ROLE, term, role, leader_id))
+        if leader_id != self.leader_id:
+            self.ack_index = None  # it was for the leader that is followed no more
         if term != self.term:
             self.term = term
             self.voted_for = None
