@@ -44,6 +44,12 @@ class EmptyView:
 
     first_index = 0
     last_index = -1
+    base_term = 0
+    snapshot = None
+
+    def read_snapshot(self, offset: int, size: int) -> bytes:
+        """Never needed here."""
+        raise AssertionError((offset, size))
 
     def term_runs(self) -> list[tuple[LogIndex, Term]]:
         """Return none."""

@@ -22,7 +22,7 @@ from dledger.errors import MembershipRefused
 
 NodeId = str
 LogIndex = int  # as in `model`, which builds on this module
-KEPT_MAX: Final = 32
+KEPT_MAX: Final = 256
 """Most configurations remembered: what a log may lose at its end reaches never so far back."""
 
 
