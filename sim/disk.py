@@ -110,6 +110,7 @@ class SimFile:
             raise SimCrash(self.path)
         if self.is_closed:
             raise OSError(errno.EBADF, "closed", self.path)
+        disk.settle_earlier()
         return disk
 
 

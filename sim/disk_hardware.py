@@ -1,8 +1,8 @@
 """What happens around the steps of a simulated disk: rules, time, hangs, the trace. Knows no files.
 
 Every step of `sim.disk` comes through here. While nothing is to go wrong that costs one test. Time
-is charged to the process that calls, if one does; what a thread of it syncs takes effect when its
-work ends.
+is charged to the process that calls, if one does; what a thread of it syncs takes effect when it
+does the next thing, or when its work ends.
 Source: chaos.md D2-D7, P5.
 """
 
@@ -82,6 +82,7 @@ class Hardware:
 
         Errors: `OSError`, `SimCrash`.
         """
+        self.settle_earlier()
         if not self.is_watched:
             effect()
         else:
@@ -93,6 +94,7 @@ class Hardware:
 
     def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
         """Sync: at once, or when the work of a thread is over, or when nothing hangs any more."""
+        self.settle_earlier()
         self._cost(self.sync_latency)
         lied = self.is_watched and self._meet(op, path)
         process = CURRENT.get()
@@ -107,6 +109,18 @@ class Hardware:
         if self.is_watched:
             self._end_step(op, path)
         self._note(op, path)
+
+    @staticmethod
+    def settle_earlier() -> None:
+        """Let the syncs that this piece of work has done before take effect: they have returned.
+
+        Only the last one of a thread is under way until its work ends.
+        """
+        process = CURRENT.get()
+        if process is not None and process.settling:
+            for settle in process.settling:
+                settle()
+            process.settling.clear()
 
     def _cost(self, latency: Latency) -> None:
         latency_ns = latency.draw(self._latency_random)
