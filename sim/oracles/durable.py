@@ -98,7 +98,9 @@ class Durable:
 
     def _check_acknowledged(self, replica: Replica, index: int) -> None:
         store = replica.controller.node._store
-        if replica.is_rotten or not store.first_index <= index <= store.last_index:
+        if replica.is_rotten or _disk(replica).has_failed_syncs():
+            return  # what it lacks may be far from what is acknowledged now
+        if not store.first_index <= index <= store.last_index:
             return
         position, size, _ = store.entry(index)
         if not _is_synced(replica, position, size):
@@ -112,6 +114,8 @@ class Durable:
     def _holds(self, voter: str, index: int, mark: Mark) -> bool:
         replica = self._replicas[voter]
         if voter in self._damaged or replica.is_rotten or replica.is_wiped:
+            return True
+        if _disk(replica).has_failed_syncs():
             return True
         if index < replica.base:
             return True  # a snapshot stands for it
