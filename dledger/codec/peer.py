@@ -45,8 +45,8 @@ from dledger.core.messages import (
     VoteReply,
     VoteRequest,
 )
-from dledger.core.model import LogIndex, NodeId, Span, Term
-from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SnapshotId
+from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
+from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.errors import CorruptEntry, DLedgerError
 from remoting.protocol.frame import Frame, encode_frame
 

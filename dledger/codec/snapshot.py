@@ -24,8 +24,8 @@ from zlib import crc32
 import msgspec
 
 from dledger.core.configuration import ConfigEntry, Configuration
-from dledger.core.model import LogIndex, Term
-from dledger.core.snapshot import SnapshotId, SnapshotMeta
+from dledger.core.model import LogIndex, SnapshotId, Term
+from dledger.core.snapshot import SnapshotMeta
 
 MAGIC: Final = b"LMQS"
 VERSION: Final = 1

@@ -20,8 +20,7 @@ Source: Raft paper 5.3; etcd raft, log.go and log_unstable.go.
 
 from bisect import bisect_right
 
-from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, LogView, Span, Term
-from dledger.core.snapshot import SnapshotId
+from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, LogView, SnapshotId, Span, Term
 
 
 class RaftLog:

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from dledger.core.model import LogIndex, NodeId, Span, Term
-from dledger.core.snapshot import SnapshotId
+from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, gc=False):

@@ -14,14 +14,11 @@ Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorit
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from dledger.core.configuration import Configuration
-
-if TYPE_CHECKING:
-    from dledger.core.snapshot import SnapshotId
 
 NodeId: TypeAlias = str
 Term: TypeAlias = int
@@ -118,6 +115,22 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         )  # fmt: skip
 
 
+class SnapshotId(msgspec.Struct, frozen=True, gc=False):
+    """One snapshot and no other: two with the same id are equal byte for byte."""
+
+    last_index: LogIndex
+    """Last entry that the snapshot stands for; the log goes on behind it."""
+    last_term: Term
+    size: int
+    """Bytes in all."""
+    crc: int
+    """CRC-32 over all but the first bytes that hold it."""
+
+    def describe(self) -> str:
+        """Render for logs and golden files."""
+        return f"{self.last_index}/{self.last_term} size={self.size}"
+
+
 class Rng(Protocol):
     """The only chance in the core: how long an election timeout lasts."""
 
@@ -145,7 +158,7 @@ class LogView(Protocol):
         ...
 
     @property
-    def snapshot(self) -> "SnapshotId | None":
+    def snapshot(self) -> SnapshotId | None:
         """What stands for the entries that are retained no more, None for nothing."""
         ...
 

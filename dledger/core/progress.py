@@ -22,8 +22,7 @@ from collections import deque
 from enum import Enum
 from typing import Final
 
-from dledger.core.model import NO_INDEX, LogIndex, NodeId
-from dledger.core.snapshot import SnapshotId
+from dledger.core.model import NO_INDEX, LogIndex, NodeId, SnapshotId
 
 RETRY_TICKS: Final = 8
 """Ticks without an answer after which a probe is repeated, or a window is given up."""

@@ -11,29 +11,13 @@ from typing import Final
 import msgspec
 
 from dledger.core.configuration import ConfigEntry
-from dledger.core.model import LogIndex, Term
+from dledger.core.model import LogIndex, SnapshotId
 
 SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
-"""Bytes of a snapshot in one message; one message is under way at a time."""
+"""Bytes in one message, unless the settings say otherwise."""
 
 SNAPSHOT_BYTES_MAX: Final = 1 << 32
 """No snapshot is larger; what claims to be is none."""
-
-
-class SnapshotId(msgspec.Struct, frozen=True, gc=False):
-    """One snapshot and no other: two with the same id are equal byte for byte."""
-
-    last_index: LogIndex
-    """Last entry that the snapshot stands for; the log goes on behind it."""
-    last_term: Term
-    size: int
-    """Bytes in all."""
-    crc: int
-    """CRC-32 over all but the first bytes that hold it."""
-
-    def describe(self) -> str:
-        """Render for logs and golden files."""
-        return f"{self.last_index}/{self.last_term} size={self.size}"
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, gc=False):

@@ -24,8 +24,8 @@ from dledger.codec.entry import (
     count_sound,
 )
 from dledger.codec.index import UNIT
-from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, Span, Term
-from dledger.core.snapshot import SnapshotId, SnapshotMeta, StageWork
+from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
+from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments

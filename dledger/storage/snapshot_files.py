@@ -19,7 +19,8 @@ import logging
 from typing import Final, NamedTuple
 
 from dledger.codec.snapshot import decode_snapshot
-from dledger.core.snapshot import SnapshotId, SnapshotMeta, StageWork
+from dledger.core.model import SnapshotId
+from dledger.core.snapshot import SnapshotMeta, StageWork
 from runtime.disk import Disk, File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
