@@ -188,9 +188,14 @@ class TopicTable:
         return change.config.topic_name
 
     def snapshot(self) -> bytes:
-        """Return the table as config/topics.json."""
+        """Return the table as config/topics.json.
+
+        Without the system's topics: these are settings, and another replica that takes this
+        snapshot has its own, a topic by its broker's name among them.
+        """
+        table = {name: c for name, c in self.configs().items() if name not in self._system}
         return msgspec.json.format(
-            msgspec.json.encode(_Snapshot(self.data_version, dict(self.configs()))), indent=8
+            msgspec.json.encode(_Snapshot(self.data_version, table)), indent=8
         )
 
     def restore(self, data: bytes) -> None:

@@ -18,7 +18,7 @@ from sim.record import AUDITOR
 from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sim.context import Host
     from sim.world import World
@@ -153,7 +153,7 @@ class Auditor:
             key, digest = record.delivered(message, AUDITOR, AUDITOR)
             oracle.on_delivered(place, message.queue_offset, key, digest)
             oracle.on_audited(place, message.queue_offset)
-        oracle.on_audit_end(place, committed)
+        oracle.on_audit_end(place, first, committed)
         self.ends[queue] = (first, end)
 
     def _is_drained(self) -> bool:
@@ -175,18 +175,19 @@ async def _until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-def run_history(world: World) -> History:
-    """Return the run as `chaos.checker` judges it."""
+def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> History:
+    """Return the run as `chaos.checker` judges it; ``ends`` of the queues as the auditor saw."""
     record = world.record
     sends = [row for row in record.sends if row["topic"] == TOPIC]
     deliveries = [row for row in record.deliveries if row["topic"] == TOPIC]
     drain = [
         {
-            "grp": GROUP, "topic": topic, "queue_id": queue_id, "min_off": 0, "end_off": end,
-            "read_to": end, "empty_polls": 2, "drained": world.plan.workload.consumers > 0,
+            "grp": GROUP, "topic": queue.topic, "queue_id": queue.queue_id, "min_off": first,
+            "end_off": end, "read_to": end, "empty_polls": 2,
+            "drained": world.plan.workload.consumers > 0,
         }
-        for (topic, queue_id), end in sorted(record.committed.items())
-        if topic == TOPIC
+        for queue, (first, end) in sorted(ends.items())
+        if queue.topic == TOPIC
     ]  # fmt: skip
     return History(
         topic=TOPIC,
@@ -209,7 +210,10 @@ def _replica(world: World, name: str) -> Replica:
     """Read a replica's log from the bytes of its segments, as the checkers do."""
     replica = world.watch.replicas[name]
     rows: list[Any] = []
+    first_index = world.controllers[name].node.first_index
     for index, mark in enumerate(replica.marks, replica.base):
+        if index < first_index:
+            continue  # dropped since
         data = replica.entry_bytes(mark)
         rows += [row._replace(entry_index=index) for row in decode_segment(data, mark.position)]
     node = world.node(name)
@@ -218,6 +222,6 @@ def _replica(world: World, name: str) -> Replica:
         node=name,
         rows=rows,
         commit_index=node.commit_index,
-        first_index=replica.base,
+        first_index=first_index,
         end_index=replica.last_index,
     )

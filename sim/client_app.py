@@ -23,6 +23,7 @@ from client import (
     MessageQueue,
     Producer,
     PullConsumer,
+    PullStatus,
     PushConsumer,
     RemotingError,
     SendFailed,
@@ -159,8 +160,8 @@ class ClientApp:
                     await self._pull(op)
                 case Kind.COMMIT:
                     await self._commit(op)
-                case Kind.READ_INDEX:
-                    return
+                case Kind.READ_INDEX | Kind.COMPACT:
+                    return  # not a client's
         except RemotingError:
             self._record.count("client_errors")
         finally:
@@ -247,6 +248,8 @@ class ClientApp:
             offset = max(stored, 0)
         result = await self._puller.pull(queue, offset=offset, max_count=PULL_COUNT)
         expected = offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            expected = result.next_offset  # what was there has been dropped from the log
         for message in result.messages:
             self._note(message, PULL_GROUP)
             expected = max(expected, message.queue_offset + 1)

@@ -130,10 +130,10 @@ def _run_phases(world: World, nemesis: Nemesis) -> None:
                 f"{options.liveness_ms} ms after everything was healed: {auditor.describe()}",
             )
         _run_until(world, at_ms)
-    _at_end(world)
+    _at_end(world, auditor)
 
 
-def _at_end(world: World) -> None:
+def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
     sends = [(row["msg_key"], row["outcome"]) for row in world.record.sends]
     world.clients_oracle.at_end(sends)
@@ -141,7 +141,7 @@ def _at_end(world: World) -> None:
         world.watch.look_again(name)
     if world.findings.first is not None:
         raise world.findings.first
-    verdict = check_history(run_history(world))
+    verdict = check_history(run_history(world, auditor.ends))
     if verdict.verdict == INVALID:
         raise Violation("history checker", "; ".join(verdict.reasons))
 

@@ -32,6 +32,12 @@ class Kind(Enum):
     PULL = "pull"
     COMMIT = "commit"
     READ_INDEX = "read_index"
+    COMPACT = "compact"
+    """An operator has a broker drop the beginning of its log, as far as may be."""
+
+
+AT_BROKERS: Final = frozenset({Kind.READ_INDEX, Kind.COMPACT})
+"""What is asked of a broker directly, not by a client."""
 
 
 class Op(NamedTuple):
@@ -86,6 +92,7 @@ def _weights(workload: Workload) -> tuple[list[Kind], list[float]]:
         Kind.PULL: 0.12,
         Kind.COMMIT: 0.08,
         Kind.READ_INDEX: 0.1,
+        Kind.COMPACT: 0.03,
     }
     weights[Kind.SEND] = max(0.1, 1.0 - sum(weights.values()))
     return list(weights), list(weights.values())

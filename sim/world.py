@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.compaction import NO_LIMIT
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from client.config import ClientConfig
@@ -36,7 +37,7 @@ from sim.oracles.clients import Clients
 from sim.oracles.watch import Watch
 from sim.record import AUDITOR, Record
 from sim.transport import RESET, VANISH
-from sim.workload import Kind, Op, draw_operations
+from sim.workload import AT_BROKERS, Kind, Op, draw_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -239,8 +240,9 @@ class World:
         for name in (*self._namesrvs, *self.voters, *self.clients()):
             self.start(name)
         for op in self.operations:
-            if op.kind is Kind.READ_INDEX:
-                self.at(op.at_ms * NS_PER_MS, partial(self._ask_read_index, op))
+            if op.kind in AT_BROKERS:
+                ask = self._ask_read_index if op.kind is Kind.READ_INDEX else self._ask_compact
+                self.at(op.at_ms * NS_PER_MS, partial(ask, op))
 
     def close(self) -> None:
         """Let go of everything, so that the run leaves no trace in the process."""
@@ -332,7 +334,7 @@ class World:
         mine = [
             op
             for op in self.operations
-            if op.client % count == number and op.at_ms >= now_ms and op.kind is not Kind.READ_INDEX
+            if op.client % count == number and op.at_ms >= now_ms and op.kind not in AT_BROKERS
         ]
         workload = self.plan.workload
         await app.run(mine, (workload.queues, workload.ordered_queues))
@@ -435,6 +437,16 @@ class World:
             node = self.node(name)
             if node is not None and (name == chosen or node.role is Role.LEADER):
                 self.run_on(name, self._read_index(name, node))
+
+    def _ask_compact(self, op: Op) -> None:
+        name = self._brokers[op.choice % len(self._brokers)]
+        if self.node(name) is not None:
+            self.run_on(name, self._compact(self.controllers[name]))
+
+    async def _compact(self, controller: BrokerController) -> None:
+        before = controller.node.first_index
+        await controller._compactor.compact(NO_LIMIT)
+        self.record.count("compactions", int(controller.node.first_index > before))
 
     async def _read_index(self, name: str, node: DLedgerNode) -> None:
         before = self.watch.truth.commit_index

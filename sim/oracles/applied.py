@@ -76,7 +76,8 @@ class Applied:
             )
         self._check_units(replica, seen + 1, applied)
         before, now = (bisect_right(truth.state_indexes, index) for index in (seen, applied))
-        if now > before and applied >= self._tables_from[replica.name]:
+        ahead = replica.controller.store._dispatcher.state_applied_index
+        if now > before and applied >= max(ahead, self._tables_from[replica.name]):
             self._check_tables(replica, now)
         self._seen[replica.name] = applied
         self._highest[replica.name] = max(applied, self._highest.get(replica.name, -1))

@@ -108,9 +108,9 @@ class Clients:
             )
         self._audited[queue] = expected + 1
 
-    def on_audit_end(self, queue: Queue, committed: int) -> None:
-        """The auditor has read a queue that had ``committed`` messages when it began."""
-        read = self._audited.get(queue, 0)
+    def on_audit_end(self, queue: Queue, first: int, committed: int) -> None:
+        """The auditor has read a queue from ``first`` on; it had ``committed`` messages before."""
+        read = self._audited.get(queue, first)
         if read < committed:
             self._report(
                 "A1 committed but not readable",

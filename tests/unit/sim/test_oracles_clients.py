@@ -104,9 +104,9 @@ def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
     clients, findings = judge(truth)
     clients.on_audited(QUEUE, 0)
     clients.on_audited(QUEUE, 1)
-    clients.on_audit_end(QUEUE, 2)
+    clients.on_audit_end(QUEUE, 0, 2)
     assert findings.first is None
-    clients.on_audit_end(QUEUE, 3)
+    clients.on_audit_end(QUEUE, 0, 3)
     assert found(findings) == "A1 committed but not readable"
 
 
