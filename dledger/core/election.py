@@ -70,6 +70,7 @@ def become_leader(state: RaftState) -> None:
     state.barrier_tick = state.tick
     state.beat_commit_index = log.last_index + 1
     state.heartbeat_elapsed = 0
+    state.prefer_pause = 0
     state.prefer_tick = state.tick + state.config.election_ticks_max
     log.append(state.make_noop(next_index, state.term, log.end_position))
 

@@ -71,9 +71,9 @@ class RaftState:
         "ack_index", "barrier_tick", "beat_commit_index", "config", "contact_tick",
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
         "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
-        "make_noop", "membership", "messages", "newcomers", "others", "prefer_tick", "progress",
-        "quorum", "reads", "replies", "rng", "role", "saved", "staging", "term", "tick",
-        "transfer", "uncounted", "voted_for", "voters", "votes", "voting",
+        "make_noop", "membership", "messages", "newcomers", "others", "prefer_pause",
+        "prefer_tick", "progress", "quorum", "reads", "replies", "rng", "role", "saved", "staging",
+        "term", "tick", "transfer", "uncounted", "voted_for", "voters", "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +145,8 @@ class RaftState:
         self.reads = Reads()
         self.transfer: Transfer | None = None
         """The transfer under way; only a leader has one."""
+        self.prefer_pause = 0
+        """Election timeouts to wait after another failed transfer to the preferred leader."""
         self.prefer_tick = 0
         """The preferred leader is not asked before."""
 

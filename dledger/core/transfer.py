@@ -30,7 +30,10 @@ from dledger.core.state import RaftState
 from dledger.errors import TransferFailed
 
 PREFER_PAUSE_TIMEOUTS: Final = 10
-"""A transfer to the preferred leader that failed is tried again after so many election timeouts."""
+PREFER_PAUSE_TIMEOUTS_MAX: Final = 640
+"""A transfer to the preferred leader that failed is tried again after so many election timeouts,
+doubled with every failure: one that answers and cannot take office, because its disk hangs for
+example, must not stop the sends of the group again and again."""
 
 
 def start(state: RaftState, target: NodeId) -> Transfer:
@@ -137,7 +140,9 @@ def _prefer(state: RaftState) -> None:
         return
     if log.term_at(log.commit_index) != state.term or find_problem(state, preferred) is not None:
         return
-    state.prefer_tick = state.tick + PREFER_PAUSE_TIMEOUTS * state.config.election_ticks_max
+    pause = max(2 * state.prefer_pause, PREFER_PAUSE_TIMEOUTS)
+    state.prefer_pause = min(pause, PREFER_PAUSE_TIMEOUTS_MAX)
+    state.prefer_tick = state.tick + state.prefer_pause * state.config.election_ticks_max
     start(state, preferred)
 
 

@@ -241,9 +241,12 @@ def test_failed_transfer_to_the_preferred_leader_is_not_repeated_at_once():
     def started():
         return sum(e.extra == "started" for e in events)
 
-    for _ in range(300):
-        cluster.tick_all()
-        cluster.network = [m for m in cluster.network if not isinstance(m, TimeoutNow)]
-        cluster.stabilize()
-    assert started() == 1
+    counts = []
+    for ticks in (300, 300, 400, 400, 400, 400):  # at 40, 440, 1240, 2840 ticks
+        for _ in range(ticks):
+            cluster.tick_all()
+            cluster.network = [m for m in cluster.network if not isinstance(m, TimeoutNow)]
+            cluster.stabilize()
+        counts.append(started())
+    assert counts == [1, 2, 2, 3, 3, 3]
     assert role(cluster, "n0") is Role.LEADER
