@@ -62,7 +62,7 @@ def _is_impossible(state: RaftState, message: InstallSnapshot) -> bool:
     """Tell whether no leader can have such a snapshot: terms only rise along a log."""
     log, wanted = state.log, message.id
     committed_term = log.term_at(log.commit_index) or 0
-    if not committed_term <= wanted.last_term <= message.term:
+    if not max(committed_term, 1) <= wanted.last_term <= message.term:
         return True
     return message.offset + len(message.data) > wanted.size
 

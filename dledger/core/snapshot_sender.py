@@ -7,7 +7,6 @@ from dledger.core.messages import InstallSnapshot, SnapshotReply
 from dledger.core.model import LogIndex
 from dledger.core.progress import Progress
 from dledger.core.ready import Event, EventKind
-from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.core.state import RaftState
 
 
@@ -42,7 +41,7 @@ def send_snapshot(state: RaftState, progress: Progress) -> None:
         progress.become_snapshot(current)
     data, offset = b"", max(progress.snapshot_offset, 0)
     if progress.snapshot_offset >= 0 and not progress.silent:
-        data = log.read_snapshot(offset, SNAPSHOT_CHUNK_BYTES)
+        data = log.read_snapshot(offset, state.config.snapshot_chunk_bytes)
     state.messages.append(
         InstallSnapshot(state.node_id, progress.node_id, state.term, current, offset, data)
     )

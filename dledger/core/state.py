@@ -24,6 +24,7 @@ from dledger.core.model import (
 from dledger.core.office import Newcomer, Phase, Reads, Transfer
 from dledger.core.quorum import majority
 from dledger.core.ready import Event, EventKind, Reply
+from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from dledger.core.messages import Message
@@ -58,6 +59,8 @@ class RaftConfig:
     span_bytes_max: int = 1024 * 1024
     inflight_bytes_max: int = 8 * 1024 * 1024
     inflight_spans_max: int = 128
+    snapshot_chunk_bytes: int = SNAPSHOT_CHUNK_BYTES
+    """Bytes of a snapshot in one message; one message is under way at a time."""
 
     def __post_init__(self) -> None:
         """Check the relations between the fields."""

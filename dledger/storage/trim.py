@@ -40,7 +40,7 @@ def plan_trim(
     Args:
         data: the segments of the log.
         first_index: where it begins now.
-        limit_index: last entry that may go.
+        limit_index: last entry that may go; it is committed.
         entry: looks up position, size and term.
     """
     for base in reversed(data.bases[1:]):
@@ -50,7 +50,9 @@ def plan_trim(
         index = header.entry_index
         if header_problem(header, index, base, len(view)) is not None:
             continue  # nothing written there yet, or damaged: the one before will do
-        if first_index < index <= limit_index + 1:
+        # The entry behind the cut must be there to stay, too: a log that loses it can get another
+        # one in its place, which fits in the segment before.
+        if first_index < index <= limit_index:
             return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
     return None
 

@@ -2,7 +2,7 @@
 
 | command | what it does |
 |---|---|
-| add-nodes N sync=1 | a cluster of N; with ``sync``, entries count only once synced |
+| add-nodes N sync=1 chunk=64 | a cluster of N; with ``sync``, entries count only once synced |
 | set-log NODE terms=(1,1,2) | the log a node starts with |
 | campaign NODE | an election timeout passes at it (and all others have forgotten their leader) |
 | elect NODE | the same, with all messages delivered |
@@ -19,6 +19,7 @@
 | join NODE | one more node starts, which is no member |
 | add, promote, remove NODE TARGET | a leader changes the group |
 | wipe NODE | it stops, and its directory is empty; restart it |
+| trim NODE first=3 | its log begins with an entry from now on |
 | messages, log, state | look |
 """
 
@@ -62,7 +63,10 @@ class Story:
     def do_add_nodes(self, command: Command) -> None:
         sync = command.number("sync", 0)
         mode = FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH
-        self.cluster = Cluster(int(command.words[0]), flush_disk_type=mode)
+        chunk = command.number("chunk", 1 << 18)
+        self.cluster = Cluster(
+            int(command.words[0]), flush_disk_type=mode, snapshot_chunk_bytes=chunk
+        )
 
     def do_new_group(self, command: Command) -> None:
         self.cluster = Cluster(int(command.words[0]), is_new=True)
@@ -160,6 +164,12 @@ class Story:
 
     def do_crash(self, command: Command) -> None:
         self.cluster.crash(command.words[0], power=bool(command.number("power", 0)))
+
+    def do_trim(self, command: Command) -> list[str]:
+        node_id = command.words[0]
+        self.cluster.trim(node_id, command.number("first", 0))
+        snapshot = self.cluster.replicas[node_id].store.snapshot
+        return [f"snapshot {snapshot.describe()}"]
 
     def do_restart(self, command: Command) -> list[str]:
         self.cluster.restart(command.words[0])

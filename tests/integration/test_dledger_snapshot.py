@@ -50,7 +50,10 @@ def play(path, story, **settings):
 
 
 async def trim(node, state=STATE):
-    """Drop all that may go, as a broker does; return the plan."""
+    """Drop all that may go, as a broker does; return the plan. Who stopped counts for a while."""
+    async with asyncio.timeout(LIMIT_S):
+        while node.trimmer.limit().last_index < node.commit_index:
+            await asyncio.sleep(0.01)
     plan = node.trimmer.plan(node.commit_index)
     assert plan is not None
     assert await node.trimmer.trim(plan, node.commit_index, state)

@@ -7,6 +7,7 @@ the five properties of the Raft paper's Figure 3 over all of them.
 import random
 from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from dledger.codec.configuration import (
@@ -15,17 +16,20 @@ from dledger.codec.configuration import (
     read_configuration,
 )
 from dledger.codec.entry import decode_header, encode_span
+from dledger.codec.snapshot import decode_snapshot, encode_snapshot
 from dledger.config import FlushDiskType
 from dledger.core import invariants, membership
 from dledger.core.configuration import KEPT_MAX, Change, ChangeKind, ConfigEntry
 from dledger.core.log import RaftLog
 from dledger.core.messages import Message
-from dledger.core.model import HardState, Role, Span
+from dledger.core.model import HardState, Role, SnapshotId, Span
 from dledger.core.raft import Raft
+from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.core.state import RaftConfig
 from dledger.driver import Driver
 from dledger.errors import DiskFull, MembershipRefused
 from dledger.storage.log_store import DirtyFiles
+from dledger.storage.snapshot_files import Staged
 
 Entry = tuple[int, bytes]
 """Term and body."""
@@ -48,11 +52,13 @@ def is_configuration(body: bytes) -> bool:
 class MemoryStore:
     """What `LogStore` is to core and driver, with a page cache that a power cut empties."""
 
-    first_index = 0
-    base_term = 0
-    snapshot = None
-
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self.first_index = 0
+        self.base_term = 0
+        self.snapshot: SnapshotId | None = None
+        self.snapshot_data = b""
+        self.configuration: ConfigEntry | None = None
+        self.part = b""
         self.entries = list(entries)
         self.durable = list(entries)
         self.syncing: list[Entry] = []
@@ -66,14 +72,61 @@ class MemoryStore:
     def position_after(self, index: int) -> int:
         return sum(48 + len(body) for _, body in self.entries[: index + 1])
 
+    # Of what is trimmed `entries` keeps a copy, for the properties; the core cannot read it. The
+    # state in a snapshot is what was applied: the entries themselves.
+
+    def trim(self, first_index: int, configuration: ConfigEntry) -> None:
+        base = first_index - 1
+        term = self.entries[base][0]
+        state = msgspec.msgpack.encode(self.entries[:first_index])
+        last = (base, term, self.position_after(base))
+        self._begin(encode_snapshot(last, base, configuration, state))
+        for entries in (self.durable, self.syncing):
+            entries[:first_index] = self.entries[:first_index]
+
+    def _begin(self, data: bytes) -> SnapshotMeta:
+        meta, _ = decode_snapshot(data)
+        self.snapshot, self.snapshot_data = meta.id, data
+        self.first_index, self.base_term = meta.id.last_index + 1, meta.id.last_term
+        self.configuration = meta.configuration
+        return meta
+
+    def read_snapshot(self, offset: int, size: int) -> bytes:
+        return self.snapshot_data[offset : offset + size]
+
+    def stage(self, work: StageWork) -> Staged:
+        if work.offset == 0:
+            self.part = b""
+        assert len(self.part) == work.offset
+        self.part += bytes(work.data)
+        if not work.install:
+            return Staged(kept=True, installed=None)
+        try:
+            meta, state = decode_snapshot(self.part)
+        except ValueError:
+            return Staged(kept=False, installed=None)
+        if meta.id != work.id:
+            return Staged(kept=False, installed=None)
+        self._begin(self.part)
+        self.entries = msgspec.msgpack.decode(state, type=list[tuple[int, bytes]])
+        self.durable, self.syncing = list(self.entries), list(self.entries)
+        return Staged(kept=True, installed=meta)
+
+    def restart(self, meta: SnapshotMeta) -> None:
+        assert meta.id == self.snapshot
+        assert meta.id.last_index == self.last_index
+
     def term_runs(self) -> list[tuple[int, int]]:
         runs: list[tuple[int, int]] = []
         for index, (term, _) in enumerate(self.entries):
+            if index < self.first_index:
+                continue
             if not runs or runs[-1][1] != term:
                 runs.append((index, term))
         return runs
 
     def read(self, first_index: int, last_index: int, bytes_max: int) -> Span:
+        assert first_index >= self.first_index, "reads what is trimmed"
         term = self.entries[first_index][0]
         bodies, size = [], 0
         for found_term, body in self.entries[first_index : last_index + 1]:
@@ -99,7 +152,7 @@ class MemoryStore:
         self.dirty = True
 
     def truncate(self, index: int) -> None:
-        assert 0 <= index <= self.last_index
+        assert self.first_index <= index <= self.last_index
         for entries in (self.entries, self.durable, self.syncing):
             del entries[index:]
 
@@ -134,12 +187,15 @@ class MemoryMembershipFile:
         self.saved = entries
 
     def load(self, store: MemoryStore) -> tuple[ConfigEntry, ...]:
-        return tuple(
+        found = tuple(
             entry
             for entry in self.saved
-            if store.entries[entry.index : entry.index + 1]
+            if entry.index >= store.first_index
+            and store.entries[entry.index : entry.index + 1]
             == [(entry.term, encode_configuration(entry.configuration))]
         )
+        base = store.configuration
+        return found if base is None or base.index < 0 else (base, *found)
 
 
 class Replica:
@@ -160,6 +216,7 @@ class Replica:
 
     def start(self) -> None:
         cluster = self.cluster
+        self.commit_floor = max(self.commit_floor, self.store.first_index - 1)
         self.raft = Raft(
             RaftConfig(
                 self_id=self.node_id,
@@ -194,6 +251,12 @@ class Replica:
                 driver.persist_state(ready)
             if driver.complete(ready) and ready.committed is not None:
                 self.cluster.apply(self, ready.committed)
+            if driver.installed is not None:
+                last_index = driver.installed.id.last_index
+                prefix = self.store.entries[: last_index + 1]
+                assert self.cluster.committed[: last_index + 1] == prefix, "State Machine Safety"
+                self.cluster.apply(self, last_index)
+                driver.installed = None
         raise AssertionError("the core never comes to rest")
 
 
@@ -258,6 +321,13 @@ class Cluster:
             action(replica.raft)
             replica.work_off()
             self.check()
+
+    def trim(self, node_id: str, first_index: int) -> None:
+        """Drop what lies before an entry that is committed."""
+        store, raft = self.replicas[node_id].store, self[node_id]
+        assert first_index - 1 <= raft.state.delivered_index
+        if first_index > store.first_index:
+            store.trim(first_index, raft.state.membership.at(first_index - 1))
 
     def tick(self, node_id: str, ticks: int = 1) -> None:
         for _ in range(ticks):

@@ -55,12 +55,24 @@ ACTIONS = {
 }
 
 
-def run_trouble(seed: int, steps: int = 500) -> Cluster:
+def trim(cluster, node, chance):
+    if node in cluster.up:
+        last = cluster[node].state.delivered_index
+        first = cluster.replicas[node].store.first_index
+        if last >= first:
+            cluster.trim(node, chance.randint(first, last) + 1)
+
+
+TRIMMING = {**ACTIONS, trim: 8}
+"""With it, many a replica comes too late for the entries it lacks."""
+
+
+def run_trouble(seed: int, steps: int = 500, actions: dict = ACTIONS, **settings: int) -> Cluster:
     """Raises AssertionError as soon as a property of Figure 3 or an invariant fails."""
     chance = random.Random(seed)
     mode = FlushDiskType.SYNC_FLUSH if seed % 2 else FlushDiskType.ASYNC_FLUSH
-    cluster = Cluster(chance.choice((3, 5)), seed=seed, flush_disk_type=mode, **FAST)
-    actions, weights = list(ACTIONS), list(ACTIONS.values())
+    cluster = Cluster(chance.choice((3, 5)), seed=seed, flush_disk_type=mode, **FAST, **settings)
+    actions, weights = list(actions), list(actions.values())
     for action in chance.choices(actions, weights, k=steps):
         action(cluster, chance.choice(cluster.ids), chance)
     return cluster
