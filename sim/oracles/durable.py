@@ -68,8 +68,16 @@ class Durable:
         if mark is None or change.before[:2] != change.now[:2]:
             return
         voters = self._truth.voters_of(replica)
-        held = [voter for voter in voters if self._holds(voter, index, mark)]
-        if 2 * len(held) <= len(voters):
+        groups = [self._truth.voters_of(replica, change.kept_index), voters]
+        state = replica.controller.node._raft.state
+        if state.log.last_index > replica.last_index:
+            # A change of the group is in force that is appended and not written yet.
+            groups.append(tuple(state.voters))
+        for group in dict.fromkeys(groups):
+            held = [voter for voter in group if self._holds(voter, index, mark)]
+            if 2 * len(held) > len(group):
+                break
+        else:
             raise Violation(
                 self.majority_name,
                 f"{replica.name} committed up to {index}, synced by {held} of {list(voters)}",

@@ -90,10 +90,15 @@ class Truth:
         elif row.type == "state":
             self.state_indexes.append(index)
 
-    def voters_of(self, replica: Replica) -> tuple[str, ...]:
-        """Return the voters by the last configuration in the log of ``replica``."""
+    def voters_of(self, replica: Replica, last_index: int | None = None) -> tuple[str, ...]:
+        """Return the voters by the last configuration in the log of ``replica``.
+
+        ``last_index``: as long as the log ended there.
+        """
         if self.configurations:
             for (index, term), voters in sorted(self.configurations.items(), reverse=True):
+                if last_index is not None and index > last_index:
+                    continue
                 mark = replica.mark(index)
                 if mark is not None and mark.term == term:
                     return voters

@@ -32,9 +32,9 @@ def replica(name, bit=1):
     disk.make_directories("/d/data")
     config = SimpleNamespace(directory="/d", data_segment_bytes=SEGMENT)
     made = Replica(name, bit)
-    made.controller = SimpleNamespace(
-        node=SimpleNamespace(_disk=disk, config=config, _store=Store())
-    )
+    raft = SimpleNamespace(state=SimpleNamespace(log=Store(), voters={}))
+    node = SimpleNamespace(_disk=disk, config=config, _store=Store(), _raft=raft)
+    made.controller = SimpleNamespace(node=node)
     return made, disk
 
 
@@ -98,7 +98,7 @@ def test_a_commit_needs_a_majority_of_disks(synced):
     replicas = []
     for number, name in enumerate(VOTERS):
         one, disk = replica(name, 1 << number)
-        one.marks = [Mark(1, 100 * index, 100, 7) for index in range(5)]
+        one.marks = [Mark(1, 100 * index, 100, 7) for index in range(10)]
         write(disk, sync=number < synced)
         replicas.append(one)
     change = Change((Role.LEADER, 1, 3, 4, 1, 3, 3), (Role.LEADER, 1, 4, 4, 1, 3, 3), 4, 4)
