@@ -63,6 +63,8 @@ def load_queues(
         begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}
         for whole in checkpoint.queues:
             begin = begins.get((whole.topic, whole.queue_id), 0)
+            if begin and begin >= whole.max_offset:
+                continue  # nothing of it is left: it will begin, empty, where the log begins
             mark = _without_files_below(whole, begin * UNIT_BYTES, queues.files.file_bytes)
             if not _restore(mark, disk, queues):
                 _log.warning("event=queue_damaged topic=%s queue=%d", mark.topic, mark.queue_id)
@@ -92,10 +94,14 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
 
 
 def _without_files_below(mark: QueueMark, begin: int, file_bytes: int) -> QueueMark:
-    """Return a mark without the files that end at or before byte ``begin``."""
+    """Return a mark without the files that end at or before byte ``begin``, nor their units."""
     gone = min(max(0, (begin - mark.first_file) // file_bytes), len(mark.crcs))
+    first_file = mark.first_file + gone * file_bytes
     return msgspec.structs.replace(
-        mark, first_file=mark.first_file + gone * file_bytes, crcs=mark.crcs[gone:]
+        mark,
+        first_file=first_file,
+        crcs=mark.crcs[gone:],
+        min_offset=max(mark.min_offset, first_file // UNIT_BYTES),
     )
 
 

@@ -317,3 +317,20 @@ def test_a_checkpoint_that_names_the_impossible_means_a_rebuild(mark):
     again = restart(world)
     again.turns()
     assert again.queue_bytes() == rebuilt(world.node)
+
+
+@pytest.mark.parametrize("beyond", [-3, 0, 3])
+def test_a_queue_may_begin_anywhere_near_the_end_of_what_the_checkpoint_has(beyond):
+    """Files below the base are gone, or about to be; units in them are not looked at any more."""
+    world = led()
+    assert world.store.flush()
+    lasts = {key: queue.max_offset for key, queue in world.store._queues.by_name.items()}
+    bases = [(*key, last + beyond) for key, last in lasts.items() if last + beyond > 0]
+    assert bases
+    again = World(disk=world.disk, node=world.node)
+    again.store.load(40, bases)
+    again.store.on_committed(0)
+    again.turns()
+    for topic, queue_id, base in bases:
+        assert again.store.min_offset(topic, queue_id) == base
+        assert again.store.max_offset(topic, queue_id) == max(base, lasts[topic, queue_id])
