@@ -227,9 +227,11 @@ class Raft:
         log = state.log
         hard_state = None
         saved = state.saved
-        if (state.term, state.voted_for, state.fresh) != (
-            saved.term, saved.voted_for, saved.fresh
-        ):  # fmt: skip
+        if (
+            state.term != saved.term
+            or state.voted_for != saved.voted_for
+            or state.fresh is not saved.fresh
+        ):
             hard_state = HardState(state.term, state.voted_for, state.fresh)
         configs = None
         if state.membership.unsaved:

@@ -184,7 +184,9 @@ def maybe_commit(state: RaftState) -> None:
     them (paper Figure 8). They become committed with the first entry of this term.
     """
     log = state.log
-    matches = [progress.match_index for progress in state.voting] + state.uncounted
+    matches = [progress.match_index for progress in state.voting]
+    if state.uncounted:
+        matches += state.uncounted
     if state.is_voter:
         matches.append(log.persisted_index)
     index = majority_index(matches)
