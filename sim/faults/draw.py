@@ -18,7 +18,7 @@ BASELINE_P: Final = 0.03
 """Seeds without any fault."""
 PACKAGE_P: Final = 0.3
 """How probable it is that a package is on."""
-EVENTS_MAX: Final = 60
+EVENTS_MAX: Final = 50
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
 QUIET_MS: Final = 500
@@ -71,14 +71,14 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         election_ticks_max=high,
         segment_bytes=rng.split("segments").choice((64, 128, 256)) * 1024,
         queue_file_bytes=rng.split("queue files").choice((400, 2_000, 20_000)),
-        safety_ms=rng.split("safety").choice((10_000, 20_000, 30_000)),
+        safety_ms=rng.split("safety").choice((8_000, 10_000, 14_000)),
         overkill=overkill,
     )
 
 
 def _draw_workload(rng: SplitRng) -> Workload:
     return Workload(
-        rate_per_s=rng.split("rate").choice((5.0, 10.0, 20.0, 40.0)),
+        rate_per_s=rng.split("rate").choice((5.0, 10.0, 20.0)),
         producers=rng.split("producers").randint(1, 3),
         consumers=rng.split("consumers").randint(1, 2),
         queues=rng.split("queues").choice((1, 4, 8)),
@@ -90,7 +90,7 @@ def _draw_workload(rng: SplitRng) -> Workload:
 
 def _draw_package(rng: SplitRng, package: Package, options: Options) -> list[FaultEvent]:
     """Draw the events of a package: a mean interval, then one event after the other."""
-    interval_ms = rng.split("interval").choice((1_500, 3_000, 6_000, 12_000))
+    interval_ms = rng.split("interval").choice((800, 1_500, 3_000, 6_000))
     recipes = RECIPES[package]
     weights = [recipe.weight for recipe in recipes]
     events: list[FaultEvent] = []

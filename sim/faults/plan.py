@@ -156,7 +156,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     election_ticks_max: int = 20
     segment_bytes: int = 256 * 1024
     queue_file_bytes: int = 20_000
-    safety_ms: int = 20_000
+    safety_ms: int = 10_000
     """How long there are faults."""
     liveness_ms: int = 60_000
     """How long the healed cluster may take to be as it should."""
