@@ -1,0 +1,81 @@
+"""CHANGE_MEMBERSHIP: what each outcome is answered with."""
+
+import asyncio
+import json
+
+import pytest
+
+from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor, read_change
+from cli.membership import describe, for_people, is_done
+from dledger.core.configuration import Change, ChangeKind
+from dledger.errors import MembershipRefused, NotLeader, OutcomeUnknown
+from remoting.protocol.command import RemotingCommand
+
+
+class Group:
+    def __init__(self, error=None):
+        self.error = error
+        self.changes = []
+
+    async def change_membership(self, change):
+        self.changes.append(change)
+        if self.error is not None:
+            raise self.error
+        return 7
+
+    def status(self):
+        return {"voters": ["n0", "n1"], "learners": ["n3"], "membership_version": 4}
+
+
+def ask(group, **fields):
+    request = RemotingCommand(code=CHANGE_MEMBERSHIP, ext_fields=fields)
+    return asyncio.run(MembershipProcessor(group).handle(None, request))
+
+
+def test_change_is_answered_with_the_group_it_made():
+    group = Group()
+    answer = ask(group, op="add_learner", node="n3", address="h:1")
+    assert answer.code == 0
+    expected = {"index": 7, "voters": ["n0", "n1"], "learners": ["n3"], "version": 4}
+    assert json.loads(answer.body) == expected
+    assert group.changes == [Change(ChangeKind.ADD_LEARNER, "n3", "h:1")]
+    assert describe(expected) == "entry 7, voters n0,n1, learners n3"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (NotLeader("n1"), 14, "the leader is n1"),
+        (MembershipRefused("behind", retriable=True), 2, "behind"),
+        (MembershipRefused("no member"), 1, "no member"),
+        (OutcomeUnknown("no majority"), 1, "outcome unknown: no majority"),
+    ],
+)
+def test_refusal_says_whether_to_ask_again(error, code, words):
+    answer = ask(Group(error), op="remove", node="n3")
+    assert answer.code == code
+    assert words in answer.remark
+
+
+@pytest.mark.parametrize("fields", [{}, {"op": "demote", "node": "n1"}, {"op": "remove"}])
+def test_request_that_says_nothing_is_refused(fields):
+    assert ask(Group(), **fields).code == 1
+    with pytest.raises(MembershipRefused):
+        read_change(fields)
+
+
+@pytest.mark.parametrize(
+    ("op", "node", "done"),
+    [
+        ("add_learner", "n3", True), ("add_learner", "n4", False), ("promote", "n0", True),
+        ("promote", "n3", False), ("remove", "n9", True), ("remove", "n3", False),
+    ],
+)  # fmt: skip
+def test_command_that_is_repeated_sees_what_is_done(op, node, done):
+    status = {"voters": ["n0", "n1"], "learners": ["n3"], "addresses": {"n3": "h:1"}}
+    assert is_done({"op": op, "node": node, "address": "h:1"}, status) is done
+
+
+def test_status_is_shown_in_words():
+    row = for_people({"voters": ["n0", "n1"], "learners": [], "fresh": False})
+    assert (row["voters"], row["learners"], row["fresh"]) == ("n0,n1", "", "")
