@@ -75,6 +75,7 @@ GROUPS: Final = (
         name="snapshot-with-wrong-last-term",
         breaks="A snapshot names the term in which it was made for that of its last entry.",
         source="Raft 7: lastIncludedTerm is what the next AppendEntries is checked against.",
+        needs="wipe add replace crash isolate halves leader_minority power_loss",
         plant=patch("dledger.trimming:Trimmer.trim", ("plan.base_term,", "self._raft.state.term,")),
     ),
 )

@@ -87,6 +87,7 @@ PRODUCT_BUGS: Final = (
         name="provisional-offsets-kept",
         breaks="Queue offsets that were given to uncommitted messages stay given after a term.",
         source="RocketMQ topicQueueTable, rebuilt at a change of role (RocketMQ issue 2178).",
+        needs="isolate leader_minority halves one_way flap bridge",
         plant=patch(
             "store.commit_log:CommitLog.become_writable",
             (

@@ -41,6 +41,7 @@ REPLICATION: Final = (
         name="no-truncate-on-conflict",
         breaks="Entries that differ from the leader's are kept, and said to be the leader's.",
         source="Raft Figure 2, AppendEntries 3.",
+        needs="isolate leader_minority halves one_way flap bridge pause",
         plant=no_truncate_on_conflict,
     ),
     Mutant(
@@ -60,6 +61,7 @@ REPLICATION: Final = (
         name="no-consistency-check",
         breaks="A follower takes entries behind any entry, whatever that one's term is.",
         source="Raft Figure 2, AppendEntries 2.",
+        needs="isolate leader_minority halves one_way flap bridge pause",
         plant=patch(
             _ON_APPEND,
             (
@@ -102,6 +104,7 @@ REPLICATION: Final = (
         name="commit-beyond-end",
         breaks="A follower takes the leader's commit index for all it holds, matched or not.",
         source="Raft Figure 2, AppendEntries 5; DLedger issue 316.",
+        needs="isolate leader_minority halves one_way flap bridge pause",
         plant=patch(
             _ON_APPEND,
             ("min(append.commit_index, match_index)", "min(append.commit_index, log.last_index)"),

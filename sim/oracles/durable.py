@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dledger.codec.properties import decode_hard_state
+from dledger.codec.properties import decode_checkpoint, decode_hard_state
 from dledger.core.messages import AppendReply, PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import HardState, Role
 from sim.disk import SimDisk
@@ -31,6 +31,7 @@ class Durable:
 
     name = "A38 told before it was durable"
     majority_name = "A38 committed before a majority had synced"
+    checkpoint_name = "A38 checkpoint ahead of the disk"
 
     def __init__(self, truth: Truth, replicas: Mapping[str, Replica], *, is_sync: bool) -> None:
         self._truth = truth
@@ -38,6 +39,7 @@ class Durable:
         self._is_sync = is_sync
         self._known: dict[str, HardState] = {}
         """Term and vote that were seen to be durable."""
+        self._checkpoints: dict[str, bytes | None] = {}
         self._damaged: dict[str, None] = {}
         """Replicas whose disk has once lost what was synced: they may not be able to show it."""
 
@@ -56,7 +58,8 @@ class Durable:
             self._check_acknowledged(replica, message.match_index)
 
     def on_change(self, replica: Replica, change: Change) -> None:
-        """Judge a commit of a leader: a majority of disks must have it."""
+        """Judge a checkpoint, and a commit of a leader: a majority of disks must have it."""
+        self._check_checkpoint(replica)
         if (
             not self._is_sync
             or change.now[0] is not Role.LEADER
@@ -81,6 +84,31 @@ class Durable:
             raise Violation(
                 self.majority_name,
                 f"{replica.name} committed up to {index}, synced by {held} of {list(voters)}",
+                node=replica.name,
+                index=index,
+            )
+
+    def _check_checkpoint(self, replica: Replica) -> None:
+        """What the checkpoint says to be synced must survive a loss of power."""
+        disk = _disk(replica)
+        content = disk.durable(f"{replica.controller.node.config.directory}/checkpoint")
+        if content is None or self._checkpoints.get(replica.name) == content:
+            return
+        self._checkpoints[replica.name] = content
+        store = replica.controller.node._store
+        if replica.is_rotten or disk.has_failed_syncs():
+            return
+        try:
+            index = max(decode_checkpoint(content))
+        except ValueError:
+            return
+        if not store.first_index <= index <= store.last_index:
+            return
+        position, size, _ = store.entry(index)
+        if not _is_synced(replica, position, size):
+            raise Violation(
+                self.checkpoint_name,
+                f"{replica.name} notes entry {index} as synced, and its disk is not sure of it",
                 node=replica.name,
                 index=index,
             )

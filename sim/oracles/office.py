@@ -8,6 +8,7 @@ Source: paper 5.2; dissertation 6.2; `dledger.core.invariants` for what one repl
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import invariants
@@ -123,6 +124,38 @@ class Matches:
                     self.name,
                     f"{replica.name} leads term {state.term} and counts {follower} for "
                     f"{progress.match_index}, which has told it {told} in this term",
+                    node=replica.name,
+                )
+
+
+class Changes:
+    """One change of the group at a time: the one before is committed first (dissertation 4.1)."""
+
+    name = "A30 two changes of the group at once"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+
+    def on_boot(self, replica: Replica) -> None:
+        """What lies on a disk was judged when it was appended."""
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Look at what a leader has appended."""
+        if not self._truth.configurations or change.now[0] is not Role.LEADER:
+            return
+        if change.before[:2] != change.now[:2]:
+            return
+        held = sorted(
+            index
+            for index, term in self._truth.configurations
+            if (mark := replica.mark(index)) is not None and mark.term == term
+        )
+        for before, index in pairwise(held):
+            if index > change.kept_index and before > change.now[2]:
+                raise Violation(
+                    self.name,
+                    f"{replica.name} appended a change of the group at {index}, the one at "
+                    f"{before} is not committed (commit {change.now[2]})",
                     node=replica.name,
                 )
 

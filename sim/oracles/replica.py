@@ -115,12 +115,13 @@ class Replica:
     def follow(self) -> tuple[int, int]:
         """Read what is new; return (last entry kept, last entry before). Errors: `Damaged`."""
         store = self.controller.node._store
+        if store.first_index > self.base:
+            # Trimmed, or replaced by a snapshot: what lies below cannot be looked at any more.
+            del self.marks[: store.first_index - self.base]
+            self.base = store.first_index
         old_last, new_last = self.last_index, store.last_index
-        if new_last < self.base or store.first_index > old_last + 1:
-            self.read_anew()  # the log was replaced by a snapshot
-            return self.base - 1, old_last
         keep = min(old_last, new_last)
-        while keep >= max(self.base, store.first_index) and not self._is_as_before(keep):
+        while keep >= self.base and not self._is_as_before(keep):
             keep -= 1
         del self.marks[keep + 1 - self.base :]
         if self.marks:
@@ -150,12 +151,23 @@ class Replica:
                 header = self._header(store, position, segment)
             if header is None or header[2] != index or header[4] != position:
                 raise Damaged(f"{self.name}: entry {index} is not at position {position}")
-            size = header[1]
-            mark = Mark(header[3], position, size, self._crc(position, size))
+            mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
             if self.is_rotten:
-                mark = self.known.get((index, mark.term), mark)
+                mark = self._believe(index, mark)
             self.marks.append(mark)
-            position += size
+            position += mark.size
+
+    def _believe(self, index: int, mark: Mark) -> Mark:
+        """Return what an entry was before its bytes rotted, as far as another replica has it."""
+        if self.known.get((index, mark.term)) == mark:
+            return mark
+        same = [
+            one
+            for (at, _), one in self.known.items()
+            if at == index and one.position == mark.position
+        ]
+        by_term = [one for one in same if one.term == mark.term]
+        return (by_term or same or [mark])[0]
 
     @staticmethod
     def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:

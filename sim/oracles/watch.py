@@ -14,7 +14,7 @@ from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
-from sim.oracles.office import Elected, Invariants, Matches, Tenure
+from sim.oracles.office import Changes, Elected, Invariants, Matches, Tenure
 from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
 from sim.oracles.truth import Truth
 
@@ -69,6 +69,7 @@ class Watch:
             LogMatching(self.truth, keeps_unsynced=is_sync),
             LeaderCompleteness(self.truth),
             Commits(self.truth, bits, is_sync=is_sync),
+            Changes(self.truth),
             Applied(self.truth),
         )
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.codec.properties import encode_hard_state
+from dledger.codec.properties import Checkpoint, encode_checkpoint, encode_hard_state
 from dledger.core.messages import AppendReply, Heartbeat, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import HardState, Role
 from sim.disk import SimDisk
@@ -107,3 +107,16 @@ def test_a_commit_needs_a_majority_of_disks(synced):
     else:
         with pytest.raises(Violation, match="committed up to 4"):
             judge(*replicas).on_change(replicas[0], change)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_checkpoint_says_what_the_disk_is_sure_of(sync):
+    one, disk = replica("n0")
+    write(disk, sync=sync)
+    disk.replace("/d/checkpoint", encode_checkpoint(Checkpoint(4, 3)))
+    change = Change((Role.FOLLOWER, 1, 3, 4, 1, 3, 3), (Role.FOLLOWER, 1, 4, 4, 1, 3, 3), 4, 4)
+    if sync:
+        judge(one).on_change(one, change)
+    else:
+        with pytest.raises(Violation, match="notes entry 4 as synced"):
+            judge(one).on_change(one, change)

@@ -7,8 +7,8 @@ import pytest
 from dledger.core.messages import AppendReply, VoteReply
 from dledger.core.model import Role
 from sim.oracles.base import Violation
-from sim.oracles.office import Elected, Invariants, Matches, Tenure
-from sim.oracles.replica import NO_KEY, Change
+from sim.oracles.office import Changes, Elected, Invariants, Matches, Tenure
+from sim.oracles.replica import NO_KEY, Change, Mark, Replica
 from sim.oracles.truth import Truth
 from tests.unit.dledger.cluster import Cluster
 
@@ -86,3 +86,18 @@ def test_what_the_core_knows_to_be_wrong_is_a_violation():
     cluster["n0"].state.voted_for = "n1"
     with pytest.raises(Violation):
         judge.on_boot(replica("n0", cluster))
+
+
+@pytest.mark.parametrize(("commit", "is_fine"), [(3, True), (2, False)])
+def test_a_change_of_the_group_waits_for_the_one_before(commit, is_fine):
+    truth = Truth(VOTERS)
+    truth.configurations = {(3, 1): VOTERS[:4], (5, 1): VOTERS[:3]}
+    one = Replica("n0", 1)
+    one.marks = [Mark(1, 100 * index, 100, 7) for index in range(6)]
+    key = (Role.LEADER, 1, commit, 5, 1, -1, commit)
+    change = Change(key, key, 4, 4)
+    if is_fine:
+        Changes(truth).on_change(one, change)
+    else:
+        with pytest.raises(Violation, match="appended a change of the group at 5"):
+            Changes(truth).on_change(one, change)
