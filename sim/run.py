@@ -8,6 +8,7 @@ replicas to the same log, and hand out every message. Source: TigerBeetle VOPR; 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 from dataclasses import dataclass, field
@@ -155,12 +156,20 @@ def _run_until(world: World, at_ms: int) -> None:
             raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 
 
+@functools.cache
+def _freeze() -> None:
+    """Take what the process had before its first run out of the collections after each run."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep logs and garbage collection out of the run: both cost, neither belongs to it."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     collects = gc.isenabled()
+    _freeze()
     gc.disable()
     try:
         yield

@@ -59,6 +59,8 @@ NS_PER_MS: Final = 1_000_000
 RESTART_MS: Final = 1_000
 """A process that ended by itself is started again after so long, as a supervisor would."""
 STORE: Final = "/store"
+SEND_TIMEOUT_MS: Final = 1_500
+"""Half of the default: while nobody leads, clients do little else than ask for a leader."""
 INDEX_SEGMENT_BYTES: Final = 16 * 1024
 """512 entries: a run of some minutes fills several."""
 
@@ -323,6 +325,7 @@ class World:
             source_address=host.address,
             process_id=host.number,
             compress_over_bytes=0,
+            send_timeout_ms=SEND_TIMEOUT_MS,
         )
         number = self.clients().index(name)
         app = ClientApp(name, number, config, host, self.record, self.clients_oracle)
