@@ -12,6 +12,9 @@ from sim.inode import PowerLossMode
 
 POLL_MS = 50
 """How often it is looked whether a process has come to the point at which it is to crash."""
+STOP_POLL_MS = 100
+STOP_TRIES = 600
+"""A process that was asked to stop may take its time: it is started again when it is gone."""
 
 
 class Down(Effect):
@@ -38,11 +41,11 @@ class Down(Effect):
         """Return how many have ended."""
         return self.ended
 
-    def _start(self, name: str, tries: int = 20) -> None:
+    def _start(self, name: str, tries: int = STOP_TRIES) -> None:
         if not self.target.host(name).alive:
             self.target.start(name)
         elif self.gracefully and tries:
-            self.stage.after(100, lambda: self._start(name, tries - 1))
+            self.stage.after(STOP_POLL_MS, lambda: self._start(name, tries - 1))
 
 
 class Stop(Down):

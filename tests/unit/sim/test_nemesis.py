@@ -577,3 +577,14 @@ def test_power_loss_modes_are_those_of_the_disk(make):
         world = make(event("power_loss", target="n1", mode=mode.value))
         world.run(1_500)
         assert outcome(world)[0] == "active"
+
+
+def test_process_that_takes_long_to_stop_is_started_when_it_is_gone(make):
+    world = make(event("stop", target="n1", for_ms=500))
+    world.stop = lambda name: None
+    world.run(1_600)
+    world.nemesis.heal_all()
+    world.run(9_000)
+    world.crash("n1")
+    world.run(9_200)
+    assert world.hosts["n1"].alive
