@@ -78,10 +78,13 @@ def _decode_records(data: bytes, at: int, end: int) -> Iterator[Row]:
         text = at + _RECORD.size
         extra = data[text + peer : at + size].decode(errors="replace")
         name = KINDS[kind] if kind < len(KINDS) else f"kind_{kind}"
+        if name == "other":
+            first, _, extra = extra.partition(" ")
+            name = words(first).get("event", name)
         yield {
             "seq": seq,
             "node_mono_ns": mono_ns,
-            "kind": words(extra).get("event", name) if name == "other" else name,
+            "kind": name,
             "term": term,
             "index": index,
             "prev_index": prev_index,
