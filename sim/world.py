@@ -181,9 +181,14 @@ class World:
     def stop(self, name: str) -> None:
         """Ask the process of a host to end, as SIGTERM does."""
         process = self.hosts[name].process
-        if process is not None and process.alive:
-            self.trace.event("stop", name)
-            self._mains[process].cancel()
+        if process is None or not process.alive:
+            return
+        main = self._mains[process]
+        self.trace.event("stop", name)
+        if main.cancelling():
+            self.crash(name)  # a second signal ends the process at once, see `runtime.process`
+        else:
+            main.cancel()
 
     def restart(self, name: str) -> None:
         """Start a process again, killing the one that runs."""
