@@ -24,6 +24,7 @@ from dledger.node import DLedgerNode
 from remoting.protocol.hosts import pack_host
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
+from store.beginning import QueueBase
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.results import PutMessage, PutStatus
@@ -131,6 +132,11 @@ class Listener:
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:
         """See `StoreListener`."""
+
+    def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
+        """See `StoreListener`; no snapshot comes to a group of one."""
+        del state_index, state
+        return []
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event
         """See `StoreListener`."""
