@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HEADER: Final = struct.Struct(">iiqqqii")
 """magic, size, index, term, position, channel, chain CRC: the first 40 bytes of an entry."""
+HEAD: Final = struct.Struct(">iiqqq")
+"""The part of it that says what the entry is."""
 ENTRY_MAGICS: Final = (1, 2)
 HEADER_BYTES: Final = 48
 
@@ -133,41 +135,44 @@ class Replica:
 
     def _is_as_before(self, index: int) -> bool:
         mark = self.marks[index - self.base]
-        if self.is_rotten:
-            header = HEADER.unpack_from(self.entry_bytes(mark))
-            return header[2:5] == (index, mark.term, mark.position)
-        return self._crc(mark.position, mark.size) == mark.crc
+        if self._crc(mark.position, mark.size) == mark.crc:
+            return True
+        return self.is_rotten and self._was(index, mark)
+
+    def _was(self, index: int, mark: Mark) -> bool:
+        """Whether rotten bytes were this entry: its header, or all but the header, still is."""
+        data = self.entry_bytes(mark)
+        head = HEAD.pack(ENTRY_MAGICS[0], mark.size, index, mark.term, mark.position)
+        return data.startswith(head) or crc32(head + data[HEAD.size :]) == mark.crc
 
     def _crc(self, position: int, size: int) -> int:
         return crc32(self.controller.node._store.view(position, size))
 
     def _read_on(self, last_index: int, position: int) -> None:
-        store = self.controller.node._store
         segment = self.controller.node.config.data_segment_bytes
         for index in range(self.last_index + 1, last_index + 1):
-            header = self._header(store, position, segment)
-            if header is None:
+            mark = self._read(index, position)
+            if mark is None:
                 position += -position % segment
-                header = self._header(store, position, segment)
-            if header is None or header[2] != index or header[4] != position:
+                mark = self._read(index, position)
+            if mark is None:
                 raise Damaged(f"{self.name}: entry {index} is not at position {position}")
-            mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
-            if self.is_rotten:
-                mark = self._believe(index, mark)
             self.marks.append(mark)
             position += mark.size
 
-    def _believe(self, index: int, mark: Mark) -> Mark:
-        """Return what an entry was before its bytes rotted, as far as another replica has it."""
-        if self.known.get((index, mark.term)) == mark:
+    def _read(self, index: int, position: int) -> Mark | None:
+        """Return the entry at a position, None if it is not there."""
+        store = self.controller.node._store
+        header = self._header(store, position, self.controller.node.config.data_segment_bytes)
+        mark = None
+        if header is not None and header[2] == index and header[4] == position:
+            mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
+        if not self.is_rotten or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
-        same = [
-            one
-            for (at, _), one in self.known.items()
-            if at == index and one.position == mark.position
-        ]
-        by_term = [one for one in same if one.term == mark.term]
-        return (by_term or same or [mark])[0]
+        for (at, _), one in self.known.items():
+            if at == index and one.position == position and self._was(index, one):
+                return one
+        return mark
 
     @staticmethod
     def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:

@@ -100,6 +100,8 @@ class Truth:
                 if last_index is not None and index > last_index:
                     continue
                 mark = replica.mark(index)
+                if mark is None and index < min(replica.base, len(self.committed)):
+                    mark = self.committed[index]  # in the snapshot that it stands on
                 if mark is not None and mark.term == term:
                     return voters
         return self.first_voters
