@@ -24,6 +24,7 @@ ASK_MS: Final = 250
 """How long after a refusal, or no answer, an operator asks again."""
 ALREADY: Final = "already"
 """In what the leader says to a step that was done before."""
+TOO_FEW: Final = "too few would be left"
 VOTERS_MIN: Final = 3
 """No member is removed if fewer would be left."""
 
@@ -154,9 +155,13 @@ class Order(Effect):
 
         def objection() -> str:
             voters = [one for one in self.stage.voters() if one != name]
+            if kind is ChangeKind.ADD_LEARNER:
+                return ""
             if kind is ChangeKind.PROMOTE:
                 voters.append(name)
-            return "" if kind is ChangeKind.ADD_LEARNER else self.stage.guard.objection_to(voters)
+            elif len(voters) < VOTERS_MIN:  # another order may have come first
+                return TOO_FEW
+            return self.stage.guard.objection_to(voters)
 
         return Step(give, objection)
 
@@ -187,7 +192,7 @@ class Remove(Order):
 
     def obstacle(self) -> str:
         """See `Effect`."""
-        return "" if len(self.stage.voters()) > VOTERS_MIN else "too few would be left"
+        return "" if len(self.stage.voters()) > VOTERS_MIN else TOO_FEW
 
     def todo(self) -> list[Step]:
         """See `Order`."""

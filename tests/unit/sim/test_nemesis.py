@@ -5,7 +5,7 @@ import pytest
 from sim.faults.apply import RETRIES, RETRY_MS
 from sim.faults.plan import FaultKind
 from sim.inode import PowerLossMode
-from tests.unit.sim.fault_world import FaultWorld, event
+from tests.unit.sim.fault_world import FaultWorld, Node, event
 
 
 @pytest.fixture
@@ -20,6 +20,22 @@ def make():
     yield made
     for world in worlds:
         world.loop.close()
+
+
+class Leader(Node):
+    """Carries out what it is asked."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    async def change_membership(self, change):
+        await super().change_membership(change)
+        others = tuple(name for name in self.world.voters if name != change.node_id)
+        if change.kind.value == "promote":
+            self.world.voters = (*others, change.node_id)
+        elif change.kind.value == "remove":
+            self.world.voters = others
 
 
 def outcome(world, number=0):
@@ -453,7 +469,9 @@ def test_operator_insists_until_it_is_done(make):
 
 def test_replace_adds_then_removes(make):
     world = make(event("replace", target="n1", for_ms=5_000), spares=1)
+    world.nodes["n0"] = Leader(world)
     world.run(4_000)
+    assert world.voters == ("n0", "n2", "n3")
     assert [kind for kind, *_ in world.node("n0").asked] == ["add_learner", "promote", "remove"]
 
 
@@ -467,6 +485,22 @@ def test_members_are_not_changed_so_that_too_few_could_vote(make):
     world.fresh.clear()
     world.run(4_000)
     assert world.node("n0").asked == [("remove", "n4", "")]
+
+
+def test_two_operators_do_not_remove_too_many_together(make):
+    world = make(
+        event("remove", target="n1", for_ms=9_000),
+        event("remove", at_ms=1_100, for_ms=1_500, target="n2"),
+        brokers=5,
+    )
+    world.voters = world.voters[:4]
+    world.nodes["n0"] = Leader(world)
+    world.who_leads = None
+    world.run(1_150)
+    world.who_leads = "n0"
+    world.run(5_000)
+    assert world.voters == ("n0", "n2", "n3")
+    assert world.nemesis.applied[1].effect.refusal == "too few would be left"
 
 
 def test_too_few_members_are_not_made_fewer(make):
