@@ -111,32 +111,12 @@ class ClientApp:
         )
         options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_count=16)
         self._push = PushConsumer(
-            config, self._listen, options, observer=self, clock=self._clock,
+            config, self._listen, options, clock=self._clock,
             rng=self._rng.split("push"),
         )  # fmt: skip
         self._push.subscribe(TOPIC)
         await self._push.start()
         await asyncio.get_running_loop().create_future()
-
-    # ConsumerObserver
-
-    def on_assignment(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Not of interest."""
-
-    def on_commit(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        ok: bool,  # noqa: FBT001 - a protocol that others already implement by position
-        t_start_ns: int,
-        t_end_ns: int,
-    ) -> None:
-        """Note what the group has committed."""
-        del t_start_ns, t_end_ns
-        if ok:
-            place = (queue.topic, queue.queue_id)
-            committed = self._record.committed
-            committed[place] = max(offset, committed.get(place, 0))
 
     # Operations
 

@@ -29,8 +29,6 @@ class Record:
         self._trace = trace
         self.sends: list[Row] = []
         self.deliveries: list[Row] = []
-        self.committed: dict[tuple[str, int], int] = {}
-        """By topic and queue, the highest offset that the group has surely committed."""
         self.counters: dict[str, int] = {}
 
     def count(self, what: str, by: int = 1) -> None:
