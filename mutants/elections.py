@@ -18,7 +18,6 @@ ELECTIONS: Final = (
         name="vote-not-persisted",
         breaks="The term is written to disk and the vote is not, so that a restart forgets it.",
         source="Raft Figure 2, votedFor is persistent; PySyncObj issue 84.",
-        needs="crash crash_at crash_loop restart_all pause power_loss",
         plant=patch(
             _SAVE, ("encode_hard_state(state)", "encode_hard_state(HardState(state.term, None))")
         ),
@@ -27,7 +26,6 @@ ELECTIONS: Final = (
         name="term-not-persisted",
         breaks="A term that was learned from others is written only together with a vote.",
         source="Raft Figure 2, currentTerm is persistent; PySyncObj issue 201.",
-        needs="restart_all crash_loop power_loss power_loss_all crash",
         plant=patch(
             _SAVE, ("    try:\n", "    if state.voted_for is None:\n        return\n    try:\n")
         ),

@@ -100,6 +100,7 @@ PRODUCT_BUGS: Final = (
         name="queue-index-rebuilt-short",
         breaks="After a restart the dispatch begins one entry too far.",
         source="RocketMQ recoverTopicQueueTable; an off-by-one of the reput offset.",
+        needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
             "store.recovery:agree_with_log", ("else mark.index + 1", "else mark.index + 2")
         ),
@@ -108,6 +109,7 @@ PRODUCT_BUGS: Final = (
         name="replay-duplicates",
         breaks="Dispatching an entry again adds it to its queue again.",
         source="RocketMQ ConsumeQueue.putMessagePositionInfo (it skips what it has).",
+        needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
             "store.dispatch:Dispatcher._dispatch_log",
             (
