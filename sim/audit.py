@@ -188,7 +188,8 @@ def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> H
     deliveries = [row for row in record.deliveries if row["topic"] == TOPIC]
     drain = [
         {
-            "grp": GROUP, "topic": queue.topic, "queue_id": queue.queue_id, "min_off": first,
+            "grp": GROUP, "topic": queue.topic, "queue_id": queue.queue_id,
+            "min_off": max(first, world.dropped.get((queue.topic, queue.queue_id), 0)),
             "end_off": end, "read_to": end, "empty_polls": 2,
             "drained": world.plan.workload.consumers > 0,
         }

@@ -120,6 +120,8 @@ class World:
         """Whether the faults so far explain that the process of a host ends by itself."""
         self.operations = draw_operations(self.rng.split("workload"), workload, options.safety_ms)
         self.exits: dict[str, int] = {}
+        self.dropped: dict[tuple[str, int], int] = {}
+        """By topic and queue, below which offset some broker has ever dropped the messages."""
         self._restarts = True
         self.loop.after_event = self._after_event
         self.loop.on_exit = self._on_exit
@@ -454,6 +456,9 @@ class World:
     async def _compact(self, controller: BrokerController) -> None:
         before = controller.node.first_index
         await controller._compactor.compact(NO_LIMIT)
+        for queue in controller.store._queues.by_key.values():
+            place = (queue.topic, queue.queue_id)
+            self.dropped[place] = max(queue.min_offset, self.dropped.get(place, 0))
         self.record.count("compactions", int(controller.node.first_index > before))
 
     async def _read_index(self, name: str, node: DLedgerNode) -> None:

@@ -141,7 +141,10 @@ class Replica:
 
     def _was(self, index: int, mark: Mark) -> bool:
         """Whether rotten bytes were this entry: its header, or all but the header, still is."""
-        data = self.entry_bytes(mark)
+        try:
+            data = self.entry_bytes(mark)
+        except LookupError:
+            return False
         head = HEAD.pack(ENTRY_MAGICS[0], mark.size, index, mark.term, mark.position)
         return data.startswith(head) or crc32(head + data[HEAD.size :]) == mark.crc
 
@@ -178,7 +181,10 @@ class Replica:
     def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:
         if position % segment + HEADER_BYTES > segment:
             return None
-        view = store.view(position, HEADER_BYTES)  # type: ignore[attr-defined]  # a LogStore
+        try:
+            view = store.view(position, HEADER_BYTES)  # type: ignore[attr-defined]  # a LogStore
+        except LookupError:
+            return None
         header = HEADER.unpack_from(view)
         if header[0] not in ENTRY_MAGICS or not HEADER_BYTES <= header[1] <= segment:
             return None
