@@ -19,7 +19,7 @@ from typing import Final
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
-from dledger.core.messages import FetchedEntries, FetchEntries, Message
+from dledger.core.messages import Message
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
 from dledger.core.snapshot import SnapshotMeta
@@ -243,7 +243,7 @@ class DLedgerNode(Office):
     def _on_message(self, message: Message) -> None:
         if self._running and not self._is_frozen:
             try:
-                if isinstance(message, FetchEntries | FetchedEntries):
+                if isinstance(message, RepairMessage):
                     self._on_repair_message(message)
                 else:
                     self._raft.step(message)
@@ -261,8 +261,17 @@ class DLedgerNode(Office):
         return waits and self._in_flight is not None
 
     def _on_repair_message(self, message: RepairMessage) -> None:
-        if self._repairer.on_message(message):
+        repairer = self._repairer
+        if repairer.on_message(message):
             self._flusher.start_sync()
+        if repairer.replacement is not None:
+            replacement, repairer.replacement = repairer.replacement, None
+            self.trimmer.adopt(*replacement, self._on_adopted)
+
+    def _on_adopted(self, meta: SnapshotMeta) -> None:
+        """Let the user begin anew behind a peer's snapshot; the log goes on as it was."""
+        self.trimmer.tell_installed(meta)
+        self._user.on_committed(self.commit_index)
 
     def _on_unreachable(self, peer: NodeId) -> None:
         if self._running:
@@ -341,8 +350,8 @@ class DLedgerNode(Office):
         self._repairer.pass_time(now_ms)
         self._disk_watch.look()
         reason = "disk_hung" if self._disk_watch.is_hung else None
-        if reason is None and self._repairer.must_not_lead:
-            reason = "uncommitted_rot"
+        if reason is None:
+            reason = self._repairer.must_not_lead
         if reason != self._raft.state.hindered:
             self._raft.hinder(reason)
 

@@ -5,6 +5,9 @@ whatever its role and term; only the index, term, position and size that this re
 entry, and its CRC, decide whether the copy is taken. One request is out at a time, to one peer
 after the other.
 
+A peer that has trimmed its log has the entries no more. It sends its snapshot instead, which takes
+the place of the beginning of the own log, damaged entries included; what comes behind stays.
+
 An entry that is not committed cannot be had so. A replica that holds such a one damaged does not
 lead: a leader would have to send it. It goes on following, until the entry is committed, and then
 fetched, or cut off.
@@ -13,10 +16,12 @@ fetched, or cut off.
 import logging
 from typing import Final
 
+from dledger.codec.snapshot import decode_snapshot
 from dledger.config import DLedgerConfig
-from dledger.core.messages import FetchedEntries, FetchEntries
-from dledger.core.model import LogIndex
+from dledger.core.messages import FetchedEntries, FetchedSnapshot, FetchEntries, FetchSnapshot
+from dledger.core.model import LogIndex, NodeId, Role, SnapshotId
 from dledger.core.raft import Raft
+from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES, SnapshotMeta
 from dledger.driver import Send
 from dledger.storage.log_store import LogStore
 
@@ -28,7 +33,7 @@ RUN_MAX: Final = 1024
 """Most damaged entries asked for at a time; the answer is bounded by bytes, too."""
 UNREPAIRED_LOG_INTERVAL_MS: Final = 10_000
 
-RepairMessage = FetchEntries | FetchedEntries
+RepairMessage = FetchEntries | FetchedEntries | FetchSnapshot | FetchedSnapshot
 
 
 class Repairer:
@@ -41,19 +46,37 @@ class Repairer:
         self._store = store
         self._send = send
         self._asked_ms: int | None = None
+        self._now_ms = 0
         self._attempts = 0
+        self._chunk_bytes = min(config.span_bytes_max, SNAPSHOT_CHUNK_BYTES)
+        self._snapshot_id: SnapshotId | None = None
+        self._snapshot = bytearray()
+        self.replacement: tuple[SnapshotMeta, bytes] | None = None
+        """A peer's snapshot, complete; whoever puts it in its place clears it."""
+        self._is_behind = False
+        """Whether a peer has trimmed what is damaged here."""
         self._silent_until_ms = 0
 
     @property
-    def must_not_lead(self) -> bool:
-        """Whether an entry is damaged that no peer can be asked for."""
+    def must_not_lead(self) -> str | None:
+        """Why this replica should not lead, None if it may.
+
+        An entry is damaged that no peer can be asked for, or only a snapshot can replace.
+        """
         damaged = self._store.rot.damaged
-        return bool(damaged) and max(damaged) > self._raft.state.log.commit_index
+        if not damaged:
+            return None
+        if max(damaged) > self._raft.state.log.commit_index:
+            return "uncommitted_rot"
+        return "rot_below_peers" if self._is_behind else None
 
     def pass_time(self, now_ms: int) -> None:
         """Ask the next peer for what is damaged, if none is being asked."""
+        self._now_ms = now_ms
         if not self._store.rot.damaged:
             self._asked_ms, self._attempts = None, 0
+            self._is_behind, self._snapshot_id = False, None
+            self._snapshot.clear()
         elif self._asked_ms is None or now_ms - self._asked_ms >= RETRY_MS:
             self._ask(now_ms)
 
@@ -62,14 +85,72 @@ class Repairer:
         state = self._raft.state
         if message.sender not in state.others or message.receiver != self._self_id:
             return False
-        if isinstance(message, FetchedEntries):
-            return self._restore(message)
+        match message:
+            case FetchedEntries():
+                return self._restore(message)
+            case FetchedSnapshot():
+                self._collect(message)
+            case FetchSnapshot():
+                self._send_chunk(message.sender, message.last_index, message.offset)
+            case FetchEntries():
+                self._give(message)
+        return False
+
+    def _give(self, message: FetchEntries) -> None:
+        state = self._raft.state
         first, last = message.first_index, message.last_index
+        snapshot = self._store.snapshot
+        if first < self._store.first_index and snapshot is not None:
+            self._send_chunk(message.sender, snapshot.last_index, 0)
+            return
         span = None
         if self._store.first_index <= first <= last <= state.delivered_index:
             span = self._store.read(first, last, self._bytes_max)
         self._send(FetchedEntries(self._self_id, message.sender, state.term, first, span))
-        return False
+
+    def _send_chunk(self, receiver: NodeId, last_index: LogIndex, offset: int) -> None:
+        found = self._store.snapshot
+        if found is not None and found.last_index == last_index and 0 <= offset < found.size:
+            data = self._store.read_snapshot(offset, min(self._chunk_bytes, found.size - offset))
+            term = self._raft.state.term
+            self._send(FetchedSnapshot(self._self_id, receiver, term, found, offset, data))
+
+    def _collect(self, message: FetchedSnapshot) -> None:
+        """Take a chunk of a snapshot that stands for damaged entries, and ask for the next."""
+        state, wanted = self._raft.state, message.id
+        damaged = self._store.rot.damaged
+        if not damaged or wanted.last_index < min(damaged) or self.replacement is not None:
+            return
+        if state.log.term_at(wanted.last_index) != wanted.last_term:
+            return
+        self._is_behind = True
+        fits = wanted.last_index < min(state.log.commit_index, self._store.last_index)
+        if state.role is Role.LEADER or not fits or wanted.size > SNAPSHOT_BYTES_MAX:
+            return  # a leader gives up office first
+        if wanted != self._snapshot_id:
+            self._snapshot_id = wanted
+            self._snapshot.clear()
+        if message.offset != len(self._snapshot):
+            return
+        self._snapshot += message.data
+        self._asked_ms = self._now_ms
+        if len(self._snapshot) < wanted.size:
+            place = (wanted.last_index, len(self._snapshot))
+            self._send(FetchSnapshot(self._self_id, message.sender, state.term, *place))
+        else:
+            self._check_snapshot(wanted, message.sender)
+
+    def _check_snapshot(self, wanted: SnapshotId, sender: NodeId) -> None:
+        data = bytes(self._snapshot)
+        self._snapshot_id = None
+        self._snapshot.clear()
+        try:
+            meta, _ = decode_snapshot(data)
+        except ValueError as error:
+            _log.warning("event=snapshot_refused peer=%s reason=%r", sender, str(error))
+            return
+        if meta.id == wanted:
+            self.replacement = (meta, data)
 
     def _ask(self, now_ms: int) -> None:
         state = self._raft.state

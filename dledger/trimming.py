@@ -100,6 +100,33 @@ class Trimmer:
         )
         return await done
 
+    def adopt(self, meta: SnapshotMeta, data: bytes, done: Callable[[SnapshotMeta], None]) -> None:
+        """Let a peer's snapshot stand for the beginning of the log, and keep what comes behind.
+
+        ``done`` is called in the loop once the log begins behind it; not if something came between.
+        """
+        self._worker.submit(
+            partial(self._save, data), partial(self._guard, partial(self._adopted, meta, done))
+        )
+
+    def _adopted(self, meta: SnapshotMeta, done: Callable[[SnapshotMeta], None]) -> None:
+        store, first_index = self._store, meta.id.last_index + 1
+        if not self._kept or store.snapshots.meta != meta:
+            return
+        if not store.first_index < first_index <= store.last_index:
+            return
+        remove = store.trim(TrimPlan(first_index, meta.position, meta.id.last_term, 0))
+        state = self._raft.state
+        self._note(
+            Event(
+                EventKind.SNAPSHOT, state.term, state.role, None, meta.id.last_index,
+                extra="snapshot=adopted",
+            )
+        )  # fmt: skip
+        _log.warning("event=snapshot_adopted node=%s first_index=%d", self._node_id, first_index)
+        done(meta)
+        self._worker.submit(remove, _nothing)
+
     def stop(self) -> None:
         """Answer who waits."""
         self._answer(trimmed=False)
@@ -145,3 +172,7 @@ class Trimmer:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_result(trimmed)
+
+
+def _nothing() -> None:
+    """Do nothing more."""

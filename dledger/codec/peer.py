@@ -30,7 +30,9 @@ from dledger.core.messages import (
     AppendReject,
     AppendReply,
     FetchedEntries,
+    FetchedSnapshot,
     FetchEntries,
+    FetchSnapshot,
     FreshReply,
     Heartbeat,
     HeartbeatReply,
@@ -77,6 +79,12 @@ CODES: Final[dict[type[Message], int]] = {
     TimeoutNow: 31030,
     FetchEntries: 31040,
     FetchedEntries: 31041,
+    FetchSnapshot: 31042,
+    FetchedSnapshot: 31043,
+}
+_CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
+    31020: InstallSnapshot,
+    31043: FetchedSnapshot,
 }
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
@@ -104,6 +112,8 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31031: struct.Struct(">qq?"),  # last_index, last_term, transfer
     31040: struct.Struct(">qq"),  # first_index, last_index
     31041: struct.Struct(">qqqI"),  # first; last (below first: none), term, CRC of the entries
+    31042: struct.Struct(">qq"),  # last_index, offset
+    31043: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
 }
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {
     **{code: cls for cls, code in CODES.items()},
@@ -143,7 +153,9 @@ class PeerCodec:
         code = CODES[type(message)]
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
-        data: bytes | memoryview = message.data if isinstance(message, InstallSnapshot) else b""
+        data: bytes | memoryview = b""
+        if isinstance(message, InstallSnapshot | FetchedSnapshot):
+            data = message.data
         span = message.span if isinstance(message, Append | FetchedEntries) else None
         if span is not None:
             data = span.data
@@ -184,7 +196,7 @@ class PeerCodec:
             return self._pack_append(_FIELDS[code], message)
         if isinstance(message, FetchedEntries):
             return _pack_fetched(_FIELDS[code], message)
-        if isinstance(message, InstallSnapshot):
+        if isinstance(message, InstallSnapshot | FetchedSnapshot):
             return _FIELDS[code].pack(*astuple(message.id), message.offset, crc32(message.data))
         if isinstance(message, SnapshotReply):
             return _FIELDS[code].pack(*astuple(message.id), message.offset)
@@ -233,10 +245,10 @@ class PeerCodec:
         if code == CODES[FetchedEntries]:
             found = _decode_span(values, memoryview(body)[data_at:])
             return FetchedEntries(sender, self._self_id, term, values[0], found)
-        if code == CODES[InstallSnapshot]:
+        if code in _CHUNKS:
             chunk = _check_chunk(values, memoryview(body)[data_at:])
             place = (SnapshotId(*values[:4]), values[4])
-            return InstallSnapshot(sender, self._self_id, term, *place, chunk)
+            return _CHUNKS[code](sender, self._self_id, term, *place, chunk)
         if code == HELLO:
             return Hello(sender, _read_address(bytes(body[data_at:]), *values))
         if len(body) != data_at:

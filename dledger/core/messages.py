@@ -200,6 +200,27 @@ class Readmitted(msgspec.Struct, frozen=True, gc=False):
     generation: int
 
 
+class FetchSnapshot(msgspec.Struct, frozen=True, gc=False):
+    """Go on with your snapshot that ends at ``last_index``: I have its first ``offset`` bytes."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    last_index: LogIndex
+    offset: int
+
+
+class FetchedSnapshot(msgspec.Struct, frozen=True, gc=False):
+    """A chunk of the sender's snapshot: it has the entries that were asked for no more."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    id: SnapshotId
+    offset: int
+    data: bytes | memoryview
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -216,6 +237,8 @@ Message: TypeAlias = (
     | TimeoutNow
     | FetchEntries
     | FetchedEntries
+    | FetchSnapshot
+    | FetchedSnapshot
     | InstallSnapshot
     | SnapshotReply
 )
@@ -274,6 +297,8 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     TimeoutNow: lambda m: f"last={m.last_index}",
     FetchEntries: lambda m: f"[{m.first_index}..{m.last_index}]",
     FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",
+    FetchSnapshot: lambda m: f"last={m.last_index} offset={m.offset}",
+    FetchedSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
     InstallSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
     SnapshotReply: lambda m: f"{m.id.describe()} offset={m.offset}",
 }

@@ -25,7 +25,9 @@ from dledger.core.messages import (
     AppendReject,
     AppendReply,
     FetchedEntries,
+    FetchedSnapshot,
     FetchEntries,
+    FetchSnapshot,
     FreshReply,
     Heartbeat,
     HeartbeatReply,
@@ -208,7 +210,7 @@ class Raft:
                 install.on_install_snapshot(state, message)
             case SnapshotReply():
                 snapshot_sender.on_snapshot_reply(state, message)
-            case FetchEntries() | FetchedEntries():
+            case FetchEntries() | FetchedEntries() | FetchSnapshot() | FetchedSnapshot():
                 pass  # not Raft's business, see `dledger.repair`
             case _:
                 assert_never(message)

@@ -128,6 +128,15 @@ def test_append_survives_the_wire(bodies, index, term, commit):
         assert found == message
 
 
+@given(data=st.binary(min_size=1, max_size=300), values=st.tuples(INT64, INT64))
+def test_fetched_snapshot_survives_the_wire(data, values):
+    wanted = messages.SnapshotId(*values, size=len(data) + 7, crc=5)
+    message = messages.FetchedSnapshot("n0", "n1", 3, wanted, 7, data)
+    assert through_the_wire(message) == message
+    message = messages.FetchSnapshot("n0", "n1", 3, *values)
+    assert through_the_wire(message) == message
+
+
 @given(bodies=BODIES, index=st.integers(0, 2**40), term=st.integers(1, 2**40))
 def test_fetched_entries_survive_the_wire(bodies, index, term):
     span = encode_span(index, term, 4096, bodies)
