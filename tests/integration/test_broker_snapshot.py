@@ -7,10 +7,15 @@ import asyncio
 import json
 import shutil
 
+import pytest
 import uvloop
 
+from broker.compaction import Compactor
 from broker.processor.compact import COMPACT
+from remoting.protocol.errors import RemotingError
 from remoting.protocol.message import decode_records
+from store import beginning
+from store.message_store import MessageStore
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until
 
 BODY = b"x" * 900
@@ -73,46 +78,58 @@ async def take_over(group, number):
 
 
 def test_beginning_is_dropped_and_offsets_count_on(tmp_path):
-    async def scenario():
-        async with cluster(tmp_path, segment_bytes=SEGMENT) as group:
-            await group.leader()
-            assert await send(group, 0, "Old", 5) == [0, 1, 2, 3, 4]
-            await send(group, 0, "T", 300)
-            report = await compact(group, 0, upto=10)
-            assert report["dropped_entries"] == 0
-            assert report["reason"].startswith("no more was asked for; what is left")
-            report = await compact(group, 0)
-            assert report["dropped_entries"] > 100, report
-            assert "segment" in report["reason"]
-            first = (await status(group, 0))["first_index"]
-            assert first == report["first_index"]
-            # A queue whose every message went keeps counting; its pulls are told where it begins.
-            assert await offsets_of(group, 0, "Old") == (5, 5)
-            low, high = await offsets_of(group, 0, "T")
-            assert (high, low > 100) == (300, True)
-            answer = await group.ask(0, 11, **pull_fields("T", 0))
-            assert answer.code == 21, "PULL_OFFSET_MOVED"
-            assert int(answer.ext_fields["nextBeginOffset"]) == low
-            assert (await read_all(group, 0, "T", low))[0] == list(range(low, 300))
-            for _ in range(2):
-                await group.stop(0)
-                await group.start(0)
-                await group.leader()
-                assert await offsets_of(group, 0, "Old") == (5, 5)
-                assert await offsets_of(group, 0, "T") == (low, 300)
-            # Even when everything derived from the log is gone from the disk.
+    uvloop.run(drop_and_count_on(tmp_path))
+
+
+async def drop_and_count_on(tmp_path):
+    async with cluster(tmp_path, segment_bytes=SEGMENT) as group:
+        await group.leader()
+        assert await send(group, 0, "Old", 5) == [0, 1, 2, 3, 4]
+        await send(group, 0, "T", 300)
+        report = await compact(group, 0, upto=10)
+        assert report["dropped_entries"] == 0
+        assert report["reason"].startswith("no more was asked for; what is left")
+        report = await compact(group, 0)
+        assert report["dropped_entries"] > 100, report
+        assert "segment" in report["reason"]
+        first = (await status(group, 0))["first_index"]
+        assert first == report["first_index"]
+        # A queue whose every message went keeps counting; its pulls are told where it begins.
+        assert await offsets_of(group, 0, "Old") == (5, 5)
+        low, high = await offsets_of(group, 0, "T")
+        assert (high, low > 100) == (300, True)
+        answer = await group.ask(0, 11, **pull_fields("T", 0))
+        assert answer.code == 21, "PULL_OFFSET_MOVED"
+        assert int(answer.ext_fields["nextBeginOffset"]) == low
+        assert (await read_all(group, 0, "T", low))[0] == list(range(low, 300))
+        for _ in range(2):
             await group.stop(0)
-            shutil.rmtree(tmp_path / "n0" / "consumequeue")
-            (tmp_path / "n0" / "consumequeue.checkpoint").unlink()
-            shutil.rmtree(tmp_path / "n0" / "config")
             await group.start(0)
             await group.leader()
             assert await offsets_of(group, 0, "Old") == (5, 5)
             assert await offsets_of(group, 0, "T") == (low, 300)
-            assert await send(group, 0, "Old", 2) == [5, 6]
-            assert await send(group, 0, "T", 1) == [300]
+        # Even when everything derived from the log is gone from the disk.
+        await group.stop(0)
+        shutil.rmtree(tmp_path / "n0" / "consumequeue")
+        (tmp_path / "n0" / "consumequeue.checkpoint").unlink()
+        shutil.rmtree(tmp_path / "n0" / "config")
+        await group.start(0)
+        await group.leader()
+        assert await offsets_of(group, 0, "Old") == (5, 5)
+        assert await offsets_of(group, 0, "T") == (low, 300)
+        assert await send(group, 0, "Old", 2) == [5, 6]
+        assert await send(group, 0, "T", 1) == [300]
 
-    uvloop.run(scenario())
+
+@pytest.mark.parametrize("bug", ["no offsets in the image", "state older than what goes"])
+def test_planted_bug_is_caught(tmp_path, monkeypatch, bug):
+    if bug == "no offsets in the image":
+        monkeypatch.setattr(beginning, "bases_at", lambda queues, position: [])
+    else:
+        monkeypatch.setattr(MessageStore, "applied_index", property(lambda self: 10))
+        monkeypatch.setattr(Compactor, "_limit", lambda self, upto: (self._node.commit_index, ""))
+    with pytest.raises((AssertionError, RemotingError)):
+        uvloop.run(drop_and_count_on(tmp_path))
 
 
 def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):

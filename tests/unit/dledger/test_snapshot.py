@@ -1,6 +1,7 @@
 """Snapshots of the log: the rules in the core, the files, and a crash at every step on the way."""
 
 import random
+import shutil
 
 import pytest
 
@@ -324,6 +325,15 @@ def open_store(path, disk, checkpoint):
 
 
 def make_log(path, count=60):
+    """A log of several segments; a copy of one that was made before, where there is one."""
+    template = path.parent / f"template-{count}"
+    if not template.exists():
+        fill(template, count).close()
+    shutil.copytree(template, path)
+    return open_store(path, RealDisk(), Checkpoint(count - 1, -1))
+
+
+def fill(path, count):
     path.mkdir()
     store = open_store(path, RealDisk(), Checkpoint())
     for index in range(count):
