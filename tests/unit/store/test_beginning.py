@@ -1,0 +1,100 @@
+"""Where queues begin: trimming, what is kept of a queue, and a start from a snapshot."""
+
+import pytest
+
+from store import beginning
+from store.consume_queue import ConsumeQueues
+from store.layout import UNIT, UNIT_BYTES
+from store.recovery import load_queues
+from tests.unit.store.fakes import FakeDisk
+
+FILE_UNITS = 10
+
+
+@pytest.fixture
+def queues(config):
+    return make(config, FakeDisk())
+
+
+def make(config, disk):
+    return ConsumeQueues(config, disk)
+
+
+@pytest.fixture
+def config():
+    from store.config import StoreConfig
+
+    return StoreConfig(
+        directory="/s", store_host=bytes(8), queue_file_bytes=FILE_UNITS * UNIT_BYTES
+    )
+
+
+def fill(queues, topic, count, step=100, start=0):
+    """A queue whose message i lies at ``start + i * step``."""
+    queue = queues.maybe_make(topic.encode(), 0)
+    for number in range(count):
+        queue.tail += UNIT.pack(start + number * step, step, 0)
+    queue.max_offset += count
+    queue.flush()
+    return queue
+
+
+def test_offset_at_a_place_in_the_log(queues):
+    queue = fill(queues, "T", 25)
+    assert [beginning.offset_at(queue, at) for at in (0, 1, 100, 101, 2400, 2401, 9999)] == [
+        0, 1, 1, 2, 24, 25, 25,
+    ]  # fmt: skip
+    fill(queues, "Later", 3, start=5000)
+    assert beginning.bases_at(queues, 1000) == [("T", 0, 10)]
+    assert beginning.bases_at(queues, 9999) == [("Later", 0, 3), ("T", 0, 25)]
+
+
+def test_trimmed_queue_keeps_counting_and_loses_whole_files(queues):
+    queue = fill(queues, "T", 25)
+    beginning.advance_to(queues, 1500)
+    assert (queue.min_offset, queue.max_offset) == (15, 25)
+    queue.drop_files()
+    assert queue.first_file == FILE_UNITS * UNIT_BYTES
+    assert queues.files.disk.names("/s/consumequeue/T/0") == [f"{n * 200:020}" for n in (1, 2)]
+    assert UNIT.unpack(queue.read(15, 1))[0] == 1500
+    beginning.advance_to(queues, 9999)
+    queue.drop_files()
+    assert (queue.min_offset, queue.max_offset, len(queue.crcs)) == (25, 25, 1)
+    queue.tail += UNIT.pack(2500, 100, 0)
+    queue.max_offset += 1
+    queue.flush()
+    assert UNIT.unpack(queue.read(25, 1))[0] == 2500
+
+
+def test_snapshot_replaces_all_queues(queues):
+    fill(queues, "Old", 5)
+    queue = fill(queues, "T", 3)
+    beginning.install(queues, [("T", 0, 17), ("New", 2, 20)])
+    assert sorted(queues.by_name) == [("New", 2), ("T", 0)]
+    queue = queues.by_name["T", 0]
+    assert (queue.min_offset, queue.max_offset, queue.first_file) == (17, 17, 200)
+    assert queues.flush()
+    queue = queues.by_name["New", 2]
+    assert (queue.min_offset, queue.max_offset, queue.first_file) == (20, 20, 400)
+    assert queues.files.disk.names("/s/consumequeue/Old/0") == []
+
+
+@pytest.mark.parametrize("held", [0, 4, 17, 25])
+def test_queue_never_falls_below_its_base(queues, held):
+    queue = fill(queues, "T", held)
+    beginning.settle(queues, [("T", 0, 17)])
+    assert (queue.min_offset, queue.max_offset) == (17, max(17, held))
+
+
+def test_name_of_no_queue_is_left_out(queues):
+    beginning.settle(queues, [("../x", 0, 5), ("T", 0, 1)])
+    assert sorted(queues.by_name) == [("T", 0)]
+
+
+def test_nothing_on_disk_begins_at_the_bases(config):
+    disk = FakeDisk()
+    queues = make(config, disk)
+    recovered = load_queues("/s", disk, queues, [("T", 0, 9)])
+    beginning.settle(queues, [("T", 0, 9)])
+    assert recovered.rebuild
+    assert queues.by_name["T", 0].max_offset == 9
