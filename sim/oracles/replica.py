@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.controller import BrokerController
+    from dledger.core.log import RaftLog
     from dledger.core.model import Role
+    from dledger.core.state import RaftState
+    from dledger.storage.log_store import LogStore
+    from store.dispatch import Dispatcher
 
 HEADER: Final = struct.Struct(">iiqqqii")
 """magic, size, index, term, position, channel, chain CRC: the first 40 bytes of an entry."""
@@ -68,6 +72,10 @@ class Replica:
         self.known: Mapping[tuple[int, int], Mark] = {}
         """Marks by (index, term) as the first replica that had the entry had it."""
         self.controller: BrokerController
+        self._state: RaftState
+        self._log: RaftLog
+        self._store: LogStore
+        self._dispatcher: Dispatcher
         self.base = 0
         """Index of ``marks[0]``."""
         self.marks: list[Mark] = []
@@ -77,18 +85,24 @@ class Replica:
 
     def read_key(self) -> Key:
         """Return what tells whether the replica has changed."""
-        node = self.controller.node
-        state = node._raft.state
-        log = state.log
+        state, log = self._state, self._log
         return (
             state.role,
             state.term,
             log.commit_index,
-            node._store.last_index,
+            self._store.last_index,
             log.last_term,
-            self.controller.store._dispatcher.applied_index,
+            self._dispatcher.applied_index,
             state.delivered_index,
         )
+
+    def attach(self) -> None:
+        """Find what `read_key` reads; once the log is open."""
+        node = self.controller.node
+        self._state = node._raft.state
+        self._log = self._state.log
+        self._store = node._store
+        self._dispatcher = self.controller.store._dispatcher
 
     @property
     def last_index(self) -> int:

@@ -115,6 +115,7 @@ class Watch:
 
     def _boot(self, replica: Replica) -> None:
         replica.is_up = True
+        replica.attach()
         node = replica.controller.node
         driver = node._driver
         send = driver._send
