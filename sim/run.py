@@ -11,6 +11,8 @@ import contextlib
 import functools
 import gc
 import logging
+import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,7 +79,10 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
         try:
             return _judge(world, clock)
         finally:
-            world.close()
+            with _no_last_words():
+                world.close()
+                del world
+                gc.collect()
 
 
 def _judge(world: World, clock: Clock) -> Result:
@@ -177,4 +182,16 @@ def _quiet() -> Iterator[None]:
         logging.disable(disabled)
         if collects:
             gc.enable()
-        gc.collect()
+
+
+@contextlib.contextmanager
+def _no_last_words() -> Iterator[None]:
+    """Let coroutines of a world that has ended be dropped; what they say of it is no finding."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    finally:
+        sys.unraisablehook = hook

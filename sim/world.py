@@ -213,6 +213,8 @@ class World:
         """Cut the power of a machine: process and unsynced writes are gone."""
         self._kill(name, VANISH)
         self.network.power_off(self.hosts[name].address)
+        if name in self.watch.replicas and self.disk(name).has_failed_syncs():
+            self.watch.excuse_rot(name)  # what a failed sync has lost is missing from now on
         self.disk(name).power_loss(mode)
         if name in self.watch.replicas:
             self.watch.replicas[name].lost_power = True
