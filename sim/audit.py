@@ -152,7 +152,7 @@ class Auditor:
         for message in messages:
             key, digest = record.delivered(message, AUDITOR, AUDITOR)
             oracle.on_delivered(place, message.queue_offset, key, digest)
-            oracle.on_audited(place, message.queue_offset)
+            oracle.on_audited(place, message.queue_offset, self._world.dropped.get(place, 0))
         oracle.on_audit_end(place, first, committed)
         self.ends[queue] = (first, end)
 

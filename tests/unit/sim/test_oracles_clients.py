@@ -100,6 +100,13 @@ def test_auditor_must_read_without_a_gap(truth: Truth):
     assert found(findings).startswith("A22")
 
 
+def test_auditor_may_miss_what_was_dropped(truth: Truth):
+    clients, findings = judge(truth)
+    clients.on_audited(QUEUE, 0)
+    clients.on_audited(QUEUE, 2, dropped=2)
+    assert findings.first is None
+
+
 def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
     clients, findings = judge(truth)
     clients.on_audited(QUEUE, 0)
