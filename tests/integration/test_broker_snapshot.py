@@ -139,6 +139,8 @@ def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):
             victim = (leader + 1) % 3
             await send(group, leader, "Old", 7, queue_id=2)
             await group.ask(leader, 15, consumerGroup="cg", topic="Old", queueId=2, commitOffset=4)
+            offsets = group.brokers[leader].tables.offsets
+            await until(lambda: b"cg" in offsets.snapshot(), "the offset is replicated")
             await send(group, leader, "T", 300)
             await group.stop(victim)
             shutil.rmtree(tmp_path / f"n{victim}")
