@@ -78,8 +78,8 @@ class BrokerConfig:
     heartbeat_ticks: int = key("dLegerHeartbeatTicks", 4, low=1, high=1_000)
     election_ticks_min: int = key("dLegerElectionTicksMin", 20, low=2, high=10_000)
     election_ticks_max: int = key("dLegerElectionTicksMax", 40, low=3, high=20_000)
-    disk_hang_ms: int = key("dLegerDiskHangMs", 0, low=0, high=600_000)
-    """A sync that takes so long means that the disk hangs; 0 for twice the election timeout."""
+    disk_hang_ms: int = key("dLegerDiskHangMs", 3_000, low=100, high=600_000)
+    """A sync that takes so long means that the disk hangs."""
     process_id: int = field(default_factory=process_id)
     """Part of the message ids that the broker makes; no key sets it."""
 

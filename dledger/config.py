@@ -66,9 +66,9 @@ class DLedgerConfig:
     """How often the committed index is noted on disk, when it has changed."""
     disk_full_retry_ms: int = 500
     """How long sends are refused after the disk was full, before one is tried again."""
-    disk_hang_ms: int = 0
+    disk_hang_ms: int = 3_000
     """A sync that has not returned for so long means that the disk hangs: the node does not lead
-    until it does. 0 for twice the smaller election timeout."""
+    until it does. Well above what a busy disk takes, or leaders would change without need."""
     recovery_bytes: int = 32 * 1024 * 1024
     """At start, how much of the log before its last known synced entry is verified byte by byte;
     everything behind that entry always is."""
@@ -95,7 +95,7 @@ class DLedgerConfig:
                 f"index_segment_bytes must be a multiple of {INDEX_UNIT_BYTES}",
             ),
             (self.tick_ms > 0, "tick_ms must be positive"),
-            (self.disk_hang_ms >= 0, "disk_hang_ms must not be negative"),
+            (self.disk_hang_ms > 0, "disk_hang_ms must be positive"),
             (
                 0 < self.heartbeat_ticks < self.election_ticks_min < self.election_ticks_max,
                 "ticks must satisfy 0 < heartbeat < election min < election max",
@@ -114,11 +114,6 @@ class DLedgerConfig:
     def election_timeout_ms(self) -> int:
         """The smaller election timeout, in milliseconds."""
         return self.election_ticks_min * self.tick_ms
-
-    @property
-    def disk_hang_limit_ms(self) -> int:
-        """How long a sync may take, in milliseconds."""
-        return self.disk_hang_ms or 2 * self.election_timeout_ms
 
     @property
     def voters(self) -> tuple[str, ...]:

@@ -56,6 +56,9 @@ BROKER_PORT: Final = 10_911
 PEER_PORT: Final = 40_911
 NAMESRV_PORT: Final = 9_876
 NS_PER_MS: Final = 1_000_000
+DISK_HANG_TICKS: Final = 20
+"""A sync that takes so many ticks means that the disk hangs; sooner than in production, so that
+the hung disks of a plan are long enough."""
 RESTART_MS: Final = 1_000
 """A process that ended by itself is started again after so long, as a supervisor would."""
 STORE: Final = "/store"
@@ -375,6 +378,7 @@ class World:
             heartbeat_ticks=options.heartbeat_ticks,
             election_ticks_min=options.election_ticks_min,
             election_ticks_max=options.election_ticks_max,
+            disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
             process_id=host.number,
             joining=name not in self.voters,
         )
