@@ -312,6 +312,10 @@ class BrokerController:
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),
             membership=MembershipProcessor(self.node),
-            raft=RaftProcessor(self.node, lambda: store.applied_index),
+            raft=RaftProcessor(
+                self.node,
+                lambda: store.applied_index,
+                lambda: self._offsets.drain(OFFSET_DRAIN_MS),
+            ),
             compact=CompactProcessor(self._compactor),
         )

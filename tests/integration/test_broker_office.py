@@ -59,6 +59,25 @@ def test_leadership_is_handed_over_while_clients_send_and_nothing_is_unknown(
     uvloop.run(scenario())
 
 
+def test_an_offset_committed_just_before_a_transfer_is_handed_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3) as group:
+            leader = await group.leader()
+            target = (leader + 1) % 3
+            for _ in range(3):
+                await send(group, leader)
+            place = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+            committed = await group.ask(leader, 15, **place, commitOffset="2")
+            assert committed.code == 0, committed.remark
+            answer = await group.ask(leader, TRANSFER, target=f"n{target}")
+            assert answer.code == 0, answer.remark
+            await until(lambda: group.leaders() == [target], "the target takes writes")
+            found = await group.ask(target, 14, **place)
+            assert (found.code, found.ext_fields.get("offset")) == (0, "2")
+
+    uvloop.run(scenario())
+
+
 def test_a_transfer_that_fails_says_why_and_the_leader_serves(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 3) as group:
