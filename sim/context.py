@@ -6,21 +6,24 @@ context variable `CURRENT`, which tasks and callbacks inherit, so that all of a 
 stopped, or ended, at once and from outside.
 """
 
+import asyncio
 import contextvars
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from sim.clock import SimClock
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sim.clock import VirtualTime
     from sim.rng import SplitRng
 
 RUNNING: Final = 0
 HELD: Final = 1
 DEAD: Final = 2
+
+UNEXPECTED: Final = (asyncio.InvalidStateError, struct.error)
+"""Mistakes, beside what Python itself raises."""
 
 CURRENT: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
 """The process whose code is running; None outside of all."""
@@ -94,6 +97,17 @@ class Host:
     def paused(self) -> bool:
         """Whether its process is held."""
         return self.process is not None and self.process.state == HELD
+
+
+def error_of(task: "asyncio.Task[Any]") -> BaseException | None:
+    """Return what a task has ended with; nobody counts it as asked for by that."""
+    return getattr(task, "_exception", None)
+
+
+def is_unexpected(error: BaseException | None) -> bool:
+    """Tell whether an error is a mistake of a program, and not an answer to its surroundings."""
+    of_python = type(error).__module__ == "builtins" and isinstance(error, Exception)
+    return isinstance(error, UNEXPECTED) or (of_python and not isinstance(error, OSError))
 
 
 class Process:
@@ -190,7 +204,7 @@ class Process:
         tasks = self.tasks
         tasks.append(task)
         if len(tasks) > self.tasks_limit:
-            self.tasks = [one for one in tasks if not one.done()]
+            self.tasks = [one for one in tasks if not one.done() or is_unexpected(error_of(one))]
             self.tasks_limit = max(64, 2 * len(self.tasks))
 
     def clear(self) -> None:

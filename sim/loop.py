@@ -275,7 +275,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         if self._closed:
             return
         self._closed = True
-        processes = [*self._graveyard, *(h.process for h in self.hosts if h.process)]
+        processes = self.processes()
         tasks = [task for process in processes for task in process.tasks] + self._outside_tasks
         for process in processes:
             process.state = DEAD

@@ -22,6 +22,7 @@ from runtime.clock import SystemClock
 from sim.audit import Auditor, run_history
 from sim.faults.apply import Nemesis
 from sim.oracles.base import Violation
+from sim.oracles.tasks import judge_tasks
 from sim.world import NS_PER_MS, World
 
 if TYPE_CHECKING:
@@ -119,6 +120,17 @@ LIVENESS: Final = "liveness"
 
 
 def _run_phases(world: World, nemesis: Nemesis) -> None:
+    """Run it, and see that nobody made a mistake, which may be why it is not live."""
+    try:
+        _phases(world, nemesis)
+    except Violation as found:
+        if found.oracle == LIVENESS:
+            judge_tasks(world.loop)
+        raise
+    judge_tasks(world.loop)
+
+
+def _phases(world: World, nemesis: Nemesis) -> None:
     options = world.plan.options
     world.start_all()
     nemesis.start()

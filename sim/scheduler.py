@@ -71,6 +71,10 @@ class Scheduler:
         self.network.add_address(address, name)
         return host
 
+    def processes(self) -> list[Process]:
+        """Return all processes there have been, ended or not."""
+        return [*self._graveyard, *(host.process for host in self.hosts if host.process)]
+
     def boot(self, host: Host) -> Process:
         """Begin a process on a host that has none."""
         assert not host.alive, host

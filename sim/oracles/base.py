@@ -6,10 +6,20 @@ events or counters where the bytes themselves can be read. Source: chaos.md 3.6 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import functools
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.oracles.replica import Change, Replica
+
+_P = ParamSpec("_P")
+_Reporting = TypeVar("_Reporting", bound="_HasFindings")
+
+
+class _HasFindings(Protocol):
+    findings: Findings
 
 
 class Violation(Exception):  # noqa: N818 - it is a finding, not an error of the simulator
@@ -37,13 +47,29 @@ class Oracle(Protocol):
 class Findings:
     """Where violations are reported that are found inside the production's own calls.
 
-    Raised there, they would be taken for a bug of the caller and handled by it.
+    Raised there, they would be taken for a bug of the caller and handled by it. The same goes for
+    an error of an oracle itself: it ends the run as a failure of the harness.
     """
 
     def __init__(self) -> None:
-        self.first: Violation | None = None
+        self.first: Exception | None = None
 
-    def report(self, violation: Violation) -> None:
+    def report(self, found: Exception) -> None:
         """Keep the first; the run ends after this event."""
         if self.first is None:
-            self.first = violation
+            self.first = found
+
+
+def guarded(
+    judge: Callable[Concatenate[_Reporting, _P], None],
+) -> Callable[Concatenate[_Reporting, _P], None]:
+    """Have what ``judge`` raises reported to its object's findings instead."""
+
+    @functools.wraps(judge)
+    def judging(self: _Reporting, /, *args: _P.args, **named: _P.kwargs) -> None:
+        try:
+            judge(self, *args, **named)
+        except Exception as error:  # noqa: BLE001 - the caller is production's code
+            self.findings.report(error)
+
+    return judging

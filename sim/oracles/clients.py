@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from sim.oracles.base import Findings, Violation
+from sim.oracles.base import Findings, Violation, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +25,12 @@ class Clients:
 
     def __init__(self, truth: Truth, findings: Findings) -> None:
         self._truth = truth
-        self._findings = findings
+        self.findings = findings
         self._ordered: dict[tuple[str, Queue], tuple[int, int]] = {}
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._audited: dict[Queue, int] = {}
 
+    @guarded
     def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
         """A send was acknowledged: its messages are committed at the places that were told."""
         for number, key in enumerate(keys):
@@ -43,6 +44,7 @@ class Clients:
                     key=key,
                 )
 
+    @guarded
     def on_ordered(self, stream: str, queue: Queue, sequence: int, offset: int) -> None:
         """A send of a stream that waits for each was acknowledged: places rise with it."""
         known, place = self._ordered.get((stream, queue), (-1, -1))
@@ -55,6 +57,7 @@ class Clients:
             )
         self._ordered[stream, queue] = (sequence, offset)
 
+    @guarded
     def on_delivered(self, queue: Queue, offset: int, key: int | None, body_hash: int) -> None:
         """A message was handed to a reader: it is committed there, with this content."""
         row = self._row(queue, offset)
@@ -74,10 +77,12 @@ class Clients:
                 key=key,
             )
 
+    @guarded
     def on_offered(self, queue: Queue, offset: int) -> None:
         """A consumer asks to commit an offset."""
         self._offered[queue].add(offset)
 
+    @guarded
     def on_fetched(self, queue: Queue, offset: int) -> None:
         """A consumer was told the committed offset: one that was offered once, or the beginning."""
         if offset > 0 and offset not in self._offered[queue]:
@@ -87,6 +92,7 @@ class Clients:
                 offset=offset,
             )
 
+    @guarded
     def on_read_index(self, before: int, index: int, node: str) -> None:
         """A read index was confirmed: not below what was committed as it was asked for."""
         if index < before:
@@ -97,6 +103,7 @@ class Clients:
                 index=index,
             )
 
+    @guarded
     def on_audited(self, queue: Queue, offset: int, dropped: int = 0) -> None:
         """The auditor read a message: no gap, but for what some broker has ``dropped`` below."""
         expected = self._audited.get(queue, offset)
@@ -108,6 +115,7 @@ class Clients:
             )
         self._audited[queue] = offset + 1
 
+    @guarded
     def on_audit_end(self, queue: Queue, first: int, committed: int) -> None:
         """The auditor has read a queue from ``first`` on; it had ``committed`` messages before."""
         read = self._audited.get(queue, first)
@@ -132,7 +140,7 @@ class Clients:
                 )
 
     def _report(self, oracle: str, text: str, **evidence: object) -> None:
-        self._findings.report(Violation(oracle, text, **evidence))
+        self.findings.report(Violation(oracle, text, **evidence))
 
     def _row(self, queue: Queue, offset: int) -> EntryRow | None:
         rows = self._truth.queues.get(queue, [])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dledger.core.messages import AppendReply
 from dledger.core.model import Role
 from sim.oracles.applied import Applied, Monotonic
-from sim.oracles.base import Findings, Oracle, Violation
+from sim.oracles.base import Findings, Oracle, Violation, guarded
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
@@ -121,10 +121,7 @@ class Watch:
         send = driver._send
 
         def tapped(message: Message) -> None:
-            try:
-                self._on_message(replica, message)
-            except Violation as violation:
-                self.findings.report(violation)
+            self._on_message(replica, message)
             send(message)
 
         driver._send = tapped
@@ -159,6 +156,7 @@ class Watch:
         if not replica.is_rotten:
             raise Violation("A34 log matching", str(error), node=replica.name) from error
 
+    @guarded
     def _on_message(self, replica: Replica, message: Message) -> None:
         if self._on_say is not None:
             self._on_say(replica, message)
