@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from remoting.protocol.errors import LocalProtocolError
 from remoting.protocol.hosts import pack_host, parse_address
 from runtime.config import key
@@ -25,7 +25,6 @@ GIB: Final = 1024**3
 #: The id of the only member of a group of one.
 SINGLE_ID: Final = "n0"
 
-_ID: Final = re.compile(r"[A-Za-z0-9_]*\d\Z")
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -190,7 +189,7 @@ class BrokerConfig:
     def _peers(self) -> dict[str, str]:
         if not _NAME.match(self.dledger_group):
             raise FatalError(f"dLegerGroup={self.dledger_group}: a group name is expected")
-        if not _ID.match(self.dledger_self_id):
+        if not NODE_ID.match(self.dledger_self_id):
             raise FatalError(
                 f"dLegerSelfId={self.dledger_self_id}: an id that ends in a number is expected (n0)"
             )
@@ -199,7 +198,7 @@ class BrokerConfig:
             if not part.strip():
                 continue
             peer_id, separator, address = part.strip().partition("-")
-            if not separator or not _ID.match(peer_id) or peer_id in peers:
+            if not separator or not NODE_ID.match(peer_id) or peer_id in peers:
                 raise FatalError(f"dLegerPeers: {part!r} is no id-host:port, or its id is repeated")
             _check_address("dLegerPeers", address)
             peers[peer_id] = address
@@ -207,7 +206,7 @@ class BrokerConfig:
             raise FatalError(
                 f"dLegerSelfId={self.dledger_self_id} is not among dLegerPeers={self.dledger_peers}"
             )
-        if self.preferred_leader_id and not _ID.match(self.preferred_leader_id):
+        if self.preferred_leader_id and not NODE_ID.match(self.preferred_leader_id):
             raise FatalError(
                 f"preferredLeaderId={self.preferred_leader_id}: an id that ends in a number is"
                 " expected (n0)"

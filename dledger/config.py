@@ -1,9 +1,12 @@
 """Settings of one replica of the log."""
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
+"""What an id of a replica looks like: the number is the broker's, messages bear all of it."""
 ENTRY_HEADER_BYTES: Final = 48
 END_RECORD_BYTES: Final = 8
 INDEX_UNIT_BYTES: Final = 32

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from dledger.codec.configuration import encode_configuration, encode_configuration_span
-from dledger.config import DLedgerConfig
+from dledger.config import NODE_ID, DLedgerConfig
 from dledger.core import membership
 from dledger.core.configuration import Change, ChangeKind, Configuration
-from dledger.core.model import LogIndex, Role, Term
+from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
@@ -57,8 +57,8 @@ class MembershipDesk:
         The caller appends nothing of its own before it has looked where the log ends now.
         Errors: `MembershipRefused`; nothing was appended.
         """
-        if change.kind is ChangeKind.ADD_LEARNER and not is_address(change.address):
-            raise MembershipRefused(f"{change.address!r} is no address of the form host:port")
+        if change.kind is ChangeKind.ADD_LEARNER:
+            self._check_newcomer(change.node_id, change.address)
         state = self._raft.state
         configuration = membership.plan(state, change)
         log = state.log
@@ -68,6 +68,19 @@ class MembershipDesk:
         span = encode_configuration_span(index, state.term, position, body, configuration)
         self._raft.propose(span)
         return index
+
+    def _check_newcomer(self, node_id: NodeId, address: str) -> None:
+        """Refuse what no member could dial: once in the log, it would be in every member's."""
+        if not NODE_ID.match(node_id):
+            raise MembershipRefused(f"{node_id!r} is no id that ends in a number, such as n3")
+        if not is_address(address):
+            raise MembershipRefused(f"{address!r} is no address of the form host:port")
+        known = self._config.peers.get(node_id, address)
+        if known != address:  # see `TcpTransport.set_members`
+            raise MembershipRefused(
+                f"{node_id} is at {known} in the settings of {self._config.self_id}, which win: use"
+                " another id, or change the settings of the members first"
+            )
 
     def _body(self, payload: bytes, physical_offset: int) -> bytes:
         if isinstance(self._user, ConfigurationListener):

@@ -30,6 +30,8 @@ _log: Final = logging.getLogger(__name__)
 INBOUND_MAX: Final = 64
 """Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  # compared, not bound
+HOST_CHARACTERS_MAX: Final = 253
+"""Longest name that DNS has."""
 LINKS_MAX: Final = 64
 """Most servers dialled."""
 HALF_FRAME_S: Final = 10.0
@@ -333,7 +335,7 @@ class _Link:
                 transport, protocol = await loop.create_connection(
                     _Outbound, host, port, local_addr=(source, 0) if source else None
                 )
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, UnicodeError):  # no name, says its encoding: a..b
             return None
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -348,7 +350,10 @@ class _Link:
 def is_address(address: str) -> bool:
     """Tell whether `split_address` takes it."""
     host, _, port = address.rpartition(":")
-    return bool(host) and port.isdigit() and 0 < int(port) < 65536
+    is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
+    if not is_host or " " in host:
+        return False
+    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -210,3 +210,71 @@ def test_change_is_refused_with_a_reason(tmp_path):
         assert not group.fatal
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("node_id", "address", "why"),
+    [
+        ("", "h:1", "no id"),
+        ("n", "h:1", "no id"),
+        ("n 3", "h:1", "no id"),
+        ("n3;n4", "h:1", "no id"),
+        ("\u00e93", "h:1", "no id"),
+        ("n" * 300 + "3", "h:1", "no id"),
+        ("n3", "h" * 254 + ":1", "no address"),
+        ("n3", "h h:1", "no address"),
+        ("n3", "h\n:1", "no address"),
+        ("n3", "h:\uff11", "no address"),
+        ("n3", "h:" + "9" * 5000, "no address"),
+    ],
+)
+def test_learner_that_nobody_could_dial_never_gets_into_the_log(tmp_path, node_id, address, why):
+    """One such entry would end every member that reads it, at each start."""
+
+    async def main():
+        group = Group(tmp_path, 1)
+        await group.start()
+        leader = await group.leader()
+        last_index = leader.end_index
+        with pytest.raises(MembershipRefused, match=why) as refusal:
+            await leader.change_membership(Change(ADD, node_id, address))
+        assert not refusal.value.may_retry
+        assert leader.end_index == last_index
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
+
+
+def test_name_that_is_no_name_does_not_end_the_link(tmp_path):
+    """What no encoding of names takes is an address like one where nobody is."""
+
+    async def main():
+        group = Group(tmp_path, 1)
+        await group.start()
+        await change(group, ADD, "n3", "a..b:1")
+        await group.append(3)
+        await change(group, REMOVE, "n3")
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
+
+
+def test_member_does_not_return_at_an_address_that_the_settings_contradict(tmp_path):
+    """Settings win over the log (proxies, moved machines), so nobody would find it there."""
+
+    async def main():
+        group = Group(tmp_path)
+        await group.start()
+        gone = next(iter({"n0", "n1"} - {(await group.leader()).self_id}))
+        await change(group, REMOVE, gone)
+        await group.stop(gone)
+        leader = await group.leader()
+        with pytest.raises(MembershipRefused, match=f"{gone} is at {group.peers[gone]} in the"):
+            await leader.change_membership(Change(ADD, gone, "127.0.0.1:1"))
+        await change(group, ADD, gone, group.peers[gone])
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
