@@ -22,7 +22,8 @@ EXITS = (
     "Exit code: 0 valid, 1 a bug was found, 3 the fault budget was exceeded (--overkill), "
     "254 usage, 255 harness failure."
 )
-PROGRESS_RUNS = 25
+SEED_MAX = 2**63 - 1
+"""What a plan file can hold."""
 DEFAULT_SEEDS = "1..100"
 
 
@@ -32,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 
 def sim(
-    seed: Annotated[int | None, typer.Option(help="Run the plan of this seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Run the plan of this seed.", min=0, max=SEED_MAX)
+    ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(metavar="A..B", help="Run these seeds, both included."),
@@ -44,13 +47,19 @@ def sim(
         Path | None, typer.Option(metavar="FILE", help="Run a plan that was written to a file.")
     ] = None,
     elections: Annotated[
-        int | None, typer.Option(metavar="N", help="Measure N elections after a leader's death.")
+        int | None,
+        typer.Option(metavar="N", help="Measure N elections after a leader's death.", min=1),
     ] = None,
     mutants: Annotated[
         bool,
         typer.Option("--mutants", help="Plant each bug, and count seeds until found."),
     ] = False,
-    mutant: Annotated[str | None, typer.Option(metavar="NAME", help="Plant this bug only.")] = None,
+    mutant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Plant this bug only; with --seed or --plan: in that run."
+        ),
+    ] = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Measure events a second and virtual time to real time.")
     ] = False,
@@ -87,19 +96,27 @@ def sim(
     """
     from cli import sim_report as report
 
-    printer = report.Printer(as_json=as_json)
+    _refuse_several(bench=bench, elections=elections, mutants=mutants, plan=plan, seed=seed)
+    _refuse_several(seed=seed, plan=plan, seeds=seeds)
+    _refuse_several(seed=seed, plan=plan, minutes=minutes)
+    _refuse_several(mutants=mutants, mutant=mutant, bench=bench, elections=elections)
+    _refuse_several(mutants=mutants, minutes=minutes, overkill=overkill, trace=trace)
+    if overkill and plan is not None:
+        raise typer.BadParameter("the plan says so itself", param_hint="--overkill")
+    if trace and seed is None and plan is None:
+        raise typer.BadParameter("takes one run: --seed or --plan", param_hint="--trace")
+    printer = report.Printer(as_json=as_json, planted=f" --mutant {mutant}" if mutant else "")
     if bench:
         code = report.bench(printer)
     elif elections is not None:
-        code = report.elections(printer, elections, seed or 1)
+        code = report.elections(printer, elections)
+    elif plan is not None or seed is not None:
+        chosen = report.load(plan) if plan else report.draw_plan(seed or 0, overkill=overkill)
+        with report.bug(mutant):
+            code = report.one(printer, chosen, out, trace=trace, shrink=not no_shrink)
     elif mutants or mutant is not None:
         limits = _range(seeds) if seeds else None
         code = report.mutants(printer, mutant, limits, jobs)
-    elif plan is not None:
-        code = report.one(printer, report.load(plan), out, trace=trace, shrink=not no_shrink)
-    elif seed is not None:
-        drawn = report.draw_plan(seed, overkill=overkill)
-        code = report.one(printer, drawn, out, trace=trace, shrink=not no_shrink)
     else:
         code = report.many(
             printer,
@@ -109,6 +126,17 @@ def sim(
             ),
         )
     raise typer.Exit(code)
+
+
+def _refuse_several(**given: object) -> None:
+    """Refuse options that ask for different things at once, rather than leave one out."""
+    named = [
+        f"--{name}" for name, value in given.items() if value is not None and value is not False
+    ]
+    if len(named) > 1:
+        raise typer.BadParameter(
+            "asks for something else", param_hint=f"{named[1]} with {named[0]}"
+        )
 
 
 def _seeds(text: str | None, minutes: float | None) -> Iterable[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 import typer
 
 from mutants.patches import MUTANTS
+from mutants.planting import planted
 from sim.campaign import Totals, campaign
 from sim.detect import SEEDS_MAX, Detection, known_seeds, measure, table
 from sim.faults.draw import draw
@@ -21,8 +23,9 @@ from sim.run import EXIT_CODES, Result, run_plan
 from sim.shrink import Shrinker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+EXIT_INTERRUPTED = 130
 PROGRESS_RUNS = 25
 PROGRESS_ELECTIONS = 250
 
@@ -41,8 +44,10 @@ class Settings:
 class Printer:
     """Progress goes to stderr, results to stdout; as JSON only results are printed."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, planted: str = "") -> None:
         self.as_json = as_json
+        self.planted = planted
+        """The option that plants the bug that is planted."""
 
     def say(self, text: str) -> None:
         """Tell how it goes."""
@@ -66,16 +71,27 @@ def load(path: Path) -> Plan:
         raise typer.BadParameter(f"{path}: {error}", param_hint="--plan") from error
 
 
+@contextlib.contextmanager
+def bug(name: str | None) -> Iterator[None]:
+    """Have a bug planted while the block runs, none if there is no name."""
+    if name is None:
+        yield
+        return
+    _check_known(name)
+    with planted(MUTANTS[name]):
+        yield
+
+
 def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -> int:
     """Run one plan, and what follows if it fails; returns the exit code."""
     printer.say(f"seed {plan.seed}")
     result = run_plan(plan, trace_lines=trace)
     if trace:
         for line in result.lines:
-            typer.echo(line)
+            typer.echo(line, err=printer.as_json)
+    printer.result(describe(result), as_row(result))
     if result.failed:
         _keep(printer, plan, result, out, shrink=shrink)
-    printer.result(describe(result), as_row(result))
     printer.say(f"seed {plan.seed}: {result.verdict}")
     return EXIT_CODES[result.verdict]
 
@@ -98,7 +114,7 @@ def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
         overkill=settings.overkill,
         report=report,
     )
-    for result in totals.failures[:1]:
+    for result in totals.failures[:1] if not totals.interrupted else ():
         plan = draw(result.seed, overkill=settings.overkill)
         _keep(printer, plan, result, settings.out, shrink=settings.shrink)
     row = asdict(totals) | {"failures": [as_row(result) for result in totals.failures]}
@@ -106,18 +122,21 @@ def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
     if totals.failures:
         failed = ", ".join(str(result.seed) for result in totals.failures)
         printer.say(f"failed seeds: {failed}; repeat one: ledgermq sim --seed N")
+    if totals.interrupted:
+        printer.say("interrupted: the result is that of the runs before")
+        return EXIT_INTERRUPTED
     return totals.exit_code
 
 
-def elections(printer: Printer, runs: int, first: int) -> int:
+def elections(printer: Printer, runs: int) -> int:
     """Measure elections; returns 0 if the aim is met."""
-    printer.say(f"seeds {first}..{first + runs - 1}")
+    printer.say(f"seeds 1..{runs}")
 
     def report(done: int) -> None:
         if done % PROGRESS_ELECTIONS == 0:
             printer.say(f"{done} of {runs}")
 
-    figures = measure_elections(range(first, first + runs), report)
+    figures = measure_elections(range(1, runs + 1), report)
     timeout_ms = figures["election_timeout_ms"]
     lines = [f"election timeout {timeout_ms} ms at most; time without a leader, virtual ms:"]
     worst = 0.0
@@ -146,11 +165,8 @@ def bench(printer: Printer) -> int:
 
 def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int) -> int:
     """Plant bugs and count the seeds until each is found; returns 0 if all are."""
-    if name is not None and name not in MUTANTS:
-        raise typer.BadParameter(
-            f"{name} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
-            param_hint="--mutant",
-        )
+    if name is not None:
+        _check_known(name)
     chosen = seeds or range(1, SEEDS_MAX + 1)
     names = sorted(MUTANTS) if name is None else [name]
     printer.say(f"{len(names)} planted bugs, seeds {chosen[0]}..{chosen[-1]} each")
@@ -162,6 +178,14 @@ def mutants(printer: Printer, name: str | None, seeds: range | None, jobs: int) 
     found = measure(names, seed_first=chosen[0], seeds_max=len(chosen), jobs=jobs, report=report)
     printer.result("\n".join(table(found)), {"known_seeds": json.loads(known_seeds(found))})
     return 0 if all(one.found for one in found) else 1
+
+
+def _check_known(name: str) -> None:
+    if name not in MUTANTS:
+        raise typer.BadParameter(
+            f"{name} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
+            param_hint="--mutant",
+        )
 
 
 def describe(result: Result) -> str:
@@ -193,8 +217,15 @@ def _sums(totals: Totals) -> str:
 
 
 def _keep(printer: Printer, plan: Plan, result: Result, out: Path, *, shrink: bool) -> None:
-    """Write plan, trace and diagram of a failure; the smallest that shrinking finds."""
-    directory = out / f"seed-{plan.seed}"
+    """Write plan, trace and diagram of a failure, as far as the disk takes them."""
+    try:
+        _write(printer, plan, result, out / f"seed-{plan.seed}", shrink=shrink)
+    except OSError as error:
+        printer.say(f"cannot write plan, trace and diagram: {error}")
+
+
+def _write(printer: Printer, plan: Plan, result: Result, directory: Path, *, shrink: bool) -> None:
+    """Write the smallest plan that shrinking finds, and what it does."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "plan-full.json").write_bytes(encode_plan(plan))
     if shrink and result.oracle:
@@ -208,4 +239,4 @@ def _keep(printer: Printer, plan: Plan, result: Result, out: Path, *, shrink: bo
     title = f"seed {plan.seed}: {last.oracle} {last.text}"[:180]
     (directory / "lamport.svg").write_text(draw_lamport(last.lines, title=title))
     printer.say(f"plan, trace and diagram are in {directory}")
-    printer.say(f"repeat: ledgermq sim --plan {directory / 'plan.json'}")
+    printer.say(f"repeat: ledgermq sim --plan {directory / 'plan.json'}{printer.planted}")

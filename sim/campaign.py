@@ -6,6 +6,7 @@ Each run is a function of its plan, so processes share nothing; a worker is repl
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ class Totals:
     counters: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     failures: list[Result] = field(default_factory=list)
+    interrupted: bool = False
+    """Whether somebody ended it; what has run counts."""
 
     def add(self, result: Result) -> None:
         """Count one run."""
@@ -120,15 +123,25 @@ def campaign(
         return late or len(totals.failures) >= FAILURES_MAX
 
     pieces = _pieces(iter(seeds))
-    for results in (
-        _in_pool(pieces, jobs, overkill, is_over) if jobs > 1 else _here(pieces, overkill, is_over)
-    ):
-        for result in results:
-            totals.add(result)
-            is_over()
-            report(totals, result)
+    try:
+        for results in (
+            _in_pool(pieces, jobs, overkill, is_over)
+            if jobs > 1
+            else _here(pieces, overkill, is_over)
+        ):
+            for result in results:
+                totals.add(result)
+                is_over()
+                report(totals, result)
+    except KeyboardInterrupt:
+        totals.interrupted = True
     is_over()
     return totals
+
+
+def _ignore_ctrl_c() -> None:
+    """Leave it to the process that the terminal sees."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _pieces(seeds: Iterator[int]) -> Iterator[list[int]]:
@@ -156,7 +169,7 @@ def _in_pool(
 ) -> Iterator[list[Result]]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        jobs, mp_context=context, max_tasks_per_child=TASKS_PER_WORKER
+        jobs, mp_context=context, max_tasks_per_child=TASKS_PER_WORKER, initializer=_ignore_ctrl_c
     ) as executor:
         running: deque[Future[list[Result]]] = deque()
         while True:

@@ -6,7 +6,7 @@ true then. Pure: values and their JSON. Source: chaos.md 6.4 (plan.json).
 """
 
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -110,16 +110,20 @@ class Role:
 
 
 Value = int | float | str
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class FaultEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FaultEvent(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """One fault; times are milliseconds of virtual time."""
 
-    at_ms: int
+    at_ms: Count
     kind: FaultKind
     package: Package
     target: str = Role.RANDOM
-    for_ms: int = 0
+    for_ms: Count = 0
     """How long it lasts; what cannot be undone, or is over at once, has what comes after it (a
     crashed process is started again) so much later."""
     seed: int = 0
@@ -142,23 +146,23 @@ class FaultEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return str(self.params.get(name, default))
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the cluster and of the run; milliseconds, bytes, ticks."""
 
-    brokers: int = 3
-    spares: int = 0
+    brokers: Positive = 3
+    spares: Count = 0
     """Further hosts that may join the group."""
-    namesrvs: int = 1
-    flush_disk_type: str = "ASYNC_FLUSH"
-    tick_ms: int = 50
-    heartbeat_ticks: int = 2
-    election_ticks_min: int = 10
-    election_ticks_max: int = 20
-    segment_bytes: int = 256 * 1024
-    queue_file_bytes: int = 20_000
-    safety_ms: int = 10_000
+    namesrvs: Positive = 1
+    flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
+    tick_ms: Positive = 50
+    heartbeat_ticks: Positive = 2
+    election_ticks_min: Positive = 10
+    election_ticks_max: Positive = 20
+    segment_bytes: Positive = 256 * 1024
+    queue_file_bytes: Positive = 20_000
+    safety_ms: Positive = 10_000
     """How long there are faults."""
-    liveness_ms: int = 60_000
+    liveness_ms: Positive = 60_000
     """How long the healed cluster may take to be as it should."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
@@ -179,22 +183,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return (self.brokers - 1) // 2
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the clients do; see `sim.workload`."""
 
-    rate_per_s: float = 10.0
-    producers: int = 2
-    consumers: int = 1
-    queues: int = 4
-    ordered_queues: int = 1
+    rate_per_s: Annotated[float, msgspec.Meta(ge=0)] = 10.0
+    producers: Count = 2
+    consumers: Count = 1
+    queues: Positive = 4
+    ordered_queues: Count = 1
     batch_p: float = 0.1
-    body_max: int = 1024
+    body_max: Positive = 1024
     """Bytes of the largest body."""
     skip: tuple[int, ...] = ()
     """Numbers of operations that are left out; a shrinker adds them."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run before it is run."""
 
     seed: int
@@ -219,4 +223,23 @@ def decode_plan(data: bytes) -> Plan:
     plan = msgspec.json.decode(data, type=Plan)
     if plan.format != FORMAT:
         raise ValueError(f"a plan of format {plan.format}, this program reads {FORMAT}")
+    roles = {value for name, value in vars(Role).items() if name.isupper()}
+    for event in plan.events:
+        if event.target not in roles and event.target not in _hosts(plan):
+            raise ValueError(f"there is no {event.target!r}; roles: {', '.join(sorted(roles))}")
     return plan
+
+
+def _hosts(plan: Plan) -> set[str]:
+    """Return the names of the machines, see `sim.world`."""
+    options, workload = plan.options, plan.workload
+    return {
+        f"{prefix}{number}"
+        for prefix, count in (
+            ("n", options.brokers + options.spares),
+            ("ns", options.namesrvs),
+            ("p", workload.producers),
+            ("c", workload.consumers),
+        )
+        for number in range(count)
+    }

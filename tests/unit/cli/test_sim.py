@@ -1,5 +1,7 @@
 """``ledgermq sim``: what it refuses, and what it says when asked for help."""
 
+import json
+
 import pytest
 
 from cli.main import run
@@ -39,3 +41,72 @@ def test_help_tells_the_exit_codes(capsys):
     assert run(["sim", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Exit code: 0 valid, 1 a bug was found" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--seed 1 --seeds 1..2",
+        "--seed 1 --plan x.json",
+        "--seed 1 --minutes 1",
+        "--bench --seed 1",
+        "--mutants --seed 4",
+        "--mutants --minutes 1",
+        "--elections 5 --mutants",
+        "--plan x.json --overkill",
+        "--seeds 1..2 --trace",
+    ],
+)
+def test_options_that_ask_for_different_things_are_refused(words, capsys):
+    assert run(["sim", *words.split()]) == USAGE
+    assert "--" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--seed -3", "--seed 99999999999999999999", "--elections 0"])
+def test_number_out_of_range_is_refused(words):
+    assert run(["sim", *words.split()]) == USAGE
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        '{"seed": 1, "format": 2}',
+        '{"seed": 1, "evnets": []}',
+        '{"seed": 1, "options": {"brokers": 0}}',
+        '{"seed": 1, "events": [{"at_ms": 1, "kind": "crash", "package": "crash",'
+        ' "target": "n9"}]}',
+    ],
+)
+def test_plan_that_cannot_be_run_is_refused(plan, tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(plan)
+    assert run(["sim", "--plan", str(path)]) == USAGE
+    assert "plan.json" in capsys.readouterr().err
+
+
+def test_json_is_all_there_is_on_stdout(capsys):
+    assert run(["sim", "--seed", "1", "--json", "--trace"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verdict"] == "valid"
+    assert said.err.count("\n") > 100
+
+
+def test_planted_bug_is_found_in_one_run(tmp_path, capsys):
+    words = ["--seed", "3", "--mutant", "ack-before-quorum", "--no-shrink", "--out", str(tmp_path)]
+    assert run(["sim", *words]) == 1
+    plan = tmp_path / "seed-3" / "plan.json"
+    found = capsys.readouterr().out.splitlines()[0]
+    assert "A38" in found
+    assert run(["sim", "--plan", str(plan), *words[2:]]) == 1
+    assert found == capsys.readouterr().out.splitlines()[0]
+    assert run(["sim", "--plan", str(plan)]) == 0
+
+
+def test_directory_that_cannot_be_written_is_said_behind_the_verdict(tmp_path, capsys):
+    out = tmp_path / "file"
+    out.write_text("")
+    words = ["--seed", "3", "--mutant", "ack-before-quorum", "--no-shrink", "--out", str(out)]
+    assert run(["sim", *words]) == 1
+    said = capsys.readouterr()
+    assert "VIOLATION" in said.out
+    assert "cannot write" in said.err
