@@ -102,7 +102,8 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ recoverTopicQueueTable; an off-by-one of the reput offset.",
         needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
-            "store.recovery:agree_with_log", ("else mark.index + 1", "else mark.index + 2")
+            "store.message_store:MessageStore._agree_with_log",
+            ("dispatcher.applied_index = begin - 1", "dispatcher.applied_index = begin"),
         ),
     ),
     Mutant(

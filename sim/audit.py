@@ -14,6 +14,7 @@ from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
 from chaos.history.segment import decode_segment
 from client import ClientConfig, Message, MessageQueue, Producer, PullConsumer, RemotingError
+from sim.oracles.base import Violation
 from sim.record import AUDITOR
 from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
 
@@ -84,6 +85,7 @@ class Auditor:
                 await self._read(puller, topic)
         self.stage = "the group has not consumed everything"
         await _until(self._is_drained)
+        self._check_group()
         self.is_done = True
 
     async def _send(self, producer: Producer) -> None:
@@ -173,6 +175,26 @@ class Auditor:
             for queue, (_, end) in self.ends.items()
             if queue.topic == TOPIC
         )
+
+    def _check_group(self) -> None:
+        """What the group has committed past, a listener of it has finished: at least once."""
+        world = self._world
+        if not world.plan.workload.consumers:
+            return
+        done: set[tuple[int, int]] = {
+            (row["queue_id"], row["queue_offset"])
+            for row in world.record.deliveries
+            if row["grp"] == GROUP
+        }
+        for queue, (first, end) in sorted(self.ends.items()):
+            if queue.topic != TOPIC:
+                continue
+            dropped = world.dropped.get((queue.topic, queue.queue_id), 0)
+            for offset in range(max(first, dropped), end):
+                if (queue.queue_id, offset) not in done:
+                    text = f"{queue.topic}/{queue.queue_id}@{offset} was committed past, unfinished"
+                    world.findings.report(Violation("A1 lost to the group", text, offset=offset))
+                    return
 
 
 async def _until(holds: Callable[[], bool]) -> None:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 MS_PER_S: Final = 1000
 RETRY_S: Final = 0.2
 PULL_COUNT: Final = 16
+SLOW_P: Final = 0.2
+SLOW_MS_MAX: Final = 400
+"""A listener takes up to so long, every fifth time: what is pulled is not what is done."""
 
 
 class ClientApp:
@@ -244,8 +247,12 @@ class ClientApp:
             await self._puller.commit_offset(queue, offset)
             self._record.count("commits")
 
-    def _listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+    async def _listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """Work for a while at some messages; they count when that is done."""
         del context
+        stream = self._rng.split(f"work{messages[0].queue_id}-{messages[0].queue_offset}")
+        if stream.chance(SLOW_P):
+            await asyncio.sleep(stream.randint(1, SLOW_MS_MAX) / MS_PER_S)
         for message in messages:
             self._note(message, GROUP)
         return ConsumeStatus.CONSUME_SUCCESS

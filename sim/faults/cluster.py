@@ -133,9 +133,10 @@ class Order(Effect):
         self.stage.after(ASK_MS, self._ask)
 
     async def _give(self, leader: str) -> None:
-        node, step = self.target.node(leader), self._todo[0]
-        if node is None:
-            return
+        node = self.target.node(leader)
+        if node is None or not self._todo:
+            return  # it was held up, and asked again meanwhile
+        step = self._todo[0]
         try:
             await step.give(node)
         except Exception as error:  # noqa: BLE001 - a refusal, whatever it is called
