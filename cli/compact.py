@@ -28,7 +28,8 @@ def compact(
     ] = None,
     namesrv: NameServers = "127.0.0.1:9876",
     upto: Annotated[
-        int | None, typer.Option("--upto", help="The last entry that may go; default: all may.")
+        int | None,
+        typer.Option("--upto", min=0, help="The last entry that may go; default: all may."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def compact(
         from broker.processor.compact import COMPACT
 
         brokers = (
-            list(parse_addresses(broker))
+            list(parse_addresses(broker, "--broker"))
             if broker
             else await all_brokers(client, parse_addresses(namesrv))
         )

@@ -109,6 +109,8 @@ def replace(
         {"op": "promote", "node": node},
         {"op": "remove", "node": old},
     ]
+    if node == old:
+        raise typer.BadParameter(f"{old} cannot replace itself", param_hint="--id")
     _change(namesrv, group, timeout, steps, as_json=as_json)
 
 
@@ -126,6 +128,7 @@ def _change(
             return clock.monotonic_ms() < deadline_ms
 
         answer: dict[str, Any] = {}
+        check_old(steps, await find_leader(client, addresses, group))
         for fields in steps:
             status = await find_leader(client, addresses, group)
             if not is_done(fields, status):
@@ -143,13 +146,21 @@ def _change(
     run_job(job)
 
 
+def check_old(steps: list[dict[str, str]], status: dict[str, Any]) -> None:
+    """Refuse a replacement for who is no member, unless it is the end of one that was begun.
+
+    Errors: `AdminError`.
+    """
+    first, last = steps[0], steps[-1]
+    if len(steps) > 1 and is_done(last, status) and first["node"] not in status["voters"]:
+        raise AdminError(f"{last['node']} is no member; see: ledgermq admin raftStatus")
+
+
 def is_done(fields: dict[str, str], status: dict[str, Any]) -> bool:
     """Tell whether a group of that status is as the change would make it."""
     node, voters, learners = fields["node"], status["voters"], status["learners"]
     if fields["op"] == "add_learner":
-        return node in voters or (
-            node in learners and status["addresses"][node] == fields["address"]
-        )
+        return node in (*voters, *learners) and status["addresses"][node] == fields["address"]
     if fields["op"] == "promote":
         return node in voters
     return node not in voters and node not in learners

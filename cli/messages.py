@@ -34,15 +34,15 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL)(consume)
 
 
-def parse_addresses(text: str) -> tuple[str, ...]:
+def parse_addresses(text: str, option: str = "--namesrv") -> tuple[str, ...]:
     """Return the ``host:port`` parts of ``text``; raises ``typer.BadParameter`` if one is none."""
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise typer.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--namesrv")
+            raise typer.BadParameter(f"{address!r} is not HOST:PORT", param_hint=option)
     if not addresses:
-        raise typer.BadParameter("no address given, e.g. 127.0.0.1:9876", param_hint="--namesrv")
+        raise typer.BadParameter("no address given, e.g. 127.0.0.1:9876", param_hint=option)
     return addresses
 
 

@@ -215,7 +215,7 @@ async def _statuses(client: RemotingClient, broker: str | None, namesrv: str) ->
     from remoting.protocol.codes import RequestCode
 
     addresses = (
-        list(parse_addresses(broker))
+        list(parse_addresses(broker, "--broker"))
         if broker
         else await all_brokers(client, parse_addresses(namesrv))
     )

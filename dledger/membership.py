@@ -76,7 +76,9 @@ class MembershipDesk:
         if not is_address(address):
             raise MembershipRefused(f"{address!r} is no address of the form host:port")
         known = self._config.peers.get(node_id, address)
-        if known != address:  # see `TcpTransport.set_members`
+        if (
+            known != address and node_id not in self._configuration.members
+        ):  # see `TcpTransport.set_members`
             raise MembershipRefused(
                 f"{node_id} is at {known} in the settings of {self._config.self_id}, which win: use"
                 " another id, or change the settings of the members first"

@@ -28,6 +28,15 @@ def test_preferred_leader_is_an_id():
         BrokerConfig(**GROUP, preferred_leader_id="leader")
 
 
+@pytest.mark.parametrize("node_id", ["n", "n 1", "n-1", "n" * 64 + "1", "n\uff11"])
+def test_id_of_a_replica_is_short_and_ends_in_a_number(node_id):
+    peers = f"{node_id}-127.0.0.1:1"
+    with pytest.raises(FatalError, match="an id that ends in a number"):
+        BrokerConfig(
+            **{**GROUP, "dledger_self_id": node_id, "dledger_peers": peers}
+        ).dledger_config()
+
+
 def test_recording_of_events_has_a_size_that_is_checked():
     config = BrokerConfig(**GROUP, event_file_bytes=0)
     assert config.dledger_config().event_file_bytes == 0

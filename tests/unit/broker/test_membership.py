@@ -1,12 +1,15 @@
 """CHANGE_MEMBERSHIP: what each outcome is answered with."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
+import typer
 
 from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor, read_change
-from cli.membership import describe, for_people, is_done
+from cli.admin import AdminError
+from cli.membership import check_old, describe, for_people, is_done, replace
 from dledger.core.configuration import Change, ChangeKind
 from dledger.errors import MembershipRefused, NotLeader, OutcomeUnknown
 from remoting.protocol.command import RemotingCommand
@@ -67,13 +70,34 @@ def test_request_that_says_nothing_is_refused(fields):
 @pytest.mark.parametrize(
     ("op", "node", "done"),
     [
-        ("add_learner", "n3", True), ("add_learner", "n4", False), ("promote", "n0", True),
-        ("promote", "n3", False), ("remove", "n9", True), ("remove", "n3", False),
+        ("add_learner", "n3", True), ("add_learner", "n4", False), ("add_learner", "n0", True),
+        ("add_learner", "n1", False), ("promote", "n0", True), ("promote", "n3", False),
+        ("remove", "n9", True), ("remove", "n3", False),
     ],
 )  # fmt: skip
 def test_command_that_is_repeated_sees_what_is_done(op, node, done):
-    status = {"voters": ["n0", "n1"], "learners": ["n3"], "addresses": {"n3": "h:1"}}
+    addresses = {"n0": "h:1", "n1": "h:2", "n3": "h:1"}
+    status = {"voters": ["n0", "n1"], "learners": ["n3"], "addresses": addresses}
     assert is_done({"op": op, "node": node, "address": "h:1"}, status) is done
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "sound"),
+    [
+        ("n4", "n1", True), ("n3", "n1", True),  # n3 was added before
+        ("n0", "n2", True),  # all was done before
+        ("n4", "n9", False), ("n3", "n9", False),
+    ],
+)  # fmt: skip
+def test_replacement_of_who_is_no_member_adds_nobody(new, old, sound):
+    steps = [{"op": "add_learner", "node": new}, {"op": "remove", "node": old}]
+    with contextlib.nullcontext() if sound else pytest.raises(AdminError, match="n9 is no member"):
+        check_old(steps, {"voters": ["n0", "n1"], "learners": ["n3"]})
+
+
+def test_replica_does_not_replace_itself():
+    with pytest.raises(typer.BadParameter, match="n1 cannot replace itself"):
+        replace("n1", "h:1", "n1")
 
 
 def test_status_is_shown_in_words():
