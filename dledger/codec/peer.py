@@ -86,6 +86,7 @@ _CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
     31020: InstallSnapshot,
     31043: FetchedSnapshot,
 }
+_WITH_CHUNK: Final = (InstallSnapshot, FetchedSnapshot)
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
 HELLO: Final = 31013
@@ -153,13 +154,7 @@ class PeerCodec:
         code = CODES[type(message)]
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
-        data: bytes | memoryview = b""
-        if isinstance(message, InstallSnapshot | FetchedSnapshot):
-            data = message.data
-        span = message.span if isinstance(message, Append | FetchedEntries) else None
-        if span is not None:
-            data = span.data
-        fields = self._pack_fields(code, message)
+        fields, data = self._pack_fields(code, message)
         names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
         head = _SUM.pack(VERSION, len(names), 0, crc32(body))
@@ -190,20 +185,29 @@ class PeerCodec:
             self._senders[packed] = parts[1]
         return parts[1]
 
-    def _pack_fields(self, code: int, message: Message) -> bytes:
-        """Pack what follows sender, receiver and term, in the order of the message's fields."""
+    def _pack_fields(self, code: int, message: Message) -> tuple[bytes, bytes | memoryview]:
+        """Pack what follows sender, receiver and term, the frequent first; return (fields, data).
+
+        Fields are in the order of the message's own.
+        """
+        fields = _FIELDS[code]
+        if isinstance(message, AppendReply):
+            return fields.pack(message.match_index), b""
         if isinstance(message, Append):
-            return self._pack_append(_FIELDS[code], message)
+            data = message.span.data if message.span is not None else b""
+            return self._pack_append(fields, message), data
         if isinstance(message, FetchedEntries):
-            return _pack_fetched(_FIELDS[code], message)
-        if isinstance(message, InstallSnapshot | FetchedSnapshot):
-            return _FIELDS[code].pack(*astuple(message.id), message.offset, crc32(message.data))
+            data = message.span.data if message.span is not None else b""
+            return _pack_fetched(fields, message), data
+        if isinstance(message, _WITH_CHUNK):
+            packed = fields.pack(*astuple(message.id), message.offset, crc32(message.data))
+            return packed, message.data
         if isinstance(message, SnapshotReply):
-            return _FIELDS[code].pack(*astuple(message.id), message.offset)
+            return fields.pack(*astuple(message.id), message.offset), b""
         values = astuple(message)[3:]
         if code == CODES[VoteRequest]:
             values = values[:2]
-        return _FIELDS[code].pack(*values)
+        return fields.pack(*values), b""
 
     def _pack_append(self, fields: struct.Struct, message: Append) -> bytes:
         span = message.span
