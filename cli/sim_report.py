@@ -196,7 +196,7 @@ def describe(result: Result) -> str:
     elif result.text:
         head += f": {result.text}"
     counts = " ".join(f"{name}={value}" for name, value in result.counters.items())
-    faults = " ".join(f"{name}={value}" for name, value in result.faults.items())
+    faults = _faults(result)
     return (
         f"{head}\n  {result.events} events, {result.virtual_ms / 1000:.1f} virtual s in "
         f"{result.wall_s:.2f} s, digest {result.digest}\n  clients: {counts}\n  faults: {faults}"
@@ -212,8 +212,16 @@ def as_row(result: Result) -> dict[str, Any]:
 
 def _sums(totals: Totals) -> str:
     counts = " ".join(f"{name}={value}" for name, value in sorted(totals.counters.items()))
-    faults = " ".join(f"{name}={value}" for name, value in sorted(totals.faults.items()))
-    return f"clients: {counts}\nfaults: {faults}"
+    return f"clients: {counts}\nfaults: {_faults(totals)}"
+
+
+def _faults(of: Result | Totals) -> str:
+    """Render the faults that took effect, and what else was planned."""
+    took, idle = (
+        " ".join(f"{name}={value}" for name, value in sorted(counts.items()))
+        for counts in (of.faults, of.without_effect)
+    )
+    return (took or "none took effect") + (f"; without effect: {idle}" if idle else "")
 
 
 def _keep(printer: Printer, plan: Plan, result: Result, out: Path, *, shrink: bool) -> None:

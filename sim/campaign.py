@@ -41,6 +41,7 @@ class Totals:
     wall_s: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
+    without_effect: dict[str, int] = field(default_factory=dict)
     failures: list[Result] = field(default_factory=list)
     interrupted: bool = False
     """Whether somebody ended it; what has run counts."""
@@ -51,7 +52,11 @@ class Totals:
         self.events += result.events
         self.virtual_ms += result.virtual_ms
         self.run_s += result.wall_s
-        for into, what in ((self.counters, result.counters), (self.faults, result.faults)):
+        for into, what in (
+            (self.counters, result.counters),
+            (self.faults, result.faults),
+            (self.without_effect, result.without_effect),
+        ):
             for name, count in what.items():
                 into[name] = into.get(name, 0) + count
         if result.failed:

@@ -59,6 +59,8 @@ class Result:
     counters: dict[str, int]
     faults: dict[str, int]
     """By kind, how many faults took effect."""
+    without_effect: dict[str, int] = field(default_factory=dict)
+    """By kind, how many were planned and did not."""
     lines: tuple[str, ...] = ()
 
     @property
@@ -112,6 +114,7 @@ def _judge(world: World, clock: Clock) -> Result:
         wall_s=(clock.monotonic_ns() - started_ns) / 1e9,
         counters=dict(sorted(world.record.counters.items())),
         faults=dict(sorted(nemesis.effective().items())),
+        without_effect=dict(sorted(nemesis.skipped().items())),
         lines=tuple(world.trace.lines),
     )
 

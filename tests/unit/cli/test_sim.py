@@ -87,7 +87,9 @@ def test_plan_that_cannot_be_run_is_refused(plan, tmp_path, capsys):
 def test_json_is_all_there_is_on_stdout(capsys):
     assert run(["sim", "--seed", "1", "--json", "--trace"]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)["verdict"] == "valid"
+    row = json.loads(said.out)
+    assert row["verdict"] == "valid"
+    assert row["faults"] or row["without_effect"]
     assert said.err.count("\n") > 100
 
 
@@ -110,3 +112,12 @@ def test_directory_that_cannot_be_written_is_said_behind_the_verdict(tmp_path, c
     said = capsys.readouterr()
     assert "VIOLATION" in said.out
     assert "cannot write" in said.err
+
+
+def test_faults_that_took_no_effect_are_not_counted_and_told(tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    never = {"at_ms": 900, "kind": "isolate", "package": "partition", "target": "n0", "for_ms": 0}
+    plan = {"seed": 1, "options": {"safety_ms": 1000}, "events": [never]}
+    path.write_text(json.dumps(plan))
+    assert run(["sim", "--plan", str(path)]) == 0
+    assert "faults: none took effect; without effect: isolate=1" in capsys.readouterr().out
