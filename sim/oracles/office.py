@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import invariants
-from dledger.core.messages import VoteReply
+from dledger.core.messages import VoteReply, VoteRequest
 from dledger.core.model import Role
 from sim.oracles.base import Violation
 
@@ -57,6 +57,58 @@ class Elected:
                 f"{replica.name} leads term {term} with the votes of {yes} of {list(voters)}",
                 node=replica.name,
                 term=term,
+            )
+
+
+class Amnesia:
+    """A31: who lost its directory does not vote before it holds again what it once held.
+
+    Its lost votes and acknowledgements are promises that it does not know (VR Revisited 4.3). A
+    candidate without entries is excepted: so a new group elects its first leader.
+    """
+
+    name = "A31 vote without memory"
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._held: dict[str, int] = {}
+        """By replica that was wiped: the last committed entry that it had held."""
+        self._ends: dict[tuple[str, int], int] = {}
+        """By candidate and term: where its log ends."""
+
+    def on_boot(self, replica: Replica) -> None:
+        """Note what a replica is to hold again that begins with an empty directory."""
+        if not replica.is_wiped:
+            return
+        truth = self._truth
+        held = (
+            index
+            for index, mark in enumerate(truth.committed)
+            if truth.ever.get((index, mark.term), 0) & replica.bit
+        )
+        self._held[replica.name] = max(held, default=-1)
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Only what it says matters."""
+
+    def on_message(self, replica: Replica, message: Message) -> None:
+        """Judge a vote that leaves ``replica``. Errors: `Violation`."""
+        name = replica.name
+        if isinstance(message, VoteRequest):
+            self._ends[name, message.term] = message.last_index
+            end = message.last_index
+        elif isinstance(message, VoteReply) and message.granted:
+            end = self._ends.get((message.receiver, message.term), -1)
+        else:
+            return
+        held = self._held.get(name, -1)
+        last = replica.controller.node._raft.state.log.last_index
+        if end >= 0 and last < held:
+            raise Violation(
+                self.name,
+                f"{name} lost its directory, has entries up to {last} of the {held} it once held, "
+                f"and votes in term {message.term}",
+                node=name,
             )
 
 

@@ -14,7 +14,7 @@ from sim.oracles.base import Findings, Oracle, Violation, guarded
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
-from sim.oracles.office import Changes, Elected, Invariants, Matches, Tenure
+from sim.oracles.office import Amnesia, Changes, Elected, Invariants, Matches, Tenure
 from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
 from sim.oracles.truth import Truth
 
@@ -51,6 +51,7 @@ class Watch:
         self.elections = ElectionSafety()
         self.votes = Votes()
         self.elected = Elected(self.truth)
+        self.amnesia = Amnesia(self.truth)
         self.tenure = Tenure(self.truth)
         self.matches = Matches()
         self.durable = Durable(self.truth, self.replicas, is_sync=is_sync)
@@ -63,6 +64,7 @@ class Watch:
             self.elections,
             self.votes,
             self.elected,
+            self.amnesia,
             self.durable,
             Invariants(),
             Monotonic(),
@@ -162,6 +164,7 @@ class Watch:
             self._on_say(replica, message)
         self.votes.on_message(replica, message)
         self.elected.on_message(replica, message)
+        self.amnesia.on_message(replica, message)
         self.durable.on_message(replica, message)
         self.matches.on_message(replica, message)
         if isinstance(message, AppendReply):

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.core.messages import AppendReply, VoteReply
+from dledger.core.messages import AppendReply, VoteReply, VoteRequest
 from dledger.core.model import Role
 from sim.oracles.base import Violation
-from sim.oracles.office import Changes, Elected, Invariants, Matches, Tenure
+from sim.oracles.office import Amnesia, Changes, Elected, Invariants, Matches, Tenure
 from sim.oracles.replica import NO_KEY, Change, Mark, Replica
 from sim.oracles.truth import Truth
 from tests.unit.dledger.cluster import Cluster
@@ -101,3 +101,30 @@ def test_a_change_of_the_group_waits_for_the_one_before(commit, is_fine):
     else:
         with pytest.raises(Violation, match="appended a change of the group at 5"):
             Changes(truth).on_change(one, change)
+
+
+@pytest.mark.parametrize(
+    ("wiped", "last", "candidate_end", "is_fine"),
+    [(True, 1, 5, False), (True, 3, 5, True), (True, 1, -1, True), (False, 1, 5, True)],
+)
+def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
+    wiped, last, candidate_end, is_fine
+):
+    truth = Truth(VOTERS)
+    truth.committed = [Mark(1, 100 * index, 100, 7) for index in range(4)]
+    truth.ever = {(index, 1): 1 for index in range(4)}
+    voter, other = Replica("n0", 1), Replica("n1", 2)
+    log = SimpleNamespace(last_index=last)
+    for one in (voter, other):
+        raft = SimpleNamespace(state=SimpleNamespace(log=log))
+        one.controller = SimpleNamespace(node=SimpleNamespace(_raft=raft))
+    voter.is_wiped = wiped
+    amnesia = Amnesia(truth)
+    amnesia.on_boot(voter)
+    amnesia.on_message(other, VoteRequest("n1", "n0", 2, candidate_end, 1))
+    vote = VoteReply("n0", "n1", 2, granted=True)
+    if is_fine:
+        amnesia.on_message(voter, vote)
+    else:
+        with pytest.raises(Violation, match="has entries up to 1 of the 3"):
+            amnesia.on_message(voter, vote)
