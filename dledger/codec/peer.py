@@ -91,6 +91,8 @@ _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
 HELLO: Final = 31013
 """The first frame on a connection: where the sender is found. Behind the names: the address."""
+CODES_OF_PEERS: Final = range(31_001, 32_000)
+"""Kinds of messages between replicas; one that is not known is from a later version."""
 _NAMES_MAX: Final = 256
 """Most servers whose names are remembered."""
 _FIELDS: Final[dict[int, struct.Struct]] = {
@@ -135,7 +137,7 @@ class Hello(NamedTuple):
 
 
 class Misaddressed(DLedgerError):  # noqa: N818  # says what is
-    """A message of another group, or for another node; dropped."""
+    """A message of another group, for another node, or of a later version; dropped."""
 
 
 class PeerCodec:
@@ -234,6 +236,8 @@ class PeerCodec:
         """
         code = int.from_bytes(frame.header[:2], "big")
         fields, body = _FIELDS.get(code), frame.body
+        if fields is None and code in CODES_OF_PEERS:
+            raise Misaddressed(f"a kind of message that this version does not know: {code}")
         if fields is None or len(body) < _FIELDS_AT + fields.size:
             raise CorruptEntry(f"no peer message: code {code}, {len(body)} bytes")
         version, names_bytes, _, crc, term = HEAD.unpack_from(body)

@@ -278,3 +278,13 @@ def test_damaged_properties_are_refused(data):
 
 def test_header_is_48_bytes():
     assert HEADER.size == HEADER_BYTES == 48
+
+
+def test_kind_of_message_from_a_later_version_is_dropped_and_ends_no_connection():
+    message = AppendReply("n0", "n1", 1, 1)
+    frame = FrameDecoder().feed(b"".join(SENDER.encode(message)))[0]
+    unknown = peer.CODES_OF_PEERS[-1].to_bytes(2, "big") + frame.header[2:]
+    with pytest.raises(peer.Misaddressed, match="31999"):
+        RECEIVER.decode(Frame(1, unknown, frame.body))
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(Frame(1, b"\x00\x0a" + frame.header[2:], frame.body))
