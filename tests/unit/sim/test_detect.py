@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from mutants.patches import MUTANTS
 from sim.detect import SEEDS_PER_TASK, Detection, _Search, known_seeds, may_show, run_mutant, table
 from sim.faults.draw import draw
