@@ -449,6 +449,7 @@ class DLedgerNode(Office):
         ):
             _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)
             self._raft.resign()
+            self._note_role()  # what was collected meanwhile is not proposed any more
 
     def _tell(self) -> None:
         """Tell the listener what is new: first what is committed, then who leads."""

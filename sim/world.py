@@ -467,7 +467,11 @@ class World:
 
     async def _compact(self, controller: BrokerController) -> None:
         before = controller.node.first_index
-        await controller._compactor.compact(NO_LIMIT)
+        try:
+            await controller._compactor.compact(NO_LIMIT)
+        except FatalError as error:  # as the dispatcher of requests does
+            self.loop.call_exception_handler({"message": str(error), "exception": error})
+            return
         for queue in controller.store._queues.by_key.values():
             place = (queue.topic, queue.queue_id)
             self.dropped[place] = max(queue.min_offset, self.dropped.get(place, 0))

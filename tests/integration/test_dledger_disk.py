@@ -11,6 +11,7 @@ import shutil
 import pytest
 
 from dledger.config import FlushDiskType
+from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import Role
 from dledger.disk_watch import DiskWatch
 from dledger.errors import DiskFull, RottenEntry
@@ -140,6 +141,36 @@ async def slow_write_ends_an_office(path):
 def test_leader_that_a_write_held_for_an_election_timeout_gives_up_office(tmp_path, caplog):
     run(slow_write_ends_an_office(tmp_path))
     assert "event=slow_write" in caplog.text
+
+
+def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_office(
+    tmp_path, caplog
+):
+    """Found by the simulator: a change of members was being made durable meanwhile."""
+
+    async def main():
+        async with group_of(tmp_path) as group:
+            await group.start()
+            leader = await group.append(10)
+            await group.settle()
+            listener, disk = group.listeners[leader.self_id], group.disks[leader.self_id]
+            known = len(listener.roles)
+            disk.hang("replace *membership")
+            change = Change(ChangeKind.ADD_LEARNER, "n9", "127.0.0.1:9")
+            changing = asyncio.create_task(leader.change_membership(change))
+            await soon(lambda: leader._in_flight is not None)
+            leader.reserve(5)
+            leader.append((b"later",), 5)
+            disk.stall(0.4, "write *data*")
+            disk.heal()
+            await soon(lambda: len(listener.roles) > known)
+            assert listener.roles[known][0] is Role.FOLLOWER
+            await asyncio.gather(changing, return_exceptions=True)
+            await group.append(10)
+
+    run(main())
+    assert "event=slow_write" in caplog.text
+    assert "event=bug" not in caplog.text
 
 
 # Rot
