@@ -36,7 +36,7 @@ class Auditor:
     def __init__(self, world: World) -> None:
         self._world = world
         self._host: Host = world.hosts[AUDITOR]
-        self.stage = "no leader takes a message"
+        self.stage = "operations of clients are under way"
         self.is_done = False
         self.ends: dict[MessageQueue, tuple[int, int]] = {}
 
@@ -76,6 +76,8 @@ class Auditor:
         puller = PullConsumer(config, clock=host.clock, rng=rng.split("pull"))
         await producer.start()
         await puller.start()
+        await _until(self._is_quiet)  # else messages come to queues that were read already
+        self.stage = "no leader takes a message"
         await self._send(producer)
         self.stage = "replicas have not come to the same log"
         await _until(self._is_level)
@@ -110,6 +112,15 @@ class Auditor:
             )  # fmt: skip
             oracle.on_acknowledged(queue, result.queue_offset, [key])
             return
+
+    def _is_quiet(self) -> bool:
+        """Whether no running client waits for an answer any more."""
+        world = self._world
+        return not any(
+            app.is_busy
+            for name, app in world.apps.items()
+            if (process := world.hosts[name].process) is not None and process.alive
+        )
 
     def _is_level(self) -> bool:
         """Whether every running member has applied the whole committed log."""

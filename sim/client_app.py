@@ -76,6 +76,11 @@ class ClientApp:
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has operations under way."""
+        return bool(self._tasks)
+
     async def run(self, operations: Sequence[Op], queues: tuple[int, int]) -> None:
         """Carry out operations at their times; ``queues`` of the plain and the ordered topic."""
         config = self._config
