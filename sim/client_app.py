@@ -75,11 +75,12 @@ class ClientApp:
         self._positions: dict[MessageQueue, int] = {}
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._all_begun = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has operations under way."""
-        return bool(self._tasks)
+        """Whether it has operations under way, or to begin."""
+        return bool(self._tasks) or not self._all_begun
 
     async def run(self, operations: Sequence[Op], queues: tuple[int, int]) -> None:
         """Carry out operations at their times; ``queues`` of the plain and the ordered topic."""
@@ -104,10 +105,12 @@ class ClientApp:
                 await asyncio.sleep(wait_ms / MS_PER_S)
             task = asyncio.get_running_loop().create_task(self._perform(op))
             self._tasks[op.number] = task
+        self._all_begun = True
         await asyncio.get_running_loop().create_future()
 
     async def consume(self) -> None:
         """Be a member of the group for ever."""
+        self._all_begun = True
         config = ClientConfig(
             namesrv_addrs=self._config.namesrv_addrs,
             group=GROUP,
