@@ -127,6 +127,8 @@ class Tenure:
         if state.role is not Role.LEADER or self._ticks.get(replica.name) == state.tick:
             return
         self._ticks[replica.name] = state.tick
+        if state.membership.latest.index > replica.last_index:
+            return  # a configuration acts when it is appended, and its entry is not written yet
         limit = state.tick - TIMEOUTS_WITHOUT_QUORUM * state.config.election_ticks_max
         voters = self._truth.voters_of(replica)
         heard = [

@@ -186,8 +186,10 @@ class Replica:
             mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
         if not self.is_rotten or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
+        # Header and body may both have rotted: then only the place says which entry it was.
+        unknown = mark is None or (index, mark.term) not in self.known
         for (at, _), one in self.known.items():
-            if at == index and one.position == position and self._was(index, one):
+            if at == index and one.position == position and (unknown or self._was(index, one)):
                 return one
         return mark
 
