@@ -17,7 +17,7 @@ VOTERS = ("n0", "n1", "n2", "n3", "n4")
 
 def replica(name, cluster=None):
     node = SimpleNamespace(_raft=None if cluster is None else cluster[name])
-    return SimpleNamespace(name=name, controller=SimpleNamespace(node=node))
+    return SimpleNamespace(name=name, controller=SimpleNamespace(node=node), last_index=0)
 
 
 def becomes_leader(term):
@@ -62,6 +62,20 @@ def test_a_leader_that_nobody_answers_is_found_unless_it_steps_down():
     state.tick += 1
     state.become_follower(state.term, None)
     tenure.on_event(replica("n0", cluster))
+
+
+def test_a_leader_whose_configuration_is_being_written_is_looked_at_when_it_is():
+    cluster = Cluster(3)
+    cluster.elect("n0")
+    tenure = Tenure(Truth(cluster.ids))
+    cluster["n0"].state.tick += 1000
+    leader = replica("n0", cluster)
+    leader.last_index = cluster["n0"].state.membership.latest.index - 1
+    tenure.on_event(leader)
+    cluster["n0"].state.tick += 1
+    leader.last_index += 1
+    with pytest.raises(Violation, match="has heard only"):
+        tenure.on_event(leader)
 
 
 @pytest.mark.parametrize(("term", "told", "is_fine"), [(1, 0, True), (1, -1, False), (0, 0, False)])
