@@ -3,6 +3,7 @@
 Source: chaos.md T1, T2, C1, C2.
 """
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -103,9 +104,9 @@ class Order(Effect):
     """What was said last."""
     is_over = False
 
+    @abstractmethod
     def todo(self) -> list[Step]:
         """Return what is to be asked, one step after the other."""
-        raise NotImplementedError
 
     def apply(self) -> None:
         """Ask for the first time."""

@@ -4,6 +4,7 @@ Source: chaos.md D2-D10.
 """
 
 import errno
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
@@ -17,9 +18,9 @@ class Ruled(Effect):
 
     _rules: Mapping[str, Rule] = {}  # replaced as a whole
 
+    @abstractmethod
     def rule(self) -> Rule:
         """Return the rule, anew for each host."""
-        raise NotImplementedError
 
     def apply(self) -> None:
         """Begin."""

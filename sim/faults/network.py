@@ -3,6 +3,7 @@
 Source: chaos.md N1-N13. A partition is a list of directions between hosts; the shapes say which.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -28,9 +29,9 @@ class Partition(Effect):
     acks = True
     cut_pairs: Sequence[Pair] = ()
 
+    @abstractmethod
     def pairs(self) -> list[Pair]:
         """Return the directions to cut."""
-        raise NotImplementedError
 
     def apply(self) -> None:
         """Cut them."""

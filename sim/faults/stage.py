@@ -3,6 +3,7 @@
 Also the base of all effects. Knows no single kind of fault.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,7 @@ class Stage:
         network.delay(source, target, held[-1] if held else network.delay_default)
 
 
-class Effect:
+class Effect(ABC):
     """One fault on the hosts that its target turned out to be."""
 
     def __init__(self, stage: Stage, event: FaultEvent, names: tuple[str, ...]) -> None:
@@ -147,16 +148,16 @@ class Effect:
         """Return why it must not be applied now, by the budget; nothing if it may."""
         return ""
 
+    @abstractmethod
     def apply(self) -> None:
         """Do it."""
-        raise NotImplementedError
 
-    def undo(self) -> None:
+    def undo(self) -> None:  # noqa: B027 - some faults cannot be taken back
         """Take it back, as far as that is possible; called once."""
 
+    @abstractmethod
     def count(self) -> float:
         """Return the witness: a number that grows when the fault has an effect."""
-        raise NotImplementedError
 
     def others(self) -> tuple[str, ...]:
         """Return the brokers but the first target."""

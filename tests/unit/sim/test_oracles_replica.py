@@ -1,0 +1,80 @@
+"""What an oracle reads of a log whose bytes have rotted."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from dledger.codec.entry import encode_span
+from sim.oracles.replica import Damaged, Replica
+
+SEGMENT = 4096
+
+
+def log_of(count):
+    """The bytes of a segment with so many entries of term 3, and where each lies."""
+    data, places = b"", []
+    for index in range(count):
+        places.append(len(data))
+        data += bytes(encode_span(index, 3, len(data), (b"body %d" % index,)).data)
+    return bytearray(data.ljust(SEGMENT, b"\0")), places
+
+
+def view_of(data, position, size):
+    if position + size > SEGMENT:
+        raise LookupError(position)
+    return memoryview(data)[position : position + size]
+
+
+def replica_of(data, count, *, known=None, is_rotten=False):
+    store = SimpleNamespace(
+        first_index=0,
+        last_index=count - 1,
+        first_position=0,
+        view=partial(view_of, data),
+    )
+    node = SimpleNamespace(_store=store, config=SimpleNamespace(data_segment_bytes=SEGMENT))
+    replica = Replica("n0", 1)
+    replica.controller = SimpleNamespace(node=node)
+    replica.is_rotten = is_rotten
+    replica.known = known or {}
+    return replica
+
+
+def marks_of(data, count):
+    replica = replica_of(data, count)
+    replica.read_anew()
+    return replica.marks
+
+
+def rot(data, at):
+    """Damage header and body of the entry at ``at``: neither says any more what it was."""
+    data[at + 17] ^= 8
+    data[at + 50] ^= 8
+
+
+def test_entry_whose_header_and_body_have_rotted_is_known_by_its_place():
+    data, places = log_of(4)
+    sound = marks_of(data, 4)
+    known = {(index, mark.term): mark for index, mark in enumerate(sound)}
+    rot(data, places[2])
+    replica = replica_of(data, 4, known=known, is_rotten=True)
+    replica.read_anew()
+    assert replica.marks == sound, "and what lies behind it is read"
+
+
+def test_rotten_bytes_on_a_disk_that_nobody_damaged_are_not_excused():
+    data, places = log_of(4)
+    sound = marks_of(data, 4)
+    rot(data, places[2])
+    replica = replica_of(data, 4, known={(2, 3): sound[2]})
+    replica.read_anew()
+    assert replica.marks[2] != sound[2]
+
+
+def test_place_where_no_entry_is_known_stays_damaged():
+    data, places = log_of(4)
+    data[places[2]] ^= 0xFF
+    data[places[2] + 8 + 7] ^= 1
+    with pytest.raises(Damaged):
+        replica_of(data, 4, is_rotten=True).read_anew()
