@@ -40,3 +40,8 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
+
+
+def local_hour(wall_ms: int) -> int:
+    """Return the hour, 0..23, that a time is in where this machine stands."""
+    return time.localtime(wall_ms / 1000).tm_hour

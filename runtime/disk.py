@@ -341,7 +341,9 @@ class RealDisk:
     def free_ratio(self, path: str) -> float:
         """Return the free part of the file system; see `Disk.free_ratio`."""
         status = os.statvfs(path)
-        return status.f_bavail / status.f_blocks if status.f_blocks else 1.0
+        # As df counts: what only root may fill belongs neither to the used part nor to the free.
+        usable = status.f_blocks - status.f_bfree + status.f_bavail
+        return status.f_bavail / usable if usable else 1.0
 
 
 class _Lock:

@@ -1,8 +1,9 @@
 """Clocks, randomness, errors and log lines."""
 
 import logging
+import time
 
-from runtime.clock import SystemClock
+from runtime.clock import SystemClock, local_hour
 from runtime.errors import EXIT_BAD_INPUT, FatalError
 from runtime.log_format import KeyValueFormatter, configure_logging
 from runtime.rng import SystemRng
@@ -13,6 +14,15 @@ def test_the_clocks_agree_on_their_units():
     before = clock.monotonic_ns()
     assert before // 1_000_000 <= clock.monotonic_ms() <= clock.monotonic_ns() // 1_000_000
     assert clock.wall_ms() > 1_600_000_000_000
+
+
+def test_the_hour_is_that_of_the_place(monkeypatch):
+    for zone, hour in (("UTC", 8), ("JST-9", 17)):
+        with monkeypatch.context() as place:
+            place.setenv("TZ", zone)
+            time.tzset()
+            assert local_hour(1_700_036_000_000) == hour
+    time.tzset()
 
 
 def test_a_seeded_generator_repeats_itself():
