@@ -21,7 +21,7 @@ from dledger.core.snapshot import SnapshotMeta
 from dledger.flusher import SyncWorker
 from dledger.listener import DLedgerListener, SnapshotListener
 from dledger.storage.log_store import LogStore
-from dledger.storage.trim import TrimPlan
+from dledger.storage.trim import SegmentHead, TrimPlan
 from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -75,6 +75,10 @@ class Trimmer:
             if lives and progress.match_index < limit.last_index:
                 limit = TrimLimit(progress.match_index, f"{progress.node_id} has no more yet")
         return limit
+
+    def segment_heads(self) -> list[SegmentHead]:
+        """Return the first entries, as far as committed, of the segments of the log."""
+        return self._store.segment_heads(self._raft.state.delivered_index)
 
     def plan(self, limit_index: LogIndex) -> TrimPlan | None:
         """Return how to drop the segments up to ``limit_index``; None if not even one can go."""

@@ -30,7 +30,7 @@ from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
 from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
-from dledger.storage.trim import TrimPlan, plan_trim
+from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
 from runtime.disk import NO_SPACE, File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -206,6 +206,10 @@ class LogStore:
     def plan_trim(self, limit_index: LogIndex) -> TrimPlan | None:
         """Return how to drop all whole segments whose entries are at most ``limit_index``."""
         return plan_trim(self._data, self.first_index, limit_index, self.entry)
+
+    def segment_heads(self, limit_index: LogIndex) -> list[SegmentHead]:
+        """Return the first entries, up to ``limit_index``, of the segments."""
+        return segment_heads(self._data, self.first_index, limit_index)
 
     def trim(self, plan: TrimPlan) -> Callable[[], None]:
         """Begin the log at ``plan.first_index``; return what removes the files, in any thread.

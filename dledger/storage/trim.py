@@ -18,6 +18,13 @@ from dledger.storage.snapshot_files import SnapshotFiles
 _log: Final = logging.getLogger(__name__)
 
 
+class SegmentHead(NamedTuple):
+    """The first entry of a segment."""
+
+    position: int
+    first_index: LogIndex
+
+
 class TrimPlan(NamedTuple):
     """Where the log will begin."""
 
@@ -44,17 +51,38 @@ def plan_trim(
         entry: looks up position, size and term.
     """
     for base in reversed(data.bases[1:]):
-        view = data.segment_view(base)
-        assert view is not None, base
-        header = decode_header(view)
-        index = header.entry_index
-        if header_problem(header, index, base, len(view)) is not None:
+        index = _first_index(data, base)
+        if index is None:
             continue  # nothing written there yet, or damaged: the one before will do
         # The entry behind the cut must be there to stay, too: a log that loses it can get another
         # one in its place, which fits in the segment before.
         if first_index < index <= limit_index:
             return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
     return None
+
+
+def segment_heads(
+    data: Segments, first_index: LogIndex, limit_index: LogIndex
+) -> list[SegmentHead]:
+    """Return the first entries of the segments at which the log begins or could be made to.
+
+    Those at most ``limit_index``, in order; a segment whose first entry is damaged is left out.
+    """
+    heads = []
+    for base in data.bases:
+        index = _first_index(data, base)
+        if index is not None and first_index <= index <= limit_index:
+            heads.append(SegmentHead(base, index))
+    return heads
+
+
+def _first_index(data: Segments, base: int) -> LogIndex | None:
+    """Return the index of the entry at the start of a segment, None if there is no sound one."""
+    view = data.segment_view(base)
+    assert view is not None, base
+    header = decode_header(view)
+    index = header.entry_index
+    return None if header_problem(header, index, base, len(view)) is not None else index
 
 
 def settle_beginning(
