@@ -12,12 +12,11 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import uvloop
 
-from dledger.codec.entry import encode_entry
 from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import Role
 from dledger.node import DLedgerNode
@@ -62,9 +61,11 @@ class MemoryLog:
     """A log that costs next to nothing: bodies in a dict, entries in a list."""
 
     def __init__(self) -> None:
-        self.bodies: dict[int, bytes] = {}
+        self.bodies_by_place: dict[int, bytes] = {}
         self.entries: list[tuple[int, int, int]] = []
         self.position = 0
+        self.header_bytes = ENTRY_HEADER_BYTES
+        self.counts_entries = True
         self.first_index = 0
         self.first_position = 0
         self.term = 1
@@ -94,30 +95,49 @@ class MemoryLog:
         """See `LogNode`."""
         size = body_bytes + ENTRY_HEADER_BYTES
         position = self.position
-        self.bodies[position + ENTRY_HEADER_BYTES] = (
+        self.bodies_by_place[position + ENTRY_HEADER_BYTES] = (
             parts[0] if len(parts) == 1 else b"".join(parts)
         )
         self.entries.append((position, size, 1))
         self.position = position + size
         return len(self.entries) - 1
 
-    def entry(self, index: int) -> tuple[int, int, int]:
+    def following(self, index: int) -> int:
         """See `LogNode`."""
-        return self.entries[index]
+        return index + 1
 
-    def view(self, physical_offset: int, size: int) -> memoryview:
+    def term_at(self, index: int) -> int:
+        """See `LogNode`."""
+        return self.entries[index][2]
+
+    def holds(self, index: int, term: int, position: int) -> bool:
+        """See `LogNode`; nothing is recovered."""
+        raise AssertionError(index, term, position)
+
+    def bodies(
+        self, first: int, last: int, limit: int
+    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
         """See `LogNode`; only the first entry is ever read back."""
-        del physical_offset, size
-        body = self.bodies[ENTRY_HEADER_BYTES]
-        return memoryview(encode_entry(0, 1, 0, body))
+        del last, limit
+        body = self.body_view(first)
+        yield first, self.entries[first][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
 
     def body_view(self, index: int) -> memoryview:
+        """Return a body."""
+        return memoryview(self.bodies_by_place[self.entries[index][0] + ENTRY_HEADER_BYTES])
+
+    def body_of(self, index: int, position: int) -> memoryview:
         """See `LogNode`."""
-        return memoryview(self.bodies[self.entries[index][0] + ENTRY_HEADER_BYTES])
+        del position
+        return self.body_view(index)
+
+    def last_body(self) -> memoryview | None:
+        """See `LogNode`."""
+        return self.body_view(self.end_index) if self.entries else None
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """See `LogNode`."""
-        return memoryview(self.bodies[physical_offset])[:size]
+        return memoryview(self.bodies_by_place[physical_offset])[:size]
 
     def find(self, physical_offset: int) -> int | None:
         """See `LogNode`; nothing is looked up by place."""

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _NO_CHECKPOINT: Final = -2
 
+Applied = tuple[int, int]
+"""``(index, position)`` of the last entry dispatched."""
+
 
 class Checkpointer:
     """Writes checkpoints of ``queues``."""
@@ -56,13 +59,13 @@ class Checkpointer:
         self._queues = queues
         self._node = node
         self._due_ms: int | None = None
-        self._planned: tuple[int, int] | None = None
+        self._planned: tuple[Applied, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
         self._generation = 0
         self.marks: tuple[LogMark, ...] = ()
         """Positions of the last checkpoints, newest first."""
 
-    def tick(self, now_ms: int, applied_index: int) -> None:
+    def tick(self, now_ms: int, applied: Applied) -> None:
         """Begin a checkpoint when one is due and what it shall hold is written.
 
         When it falls due, the entry dispatched last and the queues that wait to be written are
@@ -71,16 +74,16 @@ class Checkpointer:
         if self._due_ms is None:
             self._due_ms = now_ms + self._period_ms
         if self._planned is None:
-            if now_ms < self._due_ms or not self._is_behind(applied_index):
+            if now_ms < self._due_ms or not self._is_behind(applied):
                 return
             queues = self._queues
-            self._planned = (applied_index, queues.flushed_count + len(queues.unwritten))
-        index, flushed_count = self._planned
+            self._planned = (applied, queues.flushed_count + len(queues.unwritten))
+        planned, flushed_count = self._planned
         if self._queues.flushed_count >= flushed_count:
             self._planned = None
             self._due_ms = now_ms + self._period_ms
-            if self._is_behind(index):
-                self._begin(index)
+            if self._is_behind(planned):
+                self._begin(planned)
 
     @property
     def is_busy(self) -> bool:
@@ -93,15 +96,15 @@ class Checkpointer:
         self._planned = None
         self.marks = ()
 
-    async def finish(self, applied_index: int) -> None:
+    async def finish(self, applied: Applied) -> None:
         """Wait for a checkpoint under way, then write the last one."""
         self._planned = None
         if self._syncing is not None:
             await self._syncing
-        if self._is_behind(applied_index) and self._queues.flush():
-            await self._begin(applied_index)
+        if self._is_behind(applied) and self._queues.flush():
+            await self._begin(applied)
 
-    def write_now(self, applied_index: int) -> bool:
+    def write_now(self, applied: Applied) -> bool:
         """Write a checkpoint in the calling thread.
 
         Returns False if the disk is full or another checkpoint is under way.
@@ -109,24 +112,25 @@ class Checkpointer:
         if self._syncing is not None or not self._queues.flush():
             return False
         paths = self._queues.files.take_unsynced()
-        checkpoint = self._picture(applied_index)
+        checkpoint = self._picture(applied)
         if self._sync(paths, checkpoint):
             self.marks = checkpoint.marks
             return True
         self._queues.files.mark_unsynced(paths)
         return False
 
-    def _is_behind(self, applied_index: int) -> bool:
+    def _is_behind(self, applied: Applied) -> bool:
         """Whether to write one: never a step back, as long as a rebuild has not caught up."""
         last = self.marks[0].index if self.marks else _NO_CHECKPOINT
-        return self._syncing is None and applied_index > last
+        return self._syncing is None and applied[0] > last
 
-    def _picture(self, index: int) -> Checkpoint:
-        """Return what the files hold; everything up to ``index`` is written, perhaps more."""
-        if index >= self._node.first_index:
-            position, _, term = self._node.entry(index)
+    def _picture(self, applied: Applied) -> Checkpoint:
+        """Return what the files hold; everything up to that entry is written, perhaps more."""
+        index, position = applied
+        if index >= self._node.first_index and position >= 0:
+            term = self._node.term_at(index)
             try:
-                stored = store_timestamp(self._node.body_view(index))
+                stored = store_timestamp(self._node.body_of(index, position))
             except RottenEntry:
                 stored = 0
         else:
@@ -149,8 +153,8 @@ class Checkpointer:
             ),
         )
 
-    def _begin(self, index: int) -> "asyncio.Future[bool]":
-        checkpoint = self._picture(index)
+    def _begin(self, applied: Applied) -> "asyncio.Future[bool]":
+        checkpoint = self._picture(applied)
         paths = self._queues.files.take_unsynced()
         loop = asyncio.get_running_loop()
         syncing = loop.run_in_executor(None, self._sync, paths, checkpoint)

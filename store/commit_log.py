@@ -192,11 +192,7 @@ class CommitLog:
 
         Its timestamp carries on from the last entry, so that timestamps never fall in a log.
         """
-        end = self._node.end_index
-        if end >= self._node.first_index:
-            with suppress(RottenEntry):
-                last = store_timestamp(self._node.body_view(end))
-                self._last_timestamp = max(self._last_timestamp, last)
+        self._carry_timestamp_on()
         return self._state_record(physical_offset, b"", state_properties(KIND_NOOP))
 
     def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
@@ -206,6 +202,7 @@ class CommitLog:
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""
         assert not self.pending, len(self.pending)
+        self._carry_timestamp_on()
         for queue in self._by_key.values():
             queue.next_offset = queue.max_offset
         self.writable = True
@@ -263,6 +260,12 @@ class CommitLog:
             dropped.append((item, self._states.pop(item[0], None)))
         self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
         _tell(dropped[::-1], PutStatus.DISK_FULL)
+
+    def _carry_timestamp_on(self) -> None:
+        with suppress(RottenEntry):
+            last = self._node.last_body()
+            if last is not None:
+                self._last_timestamp = max(self._last_timestamp, store_timestamp(last))
 
     def _timestamp(self) -> int:
         now = self._wall_ms()

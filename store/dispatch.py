@@ -11,10 +11,9 @@ Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue
 """
 
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from dledger.codec.entry import sound_size
-from dledger.config import ENTRY_HEADER_BYTES
 from dledger.errors import RottenEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
@@ -34,16 +33,17 @@ from store.layout import (
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-    from store.commit_log import CommitLog
+    from store.commit_log import CommitLog, Pending
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode, StoreListener
 
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
-_CHUNK_BYTES: Final = 256 * 1024
-"""How much of the log is looked at at a time; a view of a segment ends with the segment."""
+_start_by_index: "Callable[[Pending], int]" = itemgetter(0)
+_start_by_position: "Callable[[Pending], int]" = itemgetter(3)
+"""Where an entry starts, in a log that counts its entries and in one that does not."""
 
 _log = logging.getLogger(__name__)
 _pack_unit = UNIT.pack
@@ -68,8 +68,11 @@ class Dispatcher:
         self._unwritten_max = config.unflushed_units_max
         self._delays_ms = config.delay_levels_ms
         self._touched: list[tuple[ConsumeQueue, int]] = []
+        self._start_of = _start_by_index if node.counts_entries else _start_by_position
+        self._header_bytes = node.header_bytes
         self.applied_index = -1
         """Last entry dispatched."""
+        self._applied_position = -1
         self.state_applied_index = -1
         """State records up to here are in the listener's snapshot already."""
         self._is_waiting = False
@@ -77,10 +80,20 @@ class Dispatcher:
         self.applied_term = 0
         """Term of the last entry read back; 0 before the first."""
 
+    @property
+    def applied(self) -> tuple[int, int]:
+        """Index and position of the last entry dispatched; position -1: not known."""
+        return self.applied_index, self._applied_position
+
+    def begin(self, applied_index: int, position: int) -> None:
+        """Begin behind the entry ``applied_index``; its position is -1 where it is not known."""
+        self.applied_index = applied_index
+        self._applied_position = position
+
     def restart(self, applied_index: int, state_applied_index: int) -> None:
         """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
         self._touched.clear()
-        self.applied_index = applied_index
+        self.begin(applied_index, -1)
         self.state_applied_index = state_applied_index
         self.applied_term = 0
 
@@ -93,16 +106,13 @@ class Dispatcher:
         budget = self._batch
         pending = self._commit_log.pending
         while self.applied_index < commit_index and budget > 0 and self._has_room():
-            first = self.applied_index + 1
-            if pending and pending[0][0] == first:
-                self._dispatch_own(commit_index)
+            first = self._node.following(self.applied_index)
+            if pending and self._start_of(pending[0]) == first:
+                self._dispatch_own(first, commit_index)
                 continue
-            last = min(commit_index, first + budget - 1)
-            if pending:
-                last = min(last, pending[0][0] - 1)
-            budget -= last - first + 1
+            last = min(commit_index, self._start_of(pending[0]) - 1) if pending else commit_index
             try:
-                self._dispatch_log(first, last)
+                budget -= self._dispatch_log(first, last, budget)
             except RottenEntry as error:
                 self._wait_for_repair(error)
                 break
@@ -127,15 +137,15 @@ class Dispatcher:
             queues.flush() or queues.unwritten_units < self._unwritten_max
         )
 
-    def _dispatch_own(self, commit_index: int) -> None:
+    def _dispatch_own(self, following: int, commit_index: int) -> None:
         """Answer and dispatch own entries from memory; all of them follow each other in the log."""
         pending = self._commit_log.pending
         unwritten = self._queues.unwritten
         touched = self._touched
         ok = PutStatus.OK
-        index = self.applied_index
-        count = 0
-        while index < commit_index and pending and pending[0][0] == index + 1:
+        start_of = self._start_of
+        physical = count = 0
+        while pending and start_of(pending[0]) == following and pending[0][0] <= commit_index:
             index, queue, queue_offset, physical, size, tags, done = pending.popleft()
             if queue is None:
                 self._apply_own_state(index)
@@ -150,8 +160,10 @@ class Dispatcher:
                     queue.touched = True
                     touched.append((queue, tags))
             self.applied_index = index
+            following = index + 1
             if done is not None:
                 done(ok, queue_offset, physical)
+        self._applied_position = physical - self._header_bytes
         self._queues.unwritten_units += count
 
     def _apply_own_state(self, index: int) -> None:
@@ -161,8 +173,8 @@ class Dispatcher:
             if state.done is not None:
                 state.done(PutStatus.OK)
 
-    def _dispatch_log(self, first: int, last: int) -> None:
-        """Read entries back from the log and dispatch them.
+    def _dispatch_log(self, first: int, last: int, limit: int) -> int:
+        """Read entries back from the log and dispatch them; return how many.
 
         Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a committed entry
         is no record, or a queue lacks what comes before.
@@ -171,12 +183,16 @@ class Dispatcher:
         by_key = queues.by_key
         unwritten = queues.unwritten
         touched = self._touched
-        for index, physical, record, place in self._records(first, last):
+        count = 0
+        for index, physical, chunk, at, body_bytes in self._node.bodies(first, last, limit):
+            record = _read(index, chunk, at, body_bytes)
             size, queue_id, offset, flags, stored, topic, properties = record
             self.applied_index = index
+            self._applied_position = physical - self._header_bytes
+            count += 1
             if flags & FLAG_NOT_INDEXED:
                 if topic == STATE_TOPIC_BYTES:
-                    self._apply_state(index, properties, *place)
+                    self._apply_state(index, properties, chunk, at)
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
@@ -195,42 +211,14 @@ class Dispatcher:
             if not queue.touched:
                 queue.touched = True
                 touched.append((queue, tags))
-        self.applied_term = self._node.entry(last)[2]
-
-    def _records(
-        self, first: int, last: int
-    ) -> "Iterator[tuple[int, int, RecordFields, tuple[memoryview, int]]]":
-        """Walk entries: (index, physical offset, fields, (bytes, where in them the entry is)).
-
-        Entries lie side by side, so that only the first of a piece of the log is looked up. The CRC
-        of each is checked. Errors: `RottenEntry`.
-        """
-        node = self._node
-        chunk = memoryview(b"")
-        position = base = 0
-        for index in range(first, last + 1):
-            size = sound_size(chunk, position - base, index)
-            if not size:
-                position, size, _ = node.entry(index)
-                base = position
-                chunk = node.view(position, max(size, _CHUNK_BYTES))
-                if sound_size(chunk, 0, index) != size:
-                    node.body_view(index)  # it may have no CRC; who knows better decides
-            try:
-                record = read_record(chunk, position - base + ENTRY_HEADER_BYTES)
-            except CorruptRecord as error:
-                message = f"entry {index} at position {position} holds no message: {error}"
-                raise FatalError(message, EXIT_ENVIRONMENT) from error
-            if record[0] != size - ENTRY_HEADER_BYTES:
-                message = f"entry {index} of {size} bytes holds a record of {record[0]}"
-                raise FatalError(message, EXIT_ENVIRONMENT)
-            yield index, position + ENTRY_HEADER_BYTES, record, (chunk, position - base)
-            position += size
+        assert count, (first, last, limit)
+        self.applied_term = self._node.term_at(self.applied_index)
+        return count
 
     def _apply_state(self, index: int, properties: bytes, chunk: memoryview, at: int) -> None:
         kind = state_kind(properties)
         if index > self.state_applied_index and kind not in _KINDS_OF_THE_LOG:
-            payload = record_body(chunk[at + ENTRY_HEADER_BYTES :])
+            payload = record_body(chunk[at:])
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)
         if own is not None and own.done is not None:
@@ -259,3 +247,16 @@ class Dispatcher:
         for queue, tags in touched:
             queue.touched = False
             self._listener.on_message(queue.topic, queue.queue_id, queue.max_offset, tags)
+
+
+def _read(index: int, chunk: memoryview, at: int, body_bytes: int) -> RecordFields:
+    """Return the fields of the record of an entry. Errors: `FatalError` if it is none."""
+    try:
+        record = read_record(chunk, at)
+    except CorruptRecord as error:
+        message = f"entry {index} holds no message: {error}"
+        raise FatalError(message, EXIT_ENVIRONMENT) from error
+    if record[0] != body_bytes:
+        message = f"entry {index} of {body_bytes} bytes holds a record of {record[0]}"
+        raise FatalError(message, EXIT_ENVIRONMENT)
+    return record

@@ -141,7 +141,7 @@ class MessageStore:
         if self._timer is not None:
             self._timer.cancel()
         self._lose_leadership()
-        await self._checkpointer.finish(self._dispatcher.applied_index)
+        await self._checkpointer.finish(self._dispatcher.applied)
         self._queues.files.close()
 
     @property
@@ -219,7 +219,7 @@ class MessageStore:
 
     async def write_checkpoint(self) -> None:
         """Write and sync queues and checkpoint; with the disk full, nothing happens."""
-        await self._checkpointer.finish(self._dispatcher.applied_index)
+        await self._checkpointer.finish(self._dispatcher.applied)
 
     def bases_at(self, position: int) -> "list[QueueBase]":
         """Return where the queues begin in a log that begins at ``position``."""
@@ -244,7 +244,7 @@ class MessageStore:
 
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
-        return self._checkpointer.write_now(self._dispatcher.applied_index)
+        return self._checkpointer.write_now(self._dispatcher.applied)
 
     def tick(self) -> None:
         """Do what is due: late puts, queue writes, dispatch after a full disk, a checkpoint."""
@@ -260,7 +260,7 @@ class MessageStore:
                 self._drops_files = False
                 for queue in self._queues.by_key.values():
                     queue.drop_files()
-            self._checkpointer.tick(now_ms, self._dispatcher.applied_index)
+            self._checkpointer.tick(now_ms, self._dispatcher.applied)
         elif had_space:
             _log.warning(
                 "event=disk_full_consume_queues_wait units=%d", self._queues.unwritten_units
@@ -282,8 +282,13 @@ class MessageStore:
         self._drops_files = True
         self._checkpointer.marks = recovered.marks
         dispatcher = self._dispatcher
-        begin = max(min(first, dispatcher.state_applied_index + 1), self._node.first_index)
-        dispatcher.applied_index = begin - 1
+        behind_state = self._node.following(dispatcher.state_applied_index)
+        begin = max(min(first, behind_state), self._node.first_index)
+        newest = recovered.marks[0] if recovered.marks else None
+        if newest is not None and begin == self._node.following(newest.index):
+            dispatcher.begin(newest.index, newest.position)
+        else:
+            dispatcher.begin(begin - 1, -1)
         _log.info(
             "event=dispatch_begins index=%d end_index=%d queues=%d rebuild=%s",
             begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,
@@ -321,17 +326,26 @@ class MessageStore:
         self._on_fatal(error)
 
     def _maybe_become_writable(self) -> None:
-        """Open for sends once an entry of the own term, which only a leader writes, is applied."""
+        """Open for sends once everything that was in the log before is applied."""
         node = self._node
         if (
             not self._commit_log.writable
             and not self._stopped
             and node.is_leader
-            and self._dispatcher.applied_term == node.term
+            and self._has_applied_all(node)
         ):
             self._writable_term = node.term
             self._commit_log.become_writable()
             self._listener.on_writable(True, node.term)  # noqa: FBT003 - the contract's event
+
+    def _has_applied_all(self, node: "LogNode") -> bool:
+        """Whether what was there before this office is applied.
+
+        In a group an entry of its own term tells; a log of its own has no other that may write.
+        """
+        if node.counts_entries:
+            return self._dispatcher.applied_term == node.term
+        return self._dispatcher.applied_index >= node.end_index
 
     def _lose_leadership(self) -> None:
         if self._commit_log.writable:

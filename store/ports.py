@@ -1,6 +1,6 @@
 """What the store asks of its surroundings: the replicated log below and the broker above."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -8,10 +8,21 @@ if TYPE_CHECKING:
 
 
 class LogNode(Protocol):
-    """The replicated log as the store sees it; `dledger.node.DLedgerNode` is one.
+    """The log as the store sees it: `dledger.node.DLedgerNode`, or `store.plain` without a group.
 
-    Indexes count entries from 0; an empty log ends at -1. A body lies 48 bytes after its entry.
+    Entries are named by an index that rises along the log; -1 stands before the first. A replicated
+    log counts its entries from 0. A plain one names each by the position of its last byte.
     """
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes of an entry before its body, the record."""
+        ...
+
+    @property
+    def counts_entries(self) -> bool:
+        """Whether an index is the number of an entry; otherwise it is a position."""
+        ...
 
     @property
     def is_leader(self) -> bool:
@@ -30,7 +41,7 @@ class LogNode(Protocol):
 
     @property
     def first_index(self) -> int:
-        """Index of the first entry still held."""
+        """Where the first entry still held starts: its number, or its position."""
         ...
 
     @property
@@ -60,16 +71,34 @@ class LogNode(Protocol):
         """Append one reserved body given as buffers; return its index."""
         ...
 
-    def entry(self, index: int) -> tuple[int, int, int]:
-        """Return ``(position, size, term)`` of an entry; size includes its 48-byte header."""
+    def following(self, index: int) -> int:
+        """Return where the entry behind ``index`` starts: its number, or its position."""
         ...
 
-    def view(self, physical_offset: int, size: int) -> memoryview:
-        """Return bytes of one segment, neither checked nor copied."""
+    def holds(self, index: int, term: int, position: int) -> bool:
+        """Tell whether that very entry is in the log, or is the last of those dropped from it."""
         ...
 
-    def body_view(self, index: int) -> memoryview:
-        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry."""
+        ...
+
+    def bodies(
+        self, first: int, last: int, limit: int
+    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
+        """Walk at most ``limit`` bodies from the entry that starts at ``first`` up to ``last``.
+
+        Yields (index, physical offset, chunk, where in it the body begins, its bytes).
+        Errors: `RottenEntry` for a damaged one, when it is its turn.
+        """
+        ...
+
+    def body_of(self, index: int, position: int) -> memoryview:
+        """Return the body of the entry at ``position``, checked. Errors: `RottenEntry`."""
+        ...
+
+    def last_body(self) -> memoryview | None:
+        """Return the body of the last entry, None for an empty log. Errors: `RottenEntry`."""
         ...
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:

@@ -121,12 +121,13 @@ class Reader:
         Errors: `RottenEntry` when it is damaged on this disk.
         """
         node = self._node
-        if not node.first_position < physical_offset < node.committed_position:
+        first = node.first_position + node.header_bytes
+        if not first <= physical_offset < node.committed_position:
             return None
         index = node.find(physical_offset)
         if index is None or index > node.commit_index:
             return None
-        record = node.body_view(index)
+        record = node.body_of(index, physical_offset - node.header_bytes)
         return record if record_size(record, physical_offset) == len(record) else None
 
     def offset_by_time(

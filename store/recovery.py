@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dledger.config import ENTRY_HEADER_BYTES
 from store.checkpoint import CHECKPOINT_FILE, LogMark, QueueMark, maybe_decode_checkpoint
 from store.layout import UNIT, UNIT_BYTES, file_name
 
@@ -85,8 +84,8 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
             if number > 0:
                 _log.warning("event=queues_ahead_of_the_log cut_to_index=%d", mark.index)
                 recovered.marks = recovered.marks[number:]
-            _cut_all(queues, mark.position + ENTRY_HEADER_BYTES)
-            return node.first_index if recovered.rebuild else mark.index + 1
+            _cut_all(queues, mark.position + node.header_bytes)
+            return node.first_index if recovered.rebuild else node.following(mark.index)
     _log.warning("event=queues_are_of_another_log rebuild_from=%d", node.first_index)
     _cut_all(queues, -1)
     recovered.marks = ()
@@ -161,12 +160,7 @@ def _names(disk: "Disk", directory: str) -> list[str]:
 
 
 def _is_in_log(mark: LogMark, node: "LogNode") -> bool:
-    if mark.index < 0:
-        return True
-    if not node.first_index <= mark.index <= node.end_index:
-        return mark.index == node.first_index - 1
-    position, _, term = node.entry(mark.index)
-    return (position, term) == (mark.position, mark.term)
+    return mark.index < 0 or node.holds(mark.index, mark.term, mark.position)
 
 
 def _cut_all(queues: "ConsumeQueues", physical_last: int) -> None:

@@ -1,7 +1,7 @@
 """Fakes for the store: a single-replica log that commits when told, a disk in memory, a clock."""
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
@@ -140,6 +140,8 @@ class FakeNode:
         self.entries: list[tuple[int, int, bytes]] = []  # position, term, body
         self.segments: dict[int, bytearray] = {}
         self.end = 0
+        self.header_bytes = ENTRY_HEADER_BYTES
+        self.counts_entries = True
         self.first_index = 0
         self.first_position = 0
         self.term = 0
@@ -200,6 +202,31 @@ class FakeNode:
     def entry(self, index: int) -> tuple[int, int, int]:
         position, term, body = self.entries[index]
         return position, len(body) + ENTRY_HEADER_BYTES, term
+
+    def following(self, index: int) -> int:
+        return index + 1
+
+    def term_at(self, index: int) -> int:
+        return self.entries[index][1]
+
+    def holds(self, index: int, term: int, position: int) -> bool:
+        if not self.first_index <= index <= self.end_index:
+            return index == self.first_index - 1
+        return self.entries[index][:2] == (position, term)
+
+    def bodies(
+        self, first: int, last: int, limit: int
+    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
+        for index in range(first, min(last, first + limit - 1) + 1):
+            body = self.body_view(index)
+            yield index, self.entries[index][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
+
+    def body_of(self, index: int, position: int) -> memoryview:
+        assert self.entries[index][0] == position
+        return self.body_view(index)
+
+    def last_body(self) -> memoryview | None:
+        return self.body_view(self.end_index) if self.entries else None
 
     def body_view(self, index: int) -> memoryview:
         position, _, body = self.entries[index]

@@ -204,7 +204,7 @@ def test_a_committed_entry_that_is_no_message_stops_the_node():
     node = FakeNode()
     node.add(0, 1, b"no message at all")
     node.commit_index = 0
-    with pytest.raises(FatalError, match="entry 0 at position 0 holds no message") as caught:
+    with pytest.raises(FatalError, match="entry 0 holds no message") as caught:
         World(node=node).begin()
     assert caught.value.exit_code == 3
 
@@ -213,7 +213,7 @@ def test_a_record_shorter_than_its_entry_stops_the_node():
     node = FakeNode()
     node.add(0, 1, record("t", 0, 48) + b"more")
     node.commit_index = 0
-    with pytest.raises(FatalError, match="of 145 bytes holds a record of 93"):
+    with pytest.raises(FatalError, match="of 97 bytes holds a record of 93"):
         World(node=node).begin()
 
 
