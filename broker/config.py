@@ -19,12 +19,17 @@ from runtime.config import key
 from runtime.errors import FatalError
 from runtime.machine import process_id
 from store.config import StoreConfig
+from store.retention import HOUR_MS, RetentionConfig
 
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3
 #: The id of the only member of a group of one.
 SINGLE_ID: Final = "n0"
 
+HOURS_OF_A_DAY: Final = 24
+DISK_RATIO_MIN: Final = 0.3
+
+_RATIO: Final = re.compile(r"[0-9]{1,2}(\.[0-9]+)?\Z", re.ASCII)
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -54,6 +59,18 @@ class BrokerConfig:
     )
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
     get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
+
+    clean_interval_ms: int = key("cleanResourceInterval", 10_000, low=0, high=3_600_000)
+    """How often retention looks at log and disk; 0: never, and no disk is too full for it."""
+    file_reserved_hours: int = key("fileReservedTime", 72, low=1, high=1_000_000)
+    delete_when: str = key("deleteWhen", "04")
+    """Local hours, separated by ``;``, in which expired files go."""
+    disk_max_used_percent: int = key("diskMaxUsedSpaceRatio", 75, low=10, high=95)
+    disk_clean_forcibly_ratio: str = key("diskSpaceCleanForciblyRatio", "0.85")
+    """As the next one a part such as 0.85, or percent such as 85."""
+    disk_warning_level_ratio: str = key("diskSpaceWarningLevelRatio", "0.90")
+    clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
+    delete_file_batch_max: int = key("deleteFileBatchMax", 10, low=1, high=1_000)
 
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
@@ -109,6 +126,7 @@ class BrokerConfig:
             raise FatalError(f"brokerIP1={self.broker_ip1}: an IP address is expected") from error
         self.namesrvs  # noqa: B018 - checks the addresses
         self.dledger_config()
+        self.retention_config()
 
     @property
     def registered_name(self) -> str:
@@ -186,6 +204,26 @@ class BrokerConfig:
             get_messages_max=self.get_messages_max,
         )
 
+    def retention_config(self) -> RetentionConfig:
+        """Return how long messages are kept, and what a full disk means."""
+        forced = _ratio("diskSpaceCleanForciblyRatio", self.disk_clean_forcibly_ratio)
+        full = _ratio("diskSpaceWarningLevelRatio", self.disk_warning_level_ratio)
+        if forced > full:
+            raise FatalError(
+                f"diskSpaceCleanForciblyRatio={self.disk_clean_forcibly_ratio}: at most"
+                f" diskSpaceWarningLevelRatio={self.disk_warning_level_ratio} is expected"
+            )
+        return RetentionConfig(
+            interval_ms=self.clean_interval_ms,
+            reserved_ms=self.file_reserved_hours * HOUR_MS,
+            hours=_hours("deleteWhen", self.delete_when),
+            high_ratio=self.disk_max_used_percent / 100,
+            forced_ratio=forced,
+            full_ratio=full,
+            cleans_forcibly=self.clean_file_forcibly_enable,
+            files_per_round=self.delete_file_batch_max,
+        )
+
     def _peers(self) -> dict[str, str]:
         if not _NAME.match(self.dledger_group):
             raise FatalError(f"dLegerGroup={self.dledger_group}: a group name is expected")
@@ -219,3 +257,25 @@ def _check_address(name: str, address: str) -> None:
         parse_address(address)
     except LocalProtocolError as error:
         raise FatalError(f"{name}: {address!r} is not host:port") from error
+
+
+def _hours(name: str, text: str) -> tuple[int, ...]:
+    """Return the hours of ``04;16``; an empty text is none of them."""
+    hours = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        if not (part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY):
+            raise FatalError(f"{name}={text}: hours 00 to 23, separated by ; are expected")
+        hours.append(int(part))
+    return tuple(hours)
+
+
+def _ratio(name: str, text: str) -> float:
+    """Return a part of a disk: RocketMQ 4.9 takes 0.85 (a system property), 5.x takes 85."""
+    if _RATIO.match(text):
+        number = float(text)
+        ratio = number if number <= 1 else number / 100
+        if DISK_RATIO_MIN <= ratio < 1:
+            return ratio
+    raise FatalError(
+        f"{name}={text}: a part from 0.30 to 0.99 or percent from 30 to 99 is expected"
+    )

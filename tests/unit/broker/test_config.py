@@ -3,6 +3,7 @@
 import pytest
 
 from broker.config import BrokerConfig
+from runtime.config import bind
 from runtime.errors import FatalError
 
 GROUP = {
@@ -42,3 +43,51 @@ def test_recording_of_events_has_a_size_that_is_checked():
     assert config.dledger_config().event_file_bytes == 0
     with pytest.raises(FatalError, match="event_file_bytes must be 0 or at least"):
         BrokerConfig(**GROUP, event_file_bytes=100)
+
+
+def test_retention_has_rocketmqs_defaults_and_takes_its_words():
+    config = BrokerConfig().retention_config()
+    assert (config.interval_ms, config.reserved_ms, config.hours) == (10_000, 259_200_000, (4,))
+    assert (config.high_ratio, config.forced_ratio, config.full_ratio) == (0.75, 0.85, 0.9)
+    assert (config.cleans_forcibly, config.files_per_round) == (True, 10)
+    config = BrokerConfig(
+        delete_when=" 4; 16;23 ",
+        file_reserved_hours=1,
+        disk_max_used_percent=60,
+        disk_clean_forcibly_ratio="70",
+        disk_warning_level_ratio="0.95",
+    ).retention_config()
+    assert (config.hours, config.reserved_ms) == ((4, 16, 23), 3_600_000)
+    assert (config.high_ratio, config.forced_ratio, config.full_ratio) == (0.6, 0.7, 0.95)
+    assert BrokerConfig(delete_when="").retention_config().hours == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("delete_when", "24", "deleteWhen=24: hours 00 to 23"),
+        ("delete_when", "04,05", "deleteWhen=04,05"),
+        ("delete_when", "\u0664", "deleteWhen"),
+        ("disk_clean_forcibly_ratio", "0.95", "at most diskSpaceWarningLevelRatio=0.90"),
+        ("disk_clean_forcibly_ratio", "much", "diskSpaceCleanForciblyRatio=much: a part from 0.30"),
+        ("disk_warning_level_ratio", "1", "diskSpaceWarningLevelRatio=1: a part"),
+        ("disk_warning_level_ratio", "100", "percent from 30 to 99 is expected"),
+        ("disk_warning_level_ratio", "0.1", "diskSpaceWarningLevelRatio=0.1"),
+    ],
+)
+def test_wrong_settings_of_retention_are_named(field, value, words):
+    with pytest.raises(FatalError, match=words):
+        BrokerConfig(**{field: value})
+
+
+def test_keys_of_retention_have_bounds():
+    for text in ("fileReservedTime=0", "diskMaxUsedSpaceRatio=96", "cleanResourceInterval=-1"):
+        name, _, value = text.partition("=")
+        with pytest.raises(FatalError, match=f"{text}: an integer from"):
+            bind(BrokerConfig, {name: value})
+    # Accepted as RocketMQ's, of no use here: nothing is deleted slowly or held by a reader.
+    names = (
+        "deleteCommitLogFilesInterval", "destroyMapedFileIntervalForcibly",
+        "redeleteHangedFileInterval",
+    )  # fmt: skip
+    bind(BrokerConfig, dict.fromkeys(names, "100"))
