@@ -9,6 +9,7 @@ error of a call and not a signal, and so that a fault-injecting preload library 
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -26,6 +27,8 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a disk that is full, or full for this user: it may have space again later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
+_syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+"""Linux's; it lets other threads run meanwhile, as all calls by ctypes do."""
 
 
 class DirectoryInUse(FatalError):  # noqa: N818  # says what is
@@ -90,6 +93,20 @@ class Disk(Protocol):
         A file that has its size has a synced directory entry, whenever a crash came.
         Errors: `FatalError` when it exists with another size; an empty file is a creation that a
         crash interrupted, and is completed.
+        """
+        ...
+
+    def open_unsynced(self, path: str, *, size: int) -> File:
+        """Like `open`, but what is made, directories included, is not synced.
+
+        For files that can be made again from others; `sync_all` makes them last.
+        """
+        ...
+
+    def sync_all(self, directory: str) -> None:
+        """Return once all that was done below ``directory`` before survives a loss of power.
+
+        Errors: `OSError` passes.
         """
         ...
 
@@ -242,11 +259,13 @@ class RealFile:
 class RealDisk:
     """The `Disk` of the operating system."""
 
-    __slots__ = ("_synced",)
+    __slots__ = ("_synced", "_trees")
 
     def __init__(self) -> None:
         self._synced: set[str] = set()
         """Directories whose content was synced by this process."""
+        self._trees: dict[str, int] = {}
+        """Descriptors of directories given to `sync_all`: what fails is told to those open."""
 
     def open(self, path: str, *, size: int) -> File:
         """Open or make a file of fixed size; see `Disk.open`."""
@@ -257,6 +276,33 @@ class RealDisk:
             os.close(fd)
             raise
         return RealFile(fd, path, size)
+
+    def open_unsynced(self, path: str, *, size: int) -> File:
+        """Open or make a file of fixed size, nothing synced; see `Disk.open_unsynced`."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            _make_unsynced(os.path.dirname(path))
+            fd = os.open(path, flags, 0o644)
+        try:
+            _set_size(fd, path, size, synced=False)
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealFile(fd, path, size)
+
+    def sync_all(self, directory: str) -> None:
+        """Sync the whole file system, in one call; see `Disk.sync_all`."""
+        fd = self._trees.get(directory)
+        if fd is None:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._trees[directory] = fd
+        if _syncfs is None:
+            os.sync()
+        elif _syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), directory)
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a small file; see `Disk.read`."""
@@ -371,9 +417,18 @@ def _write_whole(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _set_size(fd: int, path: str, size: int) -> None:
+def _make_unsynced(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103  # paths are plain strings here
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
+
+
+def _set_size(fd: int, path: str, size: int, *, synced: bool = True) -> None:
     found = os.fstat(fd).st_size
-    if found == 0:
+    if found == 0 and not synced:
+        os.ftruncate(fd, size)
+    elif found == 0:
         # The entry first: who finds the file with its size relies on the entry.
         _sync_directory(os.path.dirname(path))
         os.ftruncate(fd, size)

@@ -149,6 +149,44 @@ class SimDisk(Hardware):
             raise FatalError(f"{path} has {inode.size} bytes, the configured size is {size}")
         return SimFile(self, path, inode)
 
+    def open_unsynced(self, path: str, *, size: int) -> File:
+        """Open or make a file, nothing synced; see `runtime.disk.Disk.open_unsynced`."""
+        self._make_unsynced(parent(path))
+        inode = self._open_node(path)
+        if inode.size == 0:
+            inode.make_room(size)
+            self.step(Op.TRUNCATE, path, lambda: inode.grow(size), size)
+        elif inode.size != size:
+            raise FatalError(f"{path} has {inode.size} bytes, the configured size is {size}")
+        return SimFile(self, path, inode)
+
+    def sync_all(self, directory: str) -> None:
+        """Sync everything below a directory; see `runtime.disk.Disk.sync_all`."""
+        below = self._names.below(directory)
+        marks = [(inode, inode.changes_made) for inode in below]
+        mark = self._names.operations_made
+
+        def sync() -> None:
+            for inode, changes in marks:
+                inode.sync_up_to(changes)
+            self._names.sync_below(directory, mark)
+
+        try:
+            self._sync(Op.SYNC, directory, sync)
+        except OSError:
+            for inode in below:
+                inode.lose_unsynced()
+            raise
+
+    def _make_unsynced(self, path: str) -> None:
+        node = self._names.find(path)
+        if isinstance(node, Directory):
+            return
+        if node is not MISSING:
+            raise FatalError(f"{path} cannot be made: not a directory", EXIT_BAD_INPUT)
+        self._make_unsynced(parent(path))
+        self.step(Op.MKDIR, path, lambda: self._names.link((path, DIRECTORY)))
+
     def read(self, path: str) -> bytes | None:
         """Return the content of a small file; see `runtime.disk.Disk.read`."""
         self.step(Op.READ, path, _nothing)

@@ -80,6 +80,15 @@ class Names:
             if path not in {"", "/"} and parent(path) == directory
         )
 
+    def below(self, directory: str) -> list[Inode]:
+        """Return the files below a directory, however deep."""
+        prefix = directory + "/"
+        return [
+            node
+            for path, node in self._nodes.items()
+            if isinstance(node, Inode) and path.startswith(prefix)
+        ]
+
     def link(self, *entries: tuple[str, Node]) -> None:
         """Let paths of one directory name something else, in one operation."""
         changes = tuple((path, self.find(path), node) for path, node in entries)
@@ -105,6 +114,17 @@ class Names:
         """Make the operations on a directory durable that are among the first ``mark``."""
         self._unsynced = [
             made for made in self._unsynced if made.number >= mark or made.directory != directory
+        ]
+
+    def sync_below(self, directory: str, mark: int) -> None:
+        """Make operations among the first ``mark`` durable: on a directory, all below, its name."""
+        prefix = directory + "/"
+        above = parent(directory)
+        self._unsynced = [
+            made
+            for made in self._unsynced
+            if made.number >= mark
+            or not (made.directory == above or (made.directory + "/").startswith(prefix))
         ]
 
     def lose_power(self, mode: PowerLossMode, random: Random) -> int:

@@ -214,3 +214,26 @@ def test_directory_that_cannot_be_made_is_fatal(disk, root, file):
     assert file.size == SIZE
     with pytest.raises(FatalError, match="cannot be made"):
         disk.make_directories(f"{root}/file/sub")
+
+
+def test_a_file_that_nobody_waits_for_is_made_with_its_directories(disk, root, machine):
+    path = f"{root}/a/b/file"
+    made = disk.open_unsynced(path, size=SIZE)
+    made.pwrite(5, (b"x",))
+    made.close()
+    assert (disk.size(path), disk.names(f"{root}/a")) == (SIZE, ["b"])
+    again = disk.open_unsynced(path, size=SIZE)
+    assert again.pread(4, 3) == b"\0x\0"
+    again.close()
+    disk.sync_all(f"{root}/a")
+    disk.sync_all(f"{root}/a")
+    with pytest.raises(FatalError, match="configured size"):
+        disk.open_unsynced(path, size=SIZE + 1)
+    machine.touch(f"{root}/empty")
+    disk.open_unsynced(f"{root}/empty", size=SIZE).close()
+    assert disk.size(f"{root}/empty") == SIZE
+
+
+def test_a_file_in_the_way_of_a_directory_is_fatal(disk, root, file):
+    with pytest.raises((FatalError, NotADirectoryError)):
+        disk.open_unsynced(f"{root}/file/below/it", size=SIZE)

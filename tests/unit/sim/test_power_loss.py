@@ -224,3 +224,24 @@ def test_entries_of_a_directory_that_never_was_are_gone():
     disk.power_loss(PowerLossMode.LOST)
     assert disk.paths() == []
     assert disk.names("/") == []
+
+
+@given(st.lists(st.sampled_from(["write", "make", "sync"]), max_size=8), modes, seeds)
+def test_a_sync_of_everything_keeps_files_names_and_directories(steps, mode, seed):
+    disk = SimDisk(SplitRng(seed))
+    disk.make_directories("/root")
+    synced = {}
+    content = {}
+    for number, step in enumerate(steps):
+        name = f"/root/queues/{number if step == 'make' else 0}/file"
+        if step == "sync":
+            disk.sync_all("/root/queues")
+            synced = dict(content)
+        else:
+            disk.open_unsynced(name, size=SIZE).pwrite(0, (bytes([number + 1]) * SIZE,))
+            content[name] = number + 1
+    disk.power_loss(mode, seed)
+    for name, value in synced.items():
+        found = disk.open(name, size=SIZE).pread(0, SIZE)
+        assert found == bytes([value]) * SIZE or content[name] != value
+    assert set(synced) <= set(disk.paths()) <= set(content)
