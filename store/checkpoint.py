@@ -53,6 +53,21 @@ class Checkpoint(msgspec.Struct, frozen=True):
     queues: tuple[QueueMark, ...]
 
 
+class StoreTimes(msgspec.Struct, frozen=True):
+    """Store timestamps (ms) up to which something is on disk for sure; 0: nothing is."""
+
+    physic: int
+    """Records of the log."""
+    logics: int
+    """Units of the queues."""
+    index: int
+    """Entries of the index files."""
+
+
+NO_TIMES: Final = StoreTimes(0, 0, 0)
+_TIMES: Final = struct.Struct(">qqq")
+
+
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the content of ``consumequeue.checkpoint``."""
     payload = msgspec.json.encode(checkpoint)
@@ -72,5 +87,17 @@ def maybe_decode_checkpoint(data: bytes) -> Checkpoint | None:
 
 
 def encode_rocketmq(store_timestamp: int) -> bytes:
-    """Return RocketMQ's ``checkpoint``: log, queue and index timestamps, no index here."""
-    return struct.pack(">qqq", store_timestamp, store_timestamp, 0).ljust(ROCKETMQ_BYTES, b"\0")
+    """Return RocketMQ's ``checkpoint`` of a log without an index, all synced up to one time."""
+    return encode_times(StoreTimes(store_timestamp, store_timestamp, 0))
+
+
+def encode_times(times: StoreTimes) -> bytes:
+    """Return RocketMQ's ``checkpoint``."""
+    return _TIMES.pack(times.physic, times.logics, times.index).ljust(ROCKETMQ_BYTES, b"\0")
+
+
+def decode_times(data: bytes) -> StoreTimes:
+    """Return what a ``checkpoint`` promises; nothing if it is too short, or is none."""
+    if len(data) < _TIMES.size:
+        return NO_TIMES
+    return StoreTimes(*(max(0, time) for time in _TIMES.unpack_from(data)))
