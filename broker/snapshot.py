@@ -161,7 +161,7 @@ class Snapshot:
         if data is None:
             return True
         try:
-            restore(data)
+            _restore(restore, data)
         except RemoteProtocolError as error:
             _log.warning(
                 "event=snapshot_unreadable file=%s error=%s action=use-backup", path, error
@@ -171,7 +171,16 @@ class Snapshot:
         backup = self._disk.read(path + ".bak")
         if backup is not None:
             try:
-                restore(backup)
+                _restore(restore, backup)
             except RemoteProtocolError as error:
                 _log.warning("event=snapshot_unreadable file=%s.bak error=%s", path, error)
         return False
+
+
+def _restore(restore: Callable[[bytes], None], data: bytes) -> None:
+    """Restore one table. Errors: `RemoteProtocolError`, for bytes that are no text as well."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"no UTF-8 at byte {error.start}") from error
+    restore(data)

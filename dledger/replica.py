@@ -80,7 +80,13 @@ def _open_claimed(
     checkpoint = checkpoint_file.load()
     hard_state_file = HardStateFile(disk, directory)
     snapshots = SnapshotFiles(disk, directory)
-    is_new = snapshots.load() is None and data.is_empty
+    stands_before = snapshots.load()
+    if stands_before is None and data.start > 0 and not identity.adopted:
+        raise FatalError(
+            f"{data.path(data.start)} offset 0: the log begins here, and no snapshot stands for"
+            " what was before: the segments before it, or the file snapshot, are missing"
+        )
+    is_new = stands_before is None and data.is_empty
     hard_state = hard_state_file.load(log_is_empty=is_new)
     store = open_log_store(
         data, index, checkpoint, hard_state.term, config.recovery_bytes, snapshots

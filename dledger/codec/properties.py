@@ -6,15 +6,19 @@ One ``key=value`` a line, in any order; unknown keys are kept for those who know
 |---|---|
 | currterm | currTerm, voteLeader (empty: no vote), fresh (ours, only while it is so: true) |
 | checkpoint | endIndex, committedIndex |
-| identity | group, selfId, storeId (ours; DLedger has no such file) |
+| identity | group, selfId, storeId, adopted (ours; DLedger has no such file) |
 
 Source: MemberState.persistState, DLedgerMmapFileStore.persistCheckPoint, IOUtils.properties2String.
 """
 
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dledger.core.model import NO_INDEX, HardState, LogIndex
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}\Z")
+_STORE_ID: Final = re.compile(r"[0-9a-f]{1,16}\Z")
 
 
 class Checkpoint(NamedTuple):
@@ -30,6 +34,8 @@ class Identity(NamedTuple):
     group: str
     self_id: str
     store_id: str
+    adopted: bool = False
+    """Whether the log was here before us: DLedger drops its beginning without leaving word."""
 
 
 def encode_hard_state(state: HardState) -> bytes:
@@ -43,9 +49,7 @@ def encode_hard_state(state: HardState) -> bytes:
 def decode_hard_state(data: bytes) -> HardState:
     """Read ``currterm``. Errors: `ValueError`."""
     values = _decode(data)
-    term = int(values["currTerm"])
-    if term < 0:
-        raise ValueError(f"currTerm is {term}")
+    term = _number(values, "currTerm", 0)
     return HardState(term, values.get("voteLeader") or None, values.get("fresh") == "true")
 
 
@@ -58,20 +62,35 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Read ``checkpoint``. Errors: `ValueError`."""
     values = _decode(data)
-    return Checkpoint(int(values["endIndex"]), int(values["committedIndex"]))
+    end, committed = (_number(values, key, NO_INDEX) for key in ("endIndex", "committedIndex"))
+    if committed > end:
+        raise ValueError(f"endIndex is {end}, committedIndex {committed}")
+    return Checkpoint(end, committed)
 
 
 def encode_identity(identity: Identity) -> bytes:
     """Return the content of ``identity``."""
-    return _encode(
-        {"group": identity.group, "selfId": identity.self_id, "storeId": identity.store_id}
-    )
+    values = {"group": identity.group, "selfId": identity.self_id, "storeId": identity.store_id}
+    if identity.adopted:
+        values["adopted"] = "true"
+    return _encode(values)
 
 
 def decode_identity(data: bytes) -> Identity:
     """Read ``identity``. Errors: `ValueError`."""
     values = _decode(data)
-    return Identity(values["group"], values["selfId"], values["storeId"])
+    store_id = values["storeId"]
+    if not _STORE_ID.match(store_id):
+        raise ValueError(f"storeId is {store_id!r}")
+    adopted = values.get("adopted") == "true"
+    return Identity(values["group"], values["selfId"], store_id, adopted)
+
+
+def _number(values: Mapping[str, str], key: str, low: int) -> int:
+    text = values[key]
+    if not _NUMBER.match(text) or int(text) < low:
+        raise ValueError(f"{key} is {text!r}")
+    return int(text)
 
 
 def _encode(values: Mapping[str, str]) -> bytes:

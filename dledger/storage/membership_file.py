@@ -77,6 +77,8 @@ def _is_in_log(entry: ConfigEntry, store: LogStore) -> bool:
     position, size, term = store.entry(entry.index)
     if term != entry.term:
         return False
+    if entry.index in store.rot.damaged:
+        return True  # on this disk; the file knows what it was
     data = store.view(position, size)
     if decode_header(data).channel != CHANNEL_CONFIGURATION:
         return False

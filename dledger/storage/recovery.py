@@ -107,14 +107,23 @@ class _Walk:
             return 0
         header = decode_header(view)
         if header_problem(header, header.entry_index, self._data.start, len(view)):
-            raise FatalError(f"{self._data.path(self._data.start)}: the first entry is damaged")
+            path = self._data.path(self._data.start)
+            raise FatalError(f"{path} offset 0: the first entry is damaged")
         return header.entry_index
 
     def find_start(self, recovery_bytes: int) -> None:
         """Go to the first entry to check: ``recovery_bytes`` before the last one known synced.
 
         Whatever looks odd on the way there makes the check begin with the first entry instead.
+        Errors: `FatalError` when the first index file is missing.
         """
+        first_unit = self._first_index * UNIT_BYTES
+        if not self._index.is_empty and self._index.start > first_unit:
+            raise FatalError(
+                f"{self._index.path(first_unit)} is missing: the index begins with"
+                f" {self._index.path(self._index.start)}, the log with entry {self._first_index}"
+                " (with no index file at all, it is made anew from the log)"
+            )
         synced = self._checkpoint.end_index
         if synced <= self._first_index or not self._is_sound(synced):
             return

@@ -142,7 +142,7 @@ def claim_directory(
             if not is_new:
                 _log.warning("event=adopted directory=%s group=%s", directory, group)
             store_id = f"{rng.randint(0, (1 << 64) - 1):016x}"
-            identity = Identity(group, self_id, store_id)
+            identity = Identity(group, self_id, store_id, adopted=not is_new)
             disk.replace(path, encode_identity(identity))
     except BaseException:
         lock.close()

@@ -40,7 +40,7 @@ def loads(data: bytes) -> Json:
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data)
-        except NOT_DECODED:
+        except (*NOT_DECODED, UnicodeDecodeError):
             pass
     reader = _Reader(data.decode("utf-8", "replace"))
     return reader.read_all()

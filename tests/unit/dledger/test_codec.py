@@ -266,14 +266,30 @@ def test_checkpoint_has_dledgers_text():
 
 
 def test_identity_is_read_back():
-    identity = properties.Identity("g", "n0", "abc")
-    assert properties.decode_identity(properties.encode_identity(identity)) == identity
+    for adopted in (False, True):
+        identity = properties.Identity("g", "n0", "abc", adopted)
+        assert properties.decode_identity(properties.encode_identity(identity)) == identity
 
 
 @pytest.mark.parametrize("data", [b"", b"currTerm=x\n", b"currTerm=-1\n", b"\xff\xfe"])
 def test_damaged_properties_are_refused(data):
     with pytest.raises(ValueError):  # noqa: PT011  # the file's reader says which file
         properties.decode_hard_state(data)
+
+
+@pytest.mark.parametrize(
+    "values", [(5, 7), ("5_1", 3), ("+5", 3), ("\u0665", 3), (5, -2), ("9" * 20, 3)]
+)
+def test_a_checkpoint_that_none_of_us_wrote_is_refused(values):
+    text = "endIndex={}\ncommittedIndex={}\n".format(*values)
+    with pytest.raises(ValueError):  # noqa: PT011  # the file's reader says which file
+        properties.decode_checkpoint(text.encode())
+
+
+@pytest.mark.parametrize("store_id", ["", "x", "a_b", "0" * 17])
+def test_an_identity_without_a_number_is_refused(store_id):
+    with pytest.raises(ValueError):  # noqa: PT011  # the file's reader says which file
+        properties.decode_identity(f"group=g\nselfId=n0\nstoreId={store_id}\n".encode())
 
 
 def test_header_is_48_bytes():

@@ -58,6 +58,10 @@ def test_what_fastjson_writes_beyond_json(source, value):
     assert tolerant(source) == value
 
 
+def test_bytes_that_are_no_text_are_replaced():
+    assert loads(b'{"a":"\xff","\xfe":1}') == {"a": "\ufffd", "\ufffd": 1}
+
+
 def test_references_are_resolved_wherever_they_stand():
     source = (
         b'{"a":[{"x":1}],"b":{"$ref":"$.a[0]"},"c":[{"$ref":"$.a[7]"},{"$ref":"a"},{"$ref":"$"}]}'

@@ -1,0 +1,116 @@
+"""What a start on damaged files may end in. The model of the promises in docs/testing.md.
+
+A broker on its own that was stopped cleanly, and whose files were damaged then, either
+
+1. *refuses*: a `FatalError` that names a file of the store, and for the log a place in it, or
+2. *serves*: what can be read is what was written, each message at its queue offset, offsets without
+   a gap, from the first one on. What is damaged in the middle of the log is a *hole*: reading it
+   says DAMAGED, the log of the broker has named file and offset, and what lies behind it is whole.
+   With peers a hole is filled (`test_damaged_group`); alone it stays, and a broker that has to
+   dispatch it again stands before it: reads go on, sends are refused.
+3. Something at the end may be missing only if ``checkpoint`` of the log, which says how far it is
+   synced, was lost as well. Then it is a beginning of the log that is served, and the cut is told.
+"""
+
+import logging
+import re
+from contextlib import contextmanager, suppress
+
+from runtime.errors import FatalError
+from tests.unit.store.faults.damage import disk_of
+from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
+
+PLACE = re.compile(r"offset \d+|has \d+ bytes|expected a file at \d+| is missing")
+START_MS = 2_500
+"""Virtual; a broker that is not writable then will not be."""
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.found = []
+
+    def emit(self, record):
+        self.found.append(record.getMessage())
+
+    def has(self, *words):
+        return any(all(word in line for word in words) for line in self.found)
+
+
+@contextmanager
+def logged():
+    handler, root = Lines(), logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+
+
+def judge(files, sent, damages, *, raft=True):
+    """Start on damaged files and say what became of it: ``refused``, ``whole``, ``holes``...
+
+    Errors: `AssertionError` for all that the model forbids, and whatever the broker raises.
+    """
+    files = dict(files)
+    touched = []
+    for damage in damages:
+        if files:
+            touched += damage.befall(files)
+    with no_hang(), logged() as lines:
+        cluster = Cluster({"n0": disk_of(files)}, raft=raft)
+        try:
+            error = cluster.start(limit_ms=START_MS)
+            if error is not None:
+                return judge_refusal(error)
+            return judge_service(cluster, sent, touched, lines)
+        finally:
+            with suppress(FatalError):
+                cluster.close()
+
+
+def judge_refusal(error):
+    if not isinstance(error, FatalError) or "a bug" in error.message:
+        raise error
+    assert error.exit_code in (2, 3), error
+    assert f"{ROOT}/" in error.message, error
+    if re.search(r"/(data|index|commitlog)/\d{20}", error.message):
+        assert PLACE.search(error.message), error
+    return "refused"
+
+
+def judge_service(cluster, sent, touched, lines):
+    found = cluster.read()
+    if found is None:
+        raise cluster.error()
+    check(found, sent, acknowledged=False)
+    seen = {(*place, offset) for place, queue in found.items() for offset in queue}
+    holes = {
+        (*place, offset)
+        for place, queue in found.items()
+        for offset, message in queue.items()
+        if message is None
+    }
+    for place, queue in found.items():
+        assert min(queue, default=0) == 0, f"{place} begins at {min(queue)}"
+    assert seen <= sent.acknowledged.keys(), "invented"
+    missing = sent.acknowledged.keys() - seen
+    is_mute = not cluster.is_writable()
+    if holes or is_mute:
+        assert lines.has("event=rot", "file=", "offset="), lines.found
+    if missing and not is_mute:
+        assert any(path.endswith("/checkpoint") for path in touched), (touched, missing)
+        cut = min(sent.acknowledged[place][0] for place in missing)
+        assert all(sent.acknowledged[place][0] < cut for place in seen), "no beginning of the log"
+    if not missing and not is_mute and not any("/config/" in path for path in touched):
+        check_state(cluster, sent)
+    outcome = "mute" if is_mute else "cut" if missing else "whole"
+    return f"{outcome} with holes" if holes else outcome
+
+
+def check_state(cluster, sent):
+    """Compare the consumer offset that the state records set."""
+    offset = cluster.brokers["n0"].tables.offsets.query("g", "t0", 0)
+    assert offset == len(sent.states) - 1, (offset, len(sent.states))

@@ -1,0 +1,132 @@
+"""Any damage to the files of a broker on its own: it serves what is whole, or refuses and says why.
+
+``STORE_FAULT_CASES=5000 .venv/bin/pytest tests/unit/store/faults`` runs so many cases of each.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+
+from dledger import replica
+from dledger.codec.properties import Checkpoint
+from dledger.storage import log_store
+from dledger.storage.state_files import CheckpointFile
+from remoting.protocol.errors import RemoteProtocolError
+from store import recovery
+from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of
+from tests.unit.store.faults.judge import judge
+from tests.unit.store.faults.stores import built
+from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
+
+FAULTS = settings(settings.get_profile("faults"))
+
+
+@FAULTS
+@given(damages(CONTENT, max_size=1))
+def test_a_file_with_other_bytes_is_served_as_it_was_or_refused(found):
+    judge(*built(), found)
+
+
+@FAULTS
+@given(damages(NAMES))
+def test_files_removed_doubled_or_renamed_are_served_as_they_were_or_refused(found):
+    judge(*built(), found)
+
+
+@FAULTS
+@given(damages(min_size=2, max_size=6))
+def test_many_damages_at_once_give_no_wrong_message(found):
+    judge(*built(), found)
+
+
+def at(path, kind, *places):
+    return Damage(kind, f"{ROOT}/{path}", places or (0.5,), 7)
+
+
+@pytest.mark.parametrize(
+    ("damage", "outcome"),
+    [
+        (at("dledger-n0/data/00000000000000008192", "flip"), "whole with holes"),
+        (at("dledger-n0/data/00000000000000008192", "remove"), "refused"),
+        (at("dledger-n0/data/00000000000000000000", "remove"), "refused"),
+        (at("dledger-n0/index/00000000000000000000", "remove"), "refused"),
+        (at("dledger-n0/index/00000000000000000512", "flip"), "whole"),
+        (at("dledger-n0/identity", "overwrite", 0.99), "refused"),
+        (at("dledger-n0/checkpoint", "remove"), "whole"),
+        (at("consumequeue/t0/0/00000000000000000400", "flip"), "whole"),
+        (at("consumequeue.checkpoint", "flip"), "whole"),
+        (at("config/topics.json", "garbage"), "whole"),
+        (at("config/consumerOffset.json", "remove"), "whole"),
+    ],
+)
+def test_what_becomes_of_each_kind_of_file(damage, outcome):
+    assert judge(*built(), [damage]) == outcome
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "dledger-n0/index"])
+def test_with_all_files_of_queues_or_index_gone_they_are_made_anew(folder):
+    files, _ = built()
+    gone = [path for path in files if path.startswith(f"{ROOT}/{folder}/")]
+    assert len(gone) > 5
+    assert judge(*built(), [Damage("remove", path, (0,), 0) for path in gone]) == "whole"
+
+
+def test_a_log_of_dledger_that_was_trimmed_is_taken_over_and_started_again():
+    files, _ = built()
+    segments = [path for path in files if "/data/" in path]
+    kept = {
+        path: data
+        for path, data in files.items()
+        if path not in segments[:2] and not path.endswith("/identity")
+    }
+    disk = disk_of(kept)
+    for _ in range(2):
+        cluster = Cluster({"n0": disk})
+        assert cluster.start() is None
+        assert cluster.brokers["n0"].node.first_position == 2 * SEGMENT
+        assert cluster.stop() is None
+        cluster.close()
+
+
+class Equal:
+    """A CRC that is always right."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+
+def test_a_store_that_checks_no_crc_of_its_log_would_be_found(monkeypatch):
+    monkeypatch.setattr(log_store, "crc32", lambda _: Equal())
+    damage = at("dledger-n0/data/00000000000000008192", "flip", *(n / 40 for n in range(40)))
+    with pytest.raises((AssertionError, RemoteProtocolError)):
+        judge(*built(), [damage])
+
+
+def test_a_store_that_checks_no_crc_of_its_queues_would_be_found(monkeypatch):
+    monkeypatch.setattr(recovery, "zlib", SimpleNamespace(crc32=lambda _: Equal()))
+    with pytest.raises(AssertionError):
+        judge(*built(), [at("consumequeue/t0/0/00000000000000000400", "flip")])
+
+
+def test_a_log_whose_missing_beginning_is_taken_for_trimmed_would_be_found(monkeypatch):
+    claim = replica.claim_directory
+
+    def claim_as_adopted(*arguments, **options):
+        identity, lock = claim(*arguments, **options)
+        return identity._replace(adopted=True), lock
+
+    monkeypatch.setattr(replica, "claim_directory", claim_as_adopted)
+    with pytest.raises(AssertionError):
+        judge(*built(), [at("dledger-n0/data/00000000000000000000", "remove")])
+
+
+def test_a_log_that_cuts_what_was_synced_would_be_found(monkeypatch):
+    monkeypatch.setattr(CheckpointFile, "load", lambda _: Checkpoint())
+    with pytest.raises(AssertionError):
+        judge(*built(), [at("dledger-n0/data/00000000000000053248", "flip", 0.4, 0.5)])
