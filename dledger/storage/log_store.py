@@ -27,6 +27,7 @@ from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.storage.recent import RecentSpans
 from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
@@ -77,6 +78,8 @@ class LogStore:
         """What stands for the entries before the first one."""
         self.rot = RotGuard(data, index, self._bounds)
         """What is known to be damaged."""
+        self.recent = RecentSpans()
+        """What was written last, in memory."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
 
@@ -132,6 +135,8 @@ class LogStore:
             self._end_segment(position)
         self._data.write(position, [span.data for span in spans])
         self._write_units(first_index, b"".join([span.units for span in spans]))
+        for span in spans:
+            self.recent.add(span)
         self.last_index = spans[-1].last_index
         self.end_position = spans[-1].end_position
 
@@ -171,6 +176,7 @@ class LogStore:
 
     def _erase_from(self, index: LogIndex, position: int) -> None:
         self.rot.forget_from(index)
+        self.recent.forget_from(index)
         try:
             self._index.cut(index * UNIT_BYTES)
             self._data.cut(position)
@@ -252,6 +258,7 @@ class LogStore:
     def restart(self, meta: SnapshotMeta) -> None:
         """Remove the whole log; it begins, empty, behind the snapshot. Errors: `FatalError`."""
         self.rot.forget_from(self.first_index)
+        self.recent.forget_from(self.first_index)
         try:
             self._data.clear()
             self._index.clear()

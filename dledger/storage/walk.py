@@ -1,20 +1,22 @@
-"""Walking the log: the bodies of entries that follow each other, each checked, none copied.
+"""Walking the log: the bodies of entries that follow each other, none of them copied.
 
-Entries lie side by side, so only the first of a piece of the log is looked up in the index; the
-next one is where this one ends. A view of a segment ends with the segment.
+What was just written is taken from memory (`dledger.storage.recent`). On disk entries lie side by
+side, so only the first of a piece of the log is looked up in the index; the next one is where this
+one ends. Each one read from disk is checked.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.entry import HEADER_BYTES, sound_size
-from dledger.core.model import LogIndex
+from dledger.codec.index import UNIT
+from dledger.core.model import UNIT_BYTES, LogIndex, Span
 
 if TYPE_CHECKING:
     from dledger.storage.log_store import LogStore
 
 CHUNK_BYTES: Final = 256 * 1024
-"""How much of the log is looked at at a time."""
+"""How much of the log is looked at at a time; a view of a segment ends with the segment."""
 
 Body = tuple[LogIndex, int, memoryview, int, int]
 """``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
@@ -25,6 +27,31 @@ def walk_bodies(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[
 
     Errors: `RottenEntry` for a damaged one, when it is its turn.
     """
+    index = first
+    while index <= last:
+        span = store.recent.maybe_find(index)
+        if span is not None:
+            yield from _walk_span(span, index, last)
+            index = span.last_index + 1
+        else:
+            behind = store.recent.first_index()
+            stop = last if behind is None else min(last, behind - 1)
+            yield from _walk_disk(store, index, stop)
+            index = stop + 1
+
+
+def _walk_span(span: Span, first: LogIndex, last: LogIndex) -> Iterator[Body]:
+    begin = span.position
+    chunk = memoryview(span.data)
+    units = memoryview(span.units)[
+        (first - span.first_index) * UNIT_BYTES : (last + 1 - span.first_index) * UNIT_BYTES
+    ]
+    for _, position, size, index, _ in UNIT.iter_unpack(units):
+        body = position + HEADER_BYTES
+        yield index, body, chunk, body - begin, size - HEADER_BYTES
+
+
+def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[Body]:
     chunk = memoryview(b"")
     position = base = 0
     for index in range(first, last + 1):
@@ -32,8 +59,6 @@ def walk_bodies(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[
         if not size:
             position, size, _ = store.entry(index)
             base = position
-            if index in store.rot.damaged:
-                store.body_view(index)  # says so; the file that held it may be missing
             chunk = store.view(position, max(size, CHUNK_BYTES))
             if sound_size(chunk, 0, index) != size:
                 store.body_view(index)  # it may have no CRC; who knows better decides
