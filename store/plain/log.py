@@ -1,0 +1,332 @@
+"""RocketMQ's CommitLog without a group: one broker, one log, nobody to ask.
+
+The asyncio shell around `Writer`, `Flusher` and the files. All of it runs in one event loop thread;
+syncs and removals run in a worker thread. What happens in one turn of the loop is done at once by
+`PlainLog._turn`: the appends of the turn are written by one call, then the listener hears of the
+new commit index, once. ASYNC_FLUSH commits what is written, SYNC_FLUSH what is synced.
+
+A full disk refuses appends, takes back what could not be written, and is tried again after a
+moment. Any other failure of the disk, a failed sync before all, is the end of the process.
+
+Life: construct, `open`, `start`, ..., `stop`. Who owns the directory (lock, ``abort``,
+``checkpoint``) is the owner's business.
+Source: protocol.md 5.1, 5.2, 5.7; RocketMQ CommitLog.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from dledger.config import FlushDiskType
+from dledger.core.model import Role
+from dledger.disk_full import DiskFullGate
+from dledger.errors import DiskFull, DLedgerError, NotLeader
+from dledger.listener import exit_process
+from dledger.worker import Worker
+from runtime.clock import Clock, SystemClock
+from runtime.disk import Disk, RealDisk
+from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from store.plain.config import PlainLogConfig
+from store.plain.flusher import Flusher
+from store.plain.recovery import Recovered, recover
+from store.plain.segments import Segments
+from store.plain.view import TERM, PlainView
+from store.plain.writer import Extent, Writer
+
+TICK_MS_MAX: Final = 100
+
+_log: Final = logging.getLogger(__name__)
+
+
+class PlainListener(Protocol):
+    """Who uses the log; a part of `dledger.listener.DLedgerListener`. Called in the loop thread."""
+
+    def on_committed(self, commit_index: int) -> None:
+        """Take that all entries up to ``commit_index`` are committed. At most once a turn."""
+        ...
+
+    def on_role(self, role: Role, term: int, leader_id: str | None) -> None:
+        """Take that the log accepts entries from now on, or does no more."""
+        ...
+
+    def on_rolled_back(self, first_index: int) -> None:
+        """Take that entries from ``first_index`` on were not appended after all: they failed."""
+        ...
+
+
+class PlainLog(PlainView):
+    """A log in the format of RocketMQ; a `store.ports.LogNode`."""
+
+    reserve: Callable[[int], int]
+    """Return the physical offset of a record appended next, see `Writer.reserve`."""
+    reserve_batch: Callable[[Sequence[int]], list[int]]
+    """Return those of several, in one segment, see `Writer.reserve_batch`."""
+    append: Callable[[Sequence[bytes], int], int]
+    """Append the record that was just reserved; return its index. See `Writer.append`."""
+
+    def __init__(
+        self,
+        config: PlainLogConfig,
+        listener: PlainListener | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        on_fatal: Callable[[FatalError], None] = exit_process,
+    ) -> None:
+        """Make a log; nothing is touched before `open`.
+
+        Args:
+            config: see `PlainLogConfig`.
+            listener: who uses the log; may be set later, but before `start`.
+            disk: where the files lie; the machine's by default.
+            clock: source of time; the machine's by default.
+            on_fatal: called when the log cannot go on; by default the process ends.
+        """
+        self.config = config
+        self.listener = listener
+        self._disk: Disk = disk or RealDisk()
+        self._clock: Clock = clock or SystemClock()
+        self._on_fatal = on_fatal
+        self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
+        self._first_stored: dict[int, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._opened = self._started = self._running = False
+        self._told_role = False
+        self.commit_index = -1
+        self.recovered: Recovered
+        """What `open` found."""
+        self._writer = Writer(config, schedule=self._call_turn, refusal=self._refusal)
+        self.reserve = self._writer.reserve
+        self.reserve_batch = self._writer.reserve_batch
+        self.append = self._writer.append
+
+    # Life
+
+    def open(self, *, clean: bool = False, safe_timestamp_ms: int = 0) -> None:
+        """Recover the log; entries can be read from then on.
+
+        Args:
+            clean: whether the last stop was a clean one.
+            safe_timestamp_ms: messages stored before it are synced, see `recover`; 0: unknown.
+
+        `start` does it where it was not done. Errors: `FatalError`.
+        """
+        if self._opened:
+            return
+        config = self.config
+        try:
+            self._segments = Segments(
+                self._disk, config.directory, config.segment_bytes, config.open_segments_max
+            )
+            self.recovered = recover(
+                self._segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms
+            )
+        except OSError as error:
+            message = f"the commit log in {config.directory} cannot be opened: {error}"
+            raise FatalError(message, EXIT_BAD_INPUT) from error
+        extent = self.recovered.extent
+        self._writer.begin(self._segments, extent)
+        self._flusher = Flusher(config, self._clock, self._segments, extent.last_end)
+        self.commit_index = extent.last_end - 1
+        self._opened = True
+
+    async def start(self) -> None:
+        """Take entries. Errors: `FatalError`."""
+        assert self.listener is not None, "the log needs a listener before it starts"
+        self._user: PlainListener = self.listener
+        self.open()
+        self._loop = asyncio.get_running_loop()
+        self._worker = Worker(f"{self.config.name}-sync", self._clock, on_error=self._on_error)
+        self._flusher.start(self._worker, self._on_synced)
+        self._started = self._running = True
+        self._writer.accepting = True
+        self._schedule_timer()
+        self._writer.scheduled = True
+        self._call_turn()
+
+    async def stop(self) -> None:
+        """Write and sync what was appended, and close. Idempotent.
+
+        A log that had failed (`on_fatal`) only lets go of what it holds.
+        """
+        is_sound, self._running = self._running, False
+        if self._started:
+            self._started = False
+            self._writer.accepting = False
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._worker.drain()
+            if is_sound:
+                self._finish()
+            self._worker.close()
+        if self._opened:
+            self._opened = False
+            self._segments.close()
+
+    def _finish(self) -> None:
+        """Make everything durable, and tell of it."""
+        rolled_back = self._write()
+        self._flusher.save_all()
+        self._tell(rolled_back)
+        if self._told_role:
+            self._user.on_role(Role.FOLLOWER, TERM, None)
+
+    # Looking
+
+    @property
+    def written(self) -> Extent:
+        """What is written."""
+        return self._writer.written
+
+    @property
+    def synced_index(self) -> int:
+        """Last entry that survives a loss of power for sure."""
+        return self._flusher.synced_position - 1
+
+    def status(self) -> dict[str, object]:
+        """Return what an administrator asks, in JSON types."""
+        return {
+            "node": self.config.name,
+            "mode": "plain",
+            "role": self.role.value,
+            "term": TERM,
+            "leader": self.config.name if self._running else None,
+            "commit": self.commit_index,
+            "first_index": self.first_index,
+            "last_index": self.end_index,
+            "last_term": TERM,
+            "end_position": self.end_position,
+            "synced_index": self.synced_index,
+            "flush_disk_type": self.config.flush_disk_type.value,
+            "segments": len(self._segments.bases),
+            "segment_bytes": self.config.segment_bytes,
+            "open_segments": self._segments.open_count,
+            "disk_full": self._disk_full.is_closed,
+            "sync_ms": self._worker.waiting_ms() if self._started else 0,
+        }
+
+    # Retention
+
+    def drop_before(self, position: int) -> int:
+        """Drop whole segments that end at or before ``position``, never the last one.
+
+        Returns the bytes dropped. Nothing that is not committed goes. Views that are held stay
+        readable. The files are removed in the worker thread; should that fail, the process ends.
+        """
+        segments = self._segments
+        before = segments.start
+        paths = segments.drop_before(min(position, self.committed_position))
+        if not paths:
+            return 0
+        for base in range(before, segments.start, segments.segment_bytes):
+            self._first_stored.pop(base, None)
+        dropped = segments.start - before
+        _log.info("event=commit_log_dropped files=%d begins=%d", len(paths), segments.start)
+        work = partial(self._remove, paths)
+        if self._running:
+            self._worker.submit(work, _nothing)
+        else:
+            work()
+        return dropped
+
+    def _remove(self, paths: list[str]) -> None:
+        try:
+            self._segments.remove(paths)
+        except OSError as error:
+            message = f"the commit log cannot remove {paths[0]}: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+    # The turn
+
+    def _call_turn(self) -> None:
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Do everything that has come up since the last turn."""
+        self._writer.scheduled = False
+        self._guard(self._work_off)
+
+    def _work_off(self) -> None:
+        self._tell(self._write())
+
+    def _write(self) -> int | None:
+        """Write what was collected; return from where on nothing was, if the disk is full."""
+        rolled_back = self._writer.flush()
+        self._flusher.written_position = self._writer.written.last_end
+        if rolled_back is not None:
+            self._disk_full.shut(self._clock.monotonic_ms(), rolled_back)
+            self._writer.accepting = False
+        if self._is_sync and self._running:
+            self._flusher.begin()
+        return rolled_back
+
+    def _tell(self, rolled_back: int | None = None) -> None:
+        """Tell the listener what is new: that it leads, what is committed, what failed."""
+        if self._running and not self._told_role:
+            self._told_role = True
+            self._user.on_role(Role.LEADER, TERM, self.config.name)
+        flusher = self._flusher
+        committed = flusher.synced_position if self._is_sync else flusher.written_position
+        if committed > self.commit_index + 1:
+            self.commit_index = committed - 1
+            self._writer.set_committed(committed)
+            self._user.on_committed(self.commit_index)
+        if rolled_back is not None:
+            self._user.on_rolled_back(rolled_back)
+
+    def _on_synced(self) -> None:
+        self._guard(self._after_sync)
+
+    def _after_sync(self) -> None:
+        if self._is_sync:
+            self._tell()
+            self._flusher.begin()
+
+    def _schedule_timer(self) -> None:
+        tick_ms = min(TICK_MS_MAX, self.config.flush_interval_ms, self.config.disk_full_retry_ms)
+        self._timer = self._loop.call_later(tick_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._running:
+            self._schedule_timer()
+            self._guard(self._pass_time)
+
+    def _pass_time(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._disk_full.pass_time(now_ms):
+            self._writer.accepting = True
+        self._flusher.pass_time(now_ms)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Run ``work``; whatever goes wrong is the end of this log."""
+        if not self._running:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  # must end the log, not vanish in the loop
+            self._on_error(error)
+
+    def _on_error(self, error: BaseException) -> None:
+        if not isinstance(error, FatalError):
+            _log.error("event=bug in=commit_log", exc_info=error)
+            error = FatalError("a bug in the commit log or its listener", EXIT_ENVIRONMENT)
+        if self._running:
+            self._running = False
+            self._writer.accepting = False
+            if self._timer is not None:
+                self._timer.cancel()
+            self._on_fatal(error)
+
+    # Refusals
+
+    def _refusal(self) -> DLedgerError:
+        if self._running and self._disk_full.is_closed:
+            return DiskFull()
+        return NotLeader(None)
+
+
+def _nothing() -> None:
+    """Do nothing more."""

@@ -1,0 +1,122 @@
+"""What stands at a place in a segment: a sound record, the blank at the end, nothing, or damage.
+
+Pure but for the CRC of zlib. A record is sound when magic, lengths, the physical offset that it
+states and the CRC of its body agree; a CRC of 0 says nothing, since there are brokers that compute
+none. The blank that ends a segment is 8 bytes, whatever lies behind them::
+
+    0 bytes to the end of the segment i32      4 magic 0xCBD43194
+
+Source: protocol.md 4.1, 5.2; RocketMQ CommitLog.checkMessageAndReturnSize, which does not look at
+the physical offset.
+"""
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812  # a class, named by struct as a function
+from typing import Final
+from zlib import crc32
+
+from remoting.protocol.message import (
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_BYTES_MAX,
+    RECORD_HEADS,
+)
+
+BLANK: Final = Struct(">iI")
+BLANK_BYTES: Final = BLANK.size
+"""At least so much of a segment is behind its last record."""
+HEAD_BYTES_MAX: Final = max(layout.size for layout in RECORD_HEADS)
+MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What all magics of records begin with."""
+assert MAGIC_V2.to_bytes(4, "big").startswith(MAGIC_START)
+
+IS_BLANK: Final = 0
+IS_EMPTY: Final = -1
+BAD_MAGIC: Final = -2
+BAD_LENGTHS: Final = -3
+BAD_OFFSET: Final = -4
+BAD_CRC: Final = -5
+PROBLEMS: Final = {
+    IS_EMPTY: "nothing was written",
+    BAD_MAGIC: "no magic of a message",
+    BAD_LENGTHS: "lengths do not add up",
+    BAD_OFFSET: "the message states another physical offset",
+    BAD_CRC: "the body does not have its CRC",
+}
+
+_FLAGS_V6: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
+_HEAD: Final = Struct(">iIi16xqi44xi")
+assert _HEAD.size == RECORD_HEADS[0].size
+_HEAD_BYTES: Final = _HEAD.size
+_unpack: Final = _HEAD.unpack_from
+
+
+def inspect(view: memoryview, at: int, position: int) -> int:
+    """Return the size of the sound record at ``at``, or `IS_BLANK`, or one of `PROBLEMS`.
+
+    ``view`` is a whole segment, ``position`` where in the log ``at`` is. Errors: none.
+    """
+    try:
+        size, magic, crc, stated, flags, body_bytes = _unpack(view, at)
+    except StructError:
+        return _inspect_end(view, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return _inspect_other(size, magic)
+    if stated != position:
+        return BAD_OFFSET
+    body_at = at + _HEAD_BYTES
+    if flags & _FLAGS_V6:
+        body_at, body_bytes = _body_place_v6(view, at, flags)
+    end = at + size
+    topic_at = body_at + body_bytes
+    if body_bytes < 0 or not topic_at + 3 <= end <= len(view):
+        return BAD_LENGTHS
+    if magic == MAGIC_V1:
+        properties_at = topic_at + view[topic_at] + 3
+    else:
+        properties_at = topic_at + (view[topic_at] << 8 | view[topic_at + 1]) + 4
+    properties_bytes = end - properties_at
+    if (
+        not 0 <= properties_bytes <= PROPERTIES_BYTES_MAX
+        or properties_bytes != view[properties_at - 2] << 8 | view[properties_at - 1]
+    ):
+        return BAD_LENGTHS
+    if crc and crc != crc32(view[body_at:topic_at]) & 0x7FFFFFFF:
+        return BAD_CRC
+    return int(size)
+
+
+def is_blank(view: memoryview, at: int) -> bool:
+    """Tell whether the blank that ends a segment is at ``at``, or no room for one is left."""
+    if at + BLANK_BYTES > len(view):
+        return True
+    return bool(BLANK.unpack_from(view, at)[1] == MAGIC_BLANK)
+
+
+def blank(remaining_bytes: int) -> bytes:
+    """Return the blank to write where so many bytes of a segment are left."""
+    return BLANK.pack(remaining_bytes, MAGIC_BLANK)
+
+
+def _body_place_v6(view: memoryview, at: int, flags: int) -> tuple[int, int]:
+    """Return where the body begins when a host is an IPv6 one, and its length; -1 for no room."""
+    body_at = at + RECORD_HEADS[flags >> 4 & 3].size
+    if body_at > len(view):
+        return body_at, -1
+    return body_at, int.from_bytes(view[body_at - 4 : body_at], "big", signed=True)
+
+
+def _inspect_end(view: memoryview, at: int) -> int:
+    """Say what is in the last bytes of a segment, which cannot hold a record."""
+    if at + BLANK_BYTES > len(view):
+        return IS_BLANK
+    return _inspect_other(*BLANK.unpack_from(view, at))
+
+
+def _inspect_other(size: int, magic: int) -> int:
+    if magic == MAGIC_BLANK:
+        return IS_BLANK
+    return BAD_MAGIC if size or magic else IS_EMPTY

@@ -1,0 +1,272 @@
+"""Opening a plain log: from where to walk, where the log ends, what is cut off, what is refused.
+
+Where the walk begins (`_Recovery.begin`):
+
+- After a clean stop everything was synced: the third last file, as in RocketMQ; when that is more
+  than ``clean_walk_bytes`` before the end, a record nearer to the end. That record is searched for,
+  so it counts only if the walk from there explains every byte up to the end.
+- After a crash the last file whose first message is older than the checkpoint: everything in front
+  of it was synced, in log and queues. Without a checkpoint: the first file.
+
+The walk goes from record to record, from blank to next file, and ends at the first place that is
+neither. What lies behind that place is cut: the rest of the file is zeroed, later files are
+removed, and a line in the log tells file, offset and bytes. A torn write, or a file that was made
+ahead, is nothing more than that.
+
+But when a sound message lies behind the damage that was certainly synced (it is older than the
+checkpoint, or the stop was clean), stored messages have rotted. RocketMQ cuts them off all the
+same, with everything behind. We refuse to start (`FatalError`), unless ``cut_damaged`` is set.
+
+Cutting begins with the last file, so that a start that is interrupted finds the same end again.
+Source: protocol.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from runtime.errors import FatalError
+from store.layout import store_timestamp
+from store.plain.config import PlainLogConfig
+from store.plain.record import (
+    BLANK_BYTES,
+    HEAD_BYTES_MAX,
+    IS_BLANK,
+    IS_EMPTY,
+    MAGIC_START,
+    PROBLEMS,
+    inspect,
+)
+from store.plain.segments import Segments
+from store.plain.writer import NOTHING, Extent
+
+CLEAN_WALK_FILES: Final = 3
+SEARCH_BYTES: Final = 1 << 20
+"""Piece in which damaged bytes are searched for a record."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What was found."""
+
+    extent: Extent
+    walked_from: int
+    """Position of the first record that was checked: dispatch must be repeated from there when the
+    queues cannot be trusted to have everything (after a crash)."""
+    entries: int
+    """Records walked over."""
+    cut_bytes: int
+    """Bytes that were cut off the end, up to the last one that was not zero."""
+
+
+def recover(
+    segments: Segments, config: PlainLogConfig, *, clean: bool, safe_timestamp_ms: int
+) -> Recovered:
+    """Find the end of the log, cut what is behind it, and make durable what was found.
+
+    Args:
+        segments: the files.
+        config: see `PlainLogConfig`.
+        clean: whether the last stop was a clean one (there is no ``abort`` file).
+        safe_timestamp_ms: messages stored before it are synced, in log and queues; 0: unknown.
+
+    Errors: `FatalError` naming file and offset; `OSError`.
+    """
+    if segments.is_empty:
+        empty = Extent(segments.start, NOTHING, segments.start)
+        return Recovered(extent=empty, walked_from=segments.start, entries=0, cut_bytes=0)
+    return _Recovery(segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms).run()
+
+
+class _Walked(NamedTuple):
+    """A walk and its end."""
+
+    begin: int
+    position: int
+    """Where the next record would be."""
+    code: int
+    """What is there: one of `PROBLEMS`, or `IS_BLANK` when no file follows."""
+    last_start: int
+    last_end: int
+    entries: int
+
+
+class _Recovery:
+    """One start."""
+
+    def __init__(
+        self, segments: Segments, config: PlainLogConfig, *, clean: bool, safe_timestamp_ms: int
+    ) -> None:
+        self._segments = segments
+        self._segment_bytes = config.segment_bytes
+        self._clean_walk_bytes = config.clean_walk_bytes
+        self._cut_damaged = config.cut_damaged
+        self._is_clean = clean
+        self._safe_timestamp_ms = safe_timestamp_ms
+
+    def run(self) -> Recovered:
+        segments = self._segments
+        walked = self._walk_clean() if self._is_clean else self._walk(self._find_safe_file())
+        while walked.last_start == NOTHING and walked.begin > segments.start:
+            # Nothing here: the last message lies in an earlier file.
+            walked = self._walk(self._base(walked.begin - 1))
+        cut_bytes = self._settle_end(walked)
+        position = walked.position
+        if self._remaining(position) < BLANK_BYTES:
+            position += self._remaining(position)
+        # A process that was killed may have left in the page cache what it never synced. From here
+        # on it counts as stored, in SYNC_FLUSH too, so it must survive a loss of power.
+        segments.sync_from(walked.begin)
+        last_end = walked.last_end if walked.last_start != NOTHING else segments.start
+        _log.info(
+            "event=commit_log_opened from=%d to=%d entries=%d end=%r",
+            walked.begin, position, walked.entries, _describe(walked.code),
+        )  # fmt: skip
+        return Recovered(
+            extent=Extent(position, walked.last_start, last_end),
+            walked_from=walked.begin,
+            entries=walked.entries,
+            cut_bytes=cut_bytes,
+        )
+
+    # Where to begin
+
+    def _find_safe_file(self) -> int:
+        """Return the last file that begins with a message older than the checkpoint."""
+        for base in reversed(self._segments.bases):
+            head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
+            if head[4:7] == MAGIC_START and 0 < store_timestamp(head) <= self._safe_timestamp_ms:
+                return base
+        return self._segments.start
+
+    def _walk_clean(self) -> _Walked:
+        """Walk the end of a log that was closed."""
+        segments = self._segments
+        end = segments.nonzero_end(segments.start)
+        third = self._base(max(end - 1, 0)) - (CLEAN_WALK_FILES - 1) * self._segment_bytes
+        begin = max(segments.start, third)
+        limit = end - self._clean_walk_bytes
+        if begin < limit:
+            near = self._base(limit - 1) + self._segment_bytes
+            if near < end:
+                begin = near
+            else:
+                found = self._find_record(limit, end)
+                walked = None if found is None else self._walk(found)
+                if walked is not None and (walked.position >= end or walked.code == IS_BLANK):
+                    return walked
+        return self._walk(begin)
+
+    # The walk
+
+    def _walk(self, begin: int) -> _Walked:
+        """Go from record to record; ``begin`` is where one begins, or a file."""
+        segments, segment_bytes = self._segments, self._segment_bytes
+        position, entries, last_start, last_end = begin, 0, NOTHING, begin
+        while True:
+            base = position - position % segment_bytes
+            view = segments.segment_view(base)
+            if view is None:
+                # The last record reaches to the very end of the last file.
+                return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries)
+            while (size := inspect(view, position - base, position)) > 0:
+                last_start = position
+                last_end = position = position + size
+                entries += 1
+                if position - base == segment_bytes:
+                    break
+            if size > 0:
+                continue
+            if size == IS_BLANK and base + segment_bytes < segments.end:
+                position = base + segment_bytes
+                continue
+            return _Walked(begin, position, size, last_start, last_end, entries)
+
+    def _settle_end(self, walked: _Walked) -> int:
+        """Cut what lies behind the end; return how much was there. Errors: `FatalError`."""
+        segments, position = self._segments, walked.position
+        end = segments.nonzero_end(position)
+        if end > position and walked.code != IS_BLANK:
+            self._check_damage(position, walked.code, end)
+            _log.warning(
+                "event=commit_log_cut %s position=%d bytes=%d reason=%r",
+                segments.describe(position), position, end - position, _describe(walked.code),
+            )  # fmt: skip
+        # A blank without a file behind it is written anew; files that were made ahead go, as in
+        # RocketMQ, but for the one in which the next record will lie.
+        if end > position or segments.end > self._base(position) + self._segment_bytes:
+            segments.cut(position)
+        return end - position
+
+    def _check_damage(self, position: int, code: int, end: int) -> None:
+        """Refuse to cut off a message that was synced. Errors: `FatalError`."""
+        behind = self._find_behind(position, end)
+        if behind is None:
+            return
+        where, stored = behind
+        if not self._is_clean and stored >= self._safe_timestamp_ms:
+            return
+        if self._cut_damaged:
+            _log.error(
+                "event=commit_log_damaged %s reason=%r next_message=%d lost_bytes=%d",
+                self._segments.describe(position), _describe(code), where, end - position,
+            )  # fmt: skip
+            return
+        raise FatalError(
+            f"{self._segments.path(position)} is damaged at offset"
+            f" {position % self._segment_bytes} (position {position}): {_describe(code)}. Sound"
+            f" messages that were stored for good lie behind, from position {where} to {end}."
+            f" Restore the file from a copy; or set cutDamagedCommitLog=true for one start, which"
+            f" drops these {end - position} bytes, as RocketMQ does"
+        )
+
+    def _find_behind(self, position: int, end: int) -> tuple[int, int] | None:
+        """Return position and store timestamp of the next sound message, None if there is none."""
+        found = self._find_record(position + 1, end)
+        base = self._base(position) + self._segment_bytes
+        while found is None and base < self._segments.end:
+            view = self._segments.segment_view(base)
+            assert view is not None, base
+            if inspect(view, 0, base) > 0:
+                found = base
+            base += self._segment_bytes
+        if found is None:
+            return None
+        base = self._base(found)
+        view = self._segments.segment_view(base)
+        assert view is not None, base
+        return found, store_timestamp(view[found - base :])
+
+    def _find_record(self, position: int, end: int) -> int | None:
+        """Return where the first sound record of a file begins, at or behind ``position``.
+
+        ``end``: where the data of the file ends. It is found by its magic, and counts because it
+        states where it lies.
+        """
+        base = self._base(position)
+        view = self._segments.segment_view(base)
+        if view is None:
+            return None
+        at, limit = position - base + 4, min(end - base, self._segment_bytes)
+        while at < limit:
+            piece = bytes(view[at : at + SEARCH_BYTES + len(MAGIC_START)])
+            found = piece.find(MAGIC_START)
+            while found >= 0:
+                start = at + found - 4
+                if inspect(view, start, base + start) > 0:
+                    return base + start
+                found = piece.find(MAGIC_START, found + 1)
+            at += SEARCH_BYTES
+        return None
+
+    def _base(self, position: int) -> int:
+        return position - position % self._segment_bytes
+
+    def _remaining(self, position: int) -> int:
+        return -position % self._segment_bytes
+
+
+def _describe(code: int) -> str:
+    return PROBLEMS.get(code, "the log ends")

@@ -1,0 +1,239 @@
+"""The readable side of a plain log: what the store asks of it (`store.ports.LogNode`).
+
+An entry is a record and nothing else. Its index is the position of its last byte, so that entries
+are ordered by it, and the entry behind it starts at the next byte, or in the next segment when a
+blank ends this one. Nothing here changes anything.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dledger.core.model import Role
+from dledger.errors import RottenEntry
+from store.layout import store_timestamp
+from store.plain.config import PlainLogConfig
+from store.plain.record import (
+    HEAD_BYTES_MAX,
+    IS_BLANK,
+    MAGIC_START,
+    PROBLEMS,
+    inspect,
+    is_blank,
+)
+from store.plain.segments import Segments
+from store.plain.writer import Extent
+
+TERM: Final = 1
+"""Of every entry, and of the one office that there is."""
+
+Body = tuple[int, int, memoryview, int, int]
+"""``(index, physical offset, segment, where in it the record begins, its size)``."""
+
+
+class PlainView:
+    """Reads an opened log; whoever inherits opens the parts."""
+
+    config: PlainLogConfig
+    commit_index: int
+    """Position of the last byte of the last entry told to the listener, -1 for none."""
+    _segments: Segments
+    _running: bool
+    _first_stored: dict[int, int]
+
+    @property
+    def written(self) -> Extent:
+        """What is written."""
+        raise NotImplementedError
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes of an entry before its record: none."""
+        return 0
+
+    @property
+    def counts_entries(self) -> bool:
+        """Whether an index is the number of an entry: it is a position."""
+        return False
+
+    @property
+    def role(self) -> Role:
+        """Leader while it runs."""
+        return Role.LEADER if self._running else Role.FOLLOWER
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it takes entries; nobody else does."""
+        return self._running
+
+    @property
+    def term(self) -> int:
+        """Current term, always the same."""
+        return TERM
+
+    @property
+    def first_index(self) -> int:
+        """Where the first entry still held starts."""
+        return self._segments.start
+
+    @property
+    def first_position(self) -> int:
+        """Where the first entry still held starts."""
+        return self._segments.start
+
+    @property
+    def end_index(self) -> int:
+        """Last entry written, -1 for none."""
+        return self.written.last_end - 1
+
+    @property
+    def end_position(self) -> int:
+        """Where the next entry will be written, if it fits there."""
+        return self.written.position
+
+    @property
+    def committed_position(self) -> int:
+        """Position behind the last committed entry."""
+        return self.commit_index + 1
+
+    def following(self, index: int) -> int:
+        """Return the position of the entry behind ``index``, past a blank in between."""
+        segments = self._segments
+        position = index + 1
+        if position <= segments.start:
+            return segments.start
+        if position < self.written.position:
+            base = position - position % segments.segment_bytes
+            view = segments.segment_view(base)
+            if view is not None and is_blank(view, position - base):
+                return base + segments.segment_bytes
+        return position
+
+    def holds(self, index: int, term: int, position: int) -> bool:
+        """Tell whether that very entry is in the log, or may be the last one dropped from it."""
+        segments = self._segments
+        if index < segments.start:
+            return term == TERM and index >= max(-1, segments.start - segments.segment_bytes)
+        if term != TERM or index > self.end_index:
+            return False
+        size = self._inspect(position)
+        return size > 0 and size == index + 1 - position
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry."""
+        del index
+        return TERM
+
+    def bodies(self, first: int, last: int, limit: int) -> Iterator[Body]:
+        """Walk at most ``limit`` records from position ``first`` on, as far as ``last``.
+
+        They are checked, and not copied. Errors: `RottenEntry` for a damaged one, when it is its
+        turn.
+        """
+        segments = self._segments
+        segment_bytes = segments.segment_bytes
+        position = first
+        last = min(last, self.end_index)
+        while position <= last and limit > 0:
+            base = position - position % segment_bytes
+            view = segments.segment_view(base)
+            if view is None:
+                raise RottenEntry(position, f"{segments.path(position)} is not there any more")
+            size = IS_BLANK
+            while limit > 0 and position <= last:
+                size = inspect(view, position - base, position)
+                if size <= 0:
+                    break
+                yield position + size - 1, position, view, position - base, size
+                limit -= 1
+                position += size
+                if position - base == segment_bytes:
+                    break
+            if size == IS_BLANK:
+                position = base + segment_bytes
+            elif size < 0:
+                raise self._rotten(position, size)
+
+    def body_of(self, index: int, position: int) -> memoryview:
+        """Return the record at ``position`` that ends with ``index``. Errors: `RottenEntry`."""
+        size = self._inspect(position)
+        if size <= 0 or size != index + 1 - position:
+            raise self._rotten(position, size)
+        return self.view(position, size)
+
+    def last_body(self) -> memoryview | None:
+        """Return the last record, None for an empty log. Errors: `RottenEntry`."""
+        _, start, end = self.written
+        if start < self._segments.start:
+            return None
+        return self.body_of(end - 1, start)
+
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        """Return the record that lies there, checked and not copied. The hot path of reads.
+
+        Errors: `RottenEntry`; `LookupError` when there is no trace of one.
+        """
+        segments = self._segments
+        at = physical_offset % segments.segment_bytes
+        view = segments.segment_view(physical_offset - at)
+        if view is None or physical_offset >= self.written.last_end:
+            raise LookupError(physical_offset)
+        found = inspect(view, at, physical_offset)
+        if found != size:
+            if found > 0 or view[at + 4 : at + 7] != MAGIC_START:
+                raise LookupError(physical_offset)
+            raise self._rotten(physical_offset, found)
+        return view[at : at + size]
+
+    def find(self, physical_offset: int) -> int | None:
+        """Return the index of the sound record that begins there, None if there is none."""
+        size = self._inspect(physical_offset)
+        return physical_offset + size - 1 if size > 0 else None
+
+    def view(self, physical_offset: int, size: int) -> memoryview:
+        """Return bytes of one segment, neither checked nor copied. Errors: `LookupError`."""
+        at = physical_offset % self._segments.segment_bytes
+        view = self._segments.segment_view(physical_offset - at)
+        if view is None:
+            raise LookupError(physical_offset)
+        return view[at : at + size]
+
+    def segments(self) -> list[tuple[int, int, int]]:
+        """Return ``(start, bytes, last changed)`` of each segment, oldest first.
+
+        ``last changed`` (ms since the epoch) is when the first message behind the segment was
+        stored: files that were copied are younger than their messages. For the last segment it is
+        the time of its last message, 0 where neither can be told.
+        """
+        segments = self._segments
+        changed_ms = self._last_stored_ms()
+        found: list[tuple[int, int, int]] = []
+        for base in reversed(segments.bases):
+            found.append((base, segments.segment_bytes, changed_ms))
+            changed_ms = self._first_stored_ms(base) or changed_ms
+        return found[::-1]
+
+    def _first_stored_ms(self, base: int) -> int:
+        """Return when the first message of a segment was stored, 0 if there is none."""
+        stored = self._first_stored.get(base, 0)
+        if not stored and base < self.written.last_end:
+            head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
+            if head[4:7] == MAGIC_START:
+                stored = self._first_stored[base] = store_timestamp(head)
+        return stored
+
+    def _last_stored_ms(self) -> int:
+        start = self.written.last_start
+        return 0 if start < self._segments.start else store_timestamp(self.view(start, 88))
+
+    def _inspect(self, position: int) -> int:
+        """Return the size of the sound record at ``position``, 0 or below if there is none."""
+        segments = self._segments
+        at = position % segments.segment_bytes
+        view = segments.segment_view(position - at)
+        if view is None or position >= self.written.last_end:
+            return IS_BLANK
+        return inspect(view, at, position)
+
+    def _rotten(self, position: int, code: int) -> RottenEntry:
+        problem = PROBLEMS.get(code, "another message is there")
+        return RottenEntry(position, f"{self._segments.describe(position)}: {problem}")

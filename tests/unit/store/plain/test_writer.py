@@ -1,0 +1,259 @@
+import errno
+
+import pytest
+
+from dledger.errors import EntryTooLarge, NotLeader, PendingFull, RottenEntry
+from remoting.protocol.message import MAGIC_BLANK
+from runtime.disk import RealDisk
+from runtime.errors import FatalError
+from sim.disk import SimDisk
+from sim.disk_rules import Action, Op, Rule
+from sim.inode import PowerLossMode
+from sim.rng import SplitRng
+from tests.unit.store.plain.records import DIRECTORY, SEGMENT, Log, record, size_of
+
+
+@pytest.fixture
+def log():
+    return Log(SimDisk(SplitRng(1)))
+
+
+def test_empty_log_ends_before_its_first_byte(log):
+    assert (log.first_index, log.end_index, log.end_position) == (0, -1, 0)
+    assert log.last_body() is None
+    assert log.following(-1) == 0
+    assert log.entries() == []
+
+
+def test_record_lies_where_it_was_promised_and_is_named_by_its_last_byte(log):
+    first = log.put(body=b"one")
+    second = log.put(body=b"two")
+    assert (first, second) == (0, size_of(body=b"one"))
+    assert log.flush() is None
+    assert log.turns == 1
+    assert log.entries() == [(p, record(p, body=b)) for p, b in ((0, b"one"), (second, b"two"))]
+    assert log.end_index == second + size_of(body=b"two") - 1
+    assert bytes(log.last_body()) == record(second, body=b"two")
+
+
+def test_nothing_is_seen_before_it_is_written(log):
+    log.put()
+    assert log.end_index == -1
+    assert log.find(0) is None
+    with pytest.raises(LookupError):
+        log.body_at(0, size_of())
+
+
+def test_segment_ends_with_a_blank_that_states_what_was_left():
+    log = Log(SimDisk(SplitRng(1)))
+    big = b"x" * 1500
+    positions = [log.put(body=big) for _ in range(4)]
+    log.flush()
+    size = size_of(body=big)
+    assert positions == [0, size, SEGMENT, SEGMENT + size]
+    blank = bytes(log.view(2 * size, 8))
+    assert int.from_bytes(blank[:4], "big") == SEGMENT - 2 * size
+    assert int.from_bytes(blank[4:], "big") == MAGIC_BLANK
+    assert log.following(2 * size - 1) == SEGMENT
+    assert [at for at, _ in log.entries()] == positions
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(8, True), (7, False), (9, True), (0, False)])
+def test_eight_bytes_always_stay_for_the_blank(log, spare, fits):
+    log.put(body=bytes(SEGMENT - size_of(body=b"") - size_of(body=b"1") - spare))
+    assert (log.put(body=b"1") < SEGMENT) == fits
+    log.flush()
+    assert len(log.entries()) == 2
+
+
+def test_batch_lies_in_one_segment(log):
+    log.put(body=b"x" * 3000)
+    sizes = [size_of(body=b"y" * 400)] * 3
+    positions = log.writer.reserve_batch(sizes)
+    assert positions == [SEGMENT, SEGMENT + sizes[0], SEGMENT + 2 * sizes[0]]
+    for position, size in zip(positions, sizes, strict=True):
+        log.writer.append((record(position, body=b"y" * 400),), size)
+    log.flush()
+    assert len(log.entries()) == 4
+
+
+def test_record_that_no_segment_holds_is_refused(log):
+    log.writer.reserve(SEGMENT - 8)
+    with pytest.raises(EntryTooLarge):
+        log.writer.reserve(SEGMENT - 7)
+    log.put()
+    log.flush()
+    assert log.end_position == size_of()
+
+
+def test_what_waits_to_be_committed_is_bounded():
+    log = Log(SimDisk(SplitRng(1)), pending_bytes_max=2 * size_of())
+    log.put()
+    log.put()
+    with pytest.raises(PendingFull):
+        log.put()
+    log.flush()
+    log.writer.set_committed(log.committed_position)
+    log.put()
+
+
+def test_nothing_is_accepted_when_the_owner_says_so(log):
+    log.writer.accepting = False
+    with pytest.raises(NotLeader):
+        log.writer.reserve(1)
+
+
+def test_full_disk_takes_back_what_was_not_written():
+    disk = SimDisk(SplitRng(1))
+    log = Log(disk, segment_bytes=4 * SEGMENT)
+    kept = log.put(body=b"kept")
+    log.flush()
+    disk.limit(SEGMENT)
+    lost = log.put(body=b"lost" * 3000)
+    assert log.flush() == lost
+    assert disk.writes_refused == 1
+    disk.heal()
+    assert log.end_position == lost
+    assert not any(log.files.segment_view(0)[lost:])
+    assert log.put(body=b"again") == lost
+    log.flush()
+    assert [at for at, _ in log.entries()] == [kept, lost]
+    assert log.entries()[1][1] == record(lost, body=b"again")
+
+
+def test_full_disk_at_a_new_segment_keeps_what_the_old_one_has():
+    disk = SimDisk(SplitRng(1))
+    log = Log(disk)
+    big = b"x" * 3000
+    log.put(body=big)
+    rule = disk.add_rule(
+        Rule(action=Action.FAIL, glob=f"*{SEGMENT}", error=errno.ENOSPC, ops=frozenset(Op))
+    )
+    log.put(body=big)
+    log.put(body=big)
+    assert log.flush() == SEGMENT
+    assert len(log.entries()) == 1
+    assert log.end_position == SEGMENT
+    disk.drop_rule(rule)
+    assert [log.put(body=big), log.put(body=big)] == [SEGMENT, 2 * SEGMENT]
+    assert log.flush() is None
+    assert len(log.entries()) == 3
+    disk.crash()
+    assert len(Log(disk).entries()) == 3
+
+
+@pytest.mark.parametrize("free_blocks", [0, 1, 2])
+@pytest.mark.parametrize("mode", PowerLossMode)
+def test_refused_record_is_not_found_at_the_next_start(free_blocks, mode):
+    """One of the refused records may have been written whole."""
+    disk = SimDisk(SplitRng(free_blocks))
+    log = Log(disk, segment_bytes=8 * SEGMENT)
+    log.put()
+    log.flush()
+    log.sync()
+    disk.limit(free_blocks * SEGMENT)
+    for _ in range(5):
+        log.put(body=b"z" * 3000)
+    assert log.flush() == size_of()
+    disk.power_loss(mode, 7)
+    disk.heal()
+    assert len(Log(disk, segment_bytes=8 * SEGMENT).entries()) == 1
+
+
+def test_other_errors_of_the_disk_are_fatal(log):
+    log.put()
+    log.files._disk.add_rule(Rule(action=Action.FAIL, ops=frozenset({Op.WRITE}), error=errno.EIO))
+    with pytest.raises(FatalError) as caught:
+        log.flush()
+    assert caught.value.exit_code == 3
+
+
+def test_few_segments_are_open_and_views_outlive_them(tmp_path):
+    log = Log(RealDisk(), directory=f"{tmp_path}/commitlog", open_segments_max=4)
+    big = b"x" * 3900
+    positions = [log.put(body=big) for _ in range(40)]
+    log.flush()
+    log.sync()
+    views = [log.body_at(at, size_of(body=big)) for at in positions]
+    assert log.files.open_count <= 5
+    assert [bytes(view) for view in views] == [record(at, body=big) for at in positions]
+
+
+def test_old_segments_go_and_their_readers_stay(tmp_path):
+    log = Log(RealDisk(), directory=f"{tmp_path}/commitlog")
+    big = b"x" * 3900
+    positions = [log.put(body=big, stored=1000 + number) for number in range(4)]
+    log.flush()
+    log.sync()
+    view = log.body_at(positions[0], size_of(body=big))
+    assert log.segments() == [(at, SEGMENT, min(1001 + n, 1003)) for n, at in enumerate(positions)]
+    log.files.remove(log.files.drop_before(2 * SEGMENT + 5))
+    assert bytes(view) == record(0, body=big, stored=1000)
+    assert log.first_index == log.first_position == 2 * SEGMENT
+    assert [at for at, _ in log.entries()] == positions[2:]
+    assert log.following(-1) == log.following(positions[1]) == 2 * SEGMENT
+    with pytest.raises(LookupError):
+        log.body_at(positions[1], size_of(body=big))
+    with pytest.raises(RottenEntry):
+        next(log.bodies(0, log.end_index, 1))
+    assert log.holds(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)
+    assert not log.holds(size_of(body=big) - 1, 1, 0)
+    log.files.remove(log.files.drop_before(1 << 40))
+    assert [at for at, _ in log.entries()] == positions[3:]
+    assert len(list((tmp_path / "commitlog").iterdir())) == 1
+    log.files.close()
+    again = Log(RealDisk(), directory=f"{tmp_path}/commitlog", clean=True)
+    assert again.entries() == [(positions[3], record(positions[3], body=big, stored=1003))]
+
+
+def test_segment_that_is_being_synced_is_not_dropped(log):
+    big = b"x" * 3900
+    for _ in range(3):
+        log.put(body=big)
+    log.flush()
+    dirty = log.files.take_dirty()
+    assert log.files.drop_before(2 * SEGMENT) == []
+    log.files.sync(dirty)
+    log.files.synced()
+    assert log.files.drop_before(2 * SEGMENT) == [
+        f"{DIRECTORY}/{0:020}",
+        f"{DIRECTORY}/{SEGMENT:020}",
+    ]
+
+
+def test_damage_is_told_from_absence(log):
+    first, second = log.put(body=b"one"), log.put(body=b"two")
+    log.flush()
+    size = size_of(body=b"one")
+    assert log.find(first) == size - 1
+    assert log.find(second) == 2 * size - 1
+    assert log.find(second + 1) is None
+    assert log.holds(2 * size - 1, 1, second)
+    assert not log.holds(2 * size - 1, 2, second)
+    assert not log.holds(2 * size - 2, 1, second)
+    assert not log.holds(-5, 1, -4)
+    with pytest.raises(LookupError):
+        log.body_at(second, size + 1)
+    with pytest.raises(LookupError):
+        log.body_at(second + 3, size)
+    log.files.write(second + 89, (b"!",))
+    with pytest.raises(RottenEntry, match="CRC"):
+        log.body_at(second, size)
+    with pytest.raises(RottenEntry):
+        log.body_of(2 * size - 1, second)
+    with pytest.raises(RottenEntry):
+        log.last_body()
+    walk = log.bodies(0, log.end_index, 9)
+    assert next(walk)[1] == first
+    with pytest.raises(RottenEntry, match=r"offset=\d+: the body"):
+        next(walk)
+
+
+def test_walk_keeps_its_limits(log):
+    positions = [log.put(body=b"x" * 900) for _ in range(9)]
+    log.flush()
+    last = log.end_index
+    assert [at for _, at, *_ in log.bodies(positions[2], last, 3)] == positions[2:5]
+    assert [at for _, at, *_ in log.bodies(positions[2], positions[4] + 5, 9)] == positions[2:5]
+    assert [at for _, at, *_ in log.bodies(positions[2], positions[4] - 1, 9)] == positions[2:4]
+    assert list(log.bodies(positions[3], last, 0)) == []
