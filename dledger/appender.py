@@ -70,7 +70,10 @@ class Appender:
         self._pending_limit = position + self._config.pending_bytes_max
 
     def reserve(self, body_bytes: int) -> int:
-        """Return where the body will lie; see `DLedgerNode.reserve`."""
+        """Return the physical offset at which a body of this size will lie if appended next.
+
+        Errors: `NotLeader`, `PendingFull`, `DiskFull`, `EntryTooLarge`; nothing was appended then.
+        """
         if not self.accepting:
             raise self._refusal()
         end = self._next_position + body_bytes + HEADER_BYTES
@@ -82,7 +85,10 @@ class Appender:
         return self._next_position + HEADER_BYTES
 
     def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """Return where the bodies will lie; see `DLedgerNode.reserve_batch`."""
+        """Return the physical offsets of bodies that will lie side by side in one segment.
+
+        They must be appended one after the other, at once. Errors: as `reserve`.
+        """
         offset = self.reserve(sum(body_sizes) + HEADER_BYTES * (len(body_sizes) - 1))
         offsets: list[int] = []
         for size in body_sizes:
@@ -91,7 +97,10 @@ class Appender:
         return offsets
 
     def append(self, parts: Sequence[bytes], body_bytes: int) -> LogIndex:
-        """Take the entry that was reserved; see `DLedgerNode.append`."""
+        """Append the entry that was just reserved; its body is ``parts`` side by side.
+
+        Returns its index. It is written and sent at the end of this turn of the loop.
+        """
         index = self._next_index
         position = self._next_position
         crc = 0

@@ -54,6 +54,13 @@ READIES_PER_TURN_MAX: Final = 8
 class DLedgerNode(Office):
     """A replica of the log. See the module; `status` for what can be looked at."""
 
+    reserve: Callable[[int], int]
+    """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
+    reserve_batch: Callable[[Sequence[int]], list[int]]
+    """Return where bodies that lie side by side will lie, see `Appender.reserve_batch`."""
+    append: Callable[[Sequence[bytes], int], LogIndex]
+    """Append the entry that was just reserved, see `Appender.append`."""
+
     def __init__(
         self,
         config: DLedgerConfig,
@@ -87,6 +94,9 @@ class DLedgerNode(Office):
         self._appender = Appender(
             config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
+        self.reserve = self._appender.reserve
+        self.reserve_batch = self._appender.reserve_batch
+        self.append = self._appender.append
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
         self._disk_watch = DiskWatch(config.self_id, config.disk_hang_ms)
         self.boot_id = f"{self._rng.randint(0, 2**63 - 1):016x}"
@@ -201,29 +211,6 @@ class DLedgerNode(Office):
             self._raft.resign()
             self._note_role()
             self._tell_role()
-
-    # Appending: the hot path, see `dledger.appender`
-
-    def reserve(self, body_bytes: int) -> int:
-        """Return the physical offset at which a body of this size will lie if appended next.
-
-        Errors: `NotLeader`, `PendingFull`, `DiskFull`, `EntryTooLarge`; nothing was appended then.
-        """
-        return self._appender.reserve(body_bytes)
-
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """Return the physical offsets of bodies that will lie side by side in one segment.
-
-        They must be appended one after the other, at once. Errors: as `reserve`.
-        """
-        return self._appender.reserve_batch(body_sizes)
-
-    def append(self, parts: Sequence[bytes], body_bytes: int) -> LogIndex:
-        """Append the entry that was just reserved; its body is ``parts`` side by side.
-
-        Returns its index. It is written and sent at the end of this turn of the loop.
-        """
-        return self._appender.append(parts, body_bytes)
 
     def _propose(self, span: Span) -> None:
         self._raft.propose(span)

@@ -80,7 +80,7 @@ PRODUCT_BUGS: Final = (
         source="Raft 8; RocketMQ issue 3747 (a master serves before dispatch has caught up).",
         plant=patch(
             "store.message_store:MessageStore._maybe_become_writable",
-            ("and self._dispatcher.applied_term == node.term", ""),
+            ("and self._has_applied_all(node)", ""),
         ),
     ),
     Mutant(
@@ -103,7 +103,10 @@ PRODUCT_BUGS: Final = (
         needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
             "store.message_store:MessageStore._agree_with_log",
-            ("dispatcher.applied_index = begin - 1", "dispatcher.applied_index = begin"),
+            (
+                "max(min(first, behind_state), self._node.first_index)",
+                "max(min(first, behind_state), self._node.first_index) + 1",
+            ),
         ),
     ),
     Mutant(
