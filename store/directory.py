@@ -75,11 +75,18 @@ class StoreDirectory:
         """Make ``abort``: from now on, until `leave`, a crash is known as one."""
         self._replace(ABORT_FILE, b"")
 
-    def lower_times(self) -> None:
-        """Promise nothing any more: queues are about to be cut, or made again."""
-        if self.times != NO_TIMES:
-            self.times = NO_TIMES
-            self._replace(ROCKETMQ_FILE, encode_times(NO_TIMES))
+    def lower_times(self, limit: int = 0) -> None:
+        """Promise no more than ``limit`` (ms): units behind it are about to be cut, or made again.
+
+        0 promises nothing: RocketMQ, too, would dispatch the whole log again.
+        """
+        if self.times.logics > limit:
+            self.times = (
+                NO_TIMES
+                if not limit
+                else StoreTimes(min(self.times.physic, limit), limit, min(self.times.index, limit))
+            )
+            self._replace(ROCKETMQ_FILE, encode_times(self.times))
 
     def leave(self, *, clean: bool) -> None:
         """Give the directory up; ``clean``: everything is on disk and agrees, so ``abort`` goes."""

@@ -84,3 +84,15 @@ def test_a_disk_that_is_full_at_the_start_is_named():
     disk.writes_left = 0
     with pytest.raises(FatalError, match="/s/abort cannot be written"):
         directory.mark_unclean()
+
+
+def test_times_are_lowered_to_a_limit_and_never_raised(tmp_path):
+    path = tmp_path / "checkpoint"
+    path.write_bytes(encode_times(StoreTimes(70, 50, 30)))
+    directory = entered(tmp_path)
+    directory.lower_times(60)
+    assert decode_times(path.read_bytes()) == StoreTimes(70, 50, 30)
+    directory.lower_times(40)
+    assert decode_times(path.read_bytes()) == StoreTimes(40, 40, 30)
+    directory.lower_times()
+    assert decode_times(path.read_bytes()) == NO_TIMES
