@@ -66,10 +66,7 @@ class SimFile:
         else:
             self._inode.write(offset, content)
         if disk.trace is not None:
-            disk.trace.event(
-                "disk", disk.host, op="write", path=self._number, offset=offset, size=size,
-                crc=zlib.crc32(content),
-            )  # fmt: skip
+            disk.trace.disk(disk.host, "write", self._number, offset, size, zlib.crc32(content))
 
     def pread(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes; see `runtime.disk.File.pread`."""
@@ -80,7 +77,9 @@ class SimFile:
 
     def view(self) -> memoryview:
         """Return the live bytes, as a shared map does."""
-        self._begin()
+        disk = self._disk
+        if disk.may_settle or self.is_closed or self._life != disk.life:
+            self._begin()
         return self._inode.view
 
     def fdatasync(self) -> None:
@@ -110,7 +109,8 @@ class SimFile:
             raise SimCrash(self.path)
         if self.is_closed:
             raise OSError(errno.EBADF, "closed", self.path)
-        disk.settle_earlier()
+        if disk.may_settle:
+            disk.settle_earlier()
         return disk
 
 

@@ -27,6 +27,10 @@ class Trace(Protocol):
         """Note one line."""
         ...
 
+    def disk(self, host: str, op: str, path: int, offset: int, size: int, crc: int) -> None:
+        """Note a step."""
+        ...
+
 
 class Hardware:
     """The part of a disk that may be slow, hang, fail, or be where the process ends."""
@@ -38,6 +42,8 @@ class Hardware:
         self.trace = trace
         self.host = host
         self.sync_latency = SYNC_LATENCY
+        self.may_settle = False
+        """A sync of a thread was done; whether its work has ended since is not known."""
         self.is_watched = False
         """Something may go wrong: there is a rule, or a limit, or the process has crashed."""
         self.on_block: Callable[[], None] | None = None
@@ -82,7 +88,8 @@ class Hardware:
 
         Errors: `OSError`, `SimCrash`.
         """
-        self.settle_earlier()
+        if self.may_settle:
+            self.settle_earlier()
         if not self.is_watched:
             effect()
         else:
@@ -94,7 +101,8 @@ class Hardware:
 
     def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
         """Sync: at once, or when the work of a thread is over, or when nothing hangs any more."""
-        self.settle_earlier()
+        if self.may_settle:
+            self.settle_earlier()
         self._cost(self.sync_latency)
         lied = self.is_watched and self._meet(op, path)
         process = CURRENT.get()
@@ -102,6 +110,7 @@ class Hardware:
             pass
         elif process is not None and process.settling is not None:
             process.settling.append(sync)
+            self.may_settle = True
         elif self.blocked:
             self._hung.append(sync)
         else:
@@ -110,12 +119,12 @@ class Hardware:
             self._end_step(op, path)
         self._note(op, path)
 
-    @staticmethod
-    def settle_earlier() -> None:
+    def settle_earlier(self) -> None:
         """Let the syncs that this piece of work has done before take effect: they have returned.
 
         Only the last one of a thread is under way until its work ends.
         """
+        self.may_settle = False
         process = CURRENT.get()
         if process is not None and process.settling:
             for settle in process.settling:
@@ -183,10 +192,8 @@ class Hardware:
 
     def _note(self, op: Op, path: str, offset: int = 0, content: Buffer = b"") -> None:
         if self.trace is not None:
-            self.trace.event(
-                "disk", self.host, op=op.value, path=self.path_number(path), offset=offset,
-                size=len(content), crc=zlib.crc32(content),
-            )  # fmt: skip
+            number = self.path_number(path)
+            self.trace.disk(self.host, op.value, number, offset, len(content), zlib.crc32(content))
 
     def _note_fault(self, rule: Rule, op: Op, path: str) -> None:
         if self.trace is not None:

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from enum import Enum
 from mmap import mmap
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
@@ -33,7 +36,7 @@ class PowerLossMode(Enum):
     """Each sector holds what any number of the changes to it, in their order, made of it."""
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True, gc=False):
     """One unsynced change of a file; offsets and sizes are bytes."""
 
     number: int
@@ -140,7 +143,7 @@ class Inode:
 
     def lose_unsynced(self) -> None:
         """Let a sync fail: what was not durable stays readable and never becomes durable."""
-        self.journal = [change._replace(lost=True) for change in self.journal]
+        self.journal = [replace(change, lost=True) for change in self.journal]
         self.has_lost = bool(self.journal)
 
     def is_synced(self, offset: int) -> bool:
@@ -196,11 +199,12 @@ class Inode:
         """Undo the whole journal; returns the size and the bytes that each change had made."""
         data = self.data
         contents: list[tuple[int, bytes]] = []
-        for _, offset, before, size_before, _ in reversed(self.journal):
+        for change in reversed(self.journal):
+            offset, before = change.offset, change.before
             end = offset + len(before)
             contents.append((self.size, bytes(data[offset:end])))
             data[offset:end] = before
-            self.size = size_before
+            self.size = change.size_before
         contents.reverse()
         return contents
 
@@ -254,4 +258,4 @@ def _patched(change: Change, offset: int, content: bytes) -> Change:
         return change
     before = bytearray(change.before)
     before[start - change.offset : end - change.offset] = content[start - offset : end - offset]
-    return change._replace(before=bytes(before))
+    return replace(change, before=bytes(before))

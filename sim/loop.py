@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
 from heapq import heappush
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from sim.context import CURRENT, DEAD, Process, SimCrash
 from sim.executor import Lane
 from sim.handle import SimHandle
 from sim.network import SimServer
-from sim.scheduler import Scheduler
+from sim.scheduler import FOREVER_NS, Scheduler
 from sim.teardown import let_go, silence
 from sim.transport import SimTransport
 
@@ -58,7 +59,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         """Run until a future is done and return its result. Errors: its own; `Stalled`."""
         with self._as_running():
             task = asyncio.ensure_future(future, loop=self)
-            self._run(None, task.done)
+            self._run(FOREVER_NS, task.done)
         if not task.done():
             task.cancel()
             raise Stalled(f"at {self.now_ns} ns nothing is due, and {task!r} is not done")
@@ -74,8 +75,10 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
     ) -> SimHandle:
         """See asyncio."""
         if context is None:
-            context = contextvars.copy_context()
-        handle = SimHandle(self.now_ns, callback, args, context, context.get(CURRENT))
+            context, process = copy_context(), CURRENT.get()
+        else:
+            process = context.get(CURRENT)
+        handle = SimHandle(self.now_ns, callback, args, context, process)
         self._ready.append(handle)
         return handle
 
@@ -90,8 +93,9 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
     ) -> SimHandle:
         """See asyncio; the delay is one of the clock of the host."""
         if context is None:
-            context = contextvars.copy_context()
-        process = context.get(CURRENT)
+            context, process = copy_context(), CURRENT.get()
+        else:
+            process = context.get(CURRENT)
         if self.drifting and process is not None:
             delay /= process.host.clock.rate
         when_ns = self.now_ns + int(delay * NS + 0.999)
@@ -132,7 +136,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
     ) -> "asyncio.Task[T]":
         """See asyncio."""
         if context is None:
-            context = contextvars.copy_context()
+            context = copy_context()
         if self._closed:
             coro.close()  # the world is over, and this is what its clean-up wants to begin
         task = asyncio.Task(coro, loop=self, name=str(name or "task"), context=context)

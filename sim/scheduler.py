@@ -27,6 +27,7 @@ from sim.transport import CLOSE
 
 T = TypeVar("T")
 
+FOREVER_NS: Final = 1 << 62
 TURN_NS: Final = 1_000
 """What one turn of the loop costs; it lets even a loop over `sleep(0)` come to an end."""
 
@@ -169,74 +170,78 @@ class Scheduler:
     def step(self) -> bool:
         """Run one callback; return false if nothing is due any more."""
         with self._as_running():
-            before = self.events
-            while self._begin_turn(None):
-                self._todo -= 1
-                self._run_one(self._ready.popleft())
-                if self.events != before:
-                    return True
-        return False
+            return self._run(FOREVER_NS, None, self.events + 1)
 
-    def _run(self, until_ns: int | None, predicate: Callable[[], bool] | None) -> bool:
-        """Run turns; return true as soon as the predicate holds."""
-        popleft, run_one = self._ready.popleft, self._run_one
-        while predicate is None or not predicate():
-            if not self._begin_turn(until_ns):
-                return False
-            while self._todo:
-                self._todo -= 1
-                run_one(popleft())
+    def _run(  # noqa: C901, PLR0912 - a call for every callback would double what it costs
+        self, until_ns: int, predicate: Callable[[], bool] | None, events_end: int = 0
+    ) -> bool:
+        """Run turns; true once the predicate holds, or that many callbacks have been run in all."""
+        next_ready, note, after_event = self._ready.popleft, self.trace.note, self.after_event
+        todo, events = self._todo, self.events
+        try:
+            while predicate is None or not predicate():
+                todo = todo or self._begin_turn(until_ns)
+                if not todo:
+                    return False
+                stamp = self.now_ns << 8
+                while todo:
+                    todo -= 1
+                    handle = next_ready()
+                    if handle._cancelled:
+                        continue
+                    process = handle.process
+                    if process is not None and process.state:
+                        if process.state == DEAD:
+                            handle.on_dead()
+                        process.held.append(handle)
+                        continue
+                    events += 1
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled
+                    except SimCrash:
+                        assert process is not None, "only a process can crash"
+                        assert not process.alive, process
+                    except Exception as error:  # noqa: BLE001 - as asyncio does
+                        self._report(process, error, handle)
+                    if process is None:
+                        note(stamp)
+                    else:
+                        note(stamp | process.number)
+                        if process.charged_ns or process.state:
+                            self._settle(process)
+                        if after_event is not None:
+                            after_event(process)
+                    if events == events_end:
+                        return True
+        finally:
+            self._todo, self.events = todo, events
         return True
 
-    def _begin_turn(self, until_ns: int | None) -> bool:
-        """Take over what is due; false if nothing is, up to a time."""
-        if self._todo:
-            return True
-        ready, heap = self._ready, self._heap
+    def _begin_turn(self, until_ns: int) -> int:
+        """Take over what is due; return how much is ready then, 0 if nothing is, up to a time."""
+        ready, heap, trace = self._ready, self._heap, self.trace
         now = self.now_ns
         if ready:
             now += TURN_NS
-        elif heap:
-            now = max(now, heap[0][0])
-        else:
-            return False
-        if until_ns is not None and now > until_ns:
-            return False
-        self.now_ns = self.trace.now_ns = now
+        elif not heap:
+            return 0
+        elif heap[0][0] > now:
+            now = heap[0][0]
+        if now > until_ns:
+            return 0
+        self.now_ns = trace.now_ns = now
         while heap and heap[0][0] <= now:
             ready.append(heappop(heap)[2])
-        self._todo = len(ready)
-        if len(self.trace.numbers) >= BATCH:
-            self.trace.fold()
-        return True
+        if len(trace.numbers) >= BATCH:
+            trace.fold()
+        return len(ready)
 
-    def _run_one(self, handle: SimHandle) -> None:
-        if handle._cancelled:
-            return
-        process = handle.process
-        if process is not None and process.state:
-            if process.state == DEAD:
-                handle.on_dead()
-            process.held.append(handle)
-            return
-        self.events += 1
-        try:
-            handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled
-        except SimCrash:
-            assert process is not None, "only a process can crash"
-            assert not process.alive, process
-        except Exception as error:  # noqa: BLE001 - as asyncio does
-            self._report(process, error, handle)
-        if process is None:
-            self.trace.note(self.now_ns << 8)
-            return
-        self.trace.note(self.now_ns << 8 | process.number)
+    def _settle(self, process: Process) -> None:
+        """Take what a callback has come to: the end of its process, or time."""
         if process.state == DEAD:
             self._bury(process)
         elif process.charged_ns:
             self._make_wait(process)
-        if self.after_event is not None:
-            self.after_event(process)
 
     def _make_wait(self, process: Process) -> None:
         """What the callback's calls have cost delays everything else of its process."""

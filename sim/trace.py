@@ -49,6 +49,17 @@ class Trace:
         if self.keep_lines:
             self.line(kind, host, **columns)
 
+    def disk(self, host: str, op: str, path: int, offset: int, size: int, crc: int) -> None:
+        """Add what `event` would for a step of a disk; these are most of the events."""
+        if self.keep_lines:
+            self.event("disk", host, op=op, path=path, offset=offset, size=size, crc=crc)
+            return
+        self.note(self.now_ns)
+        self._texts.append(
+            f"disk {host} {{'op': '{op}', 'path': {path}, 'offset': {offset}, 'size': {size}, "
+            f"'crc': {crc}}}"
+        )
+
     def line(self, kind: str, host: str, **columns: object) -> None:
         """Keep a line of something that is hashed elsewhere; call it only if `keep_lines`."""
         text = " ".join([kind, host or "-", *(f"{key}={columns[key]}" for key in columns)])

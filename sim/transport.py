@@ -163,7 +163,8 @@ class SimTransport(asyncio.Transport):
         """Send bytes."""
         if self._eof_queued and not self._closing:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if not data or self._closing or self._is_dead():
+        process = self.process
+        if not data or self._closing or (process is not None and process.state == DEAD):
             return
         if self.link.rules:
             apply_rules(self.link, bytes(data), self._send, self._send_later)
@@ -211,8 +212,10 @@ class SimTransport(asyncio.Transport):
             self._queued += len(data)
             if self._blocked is None:
                 self._arm_user_timeout()
-        else:
+        elif link.split:
             self._transmit(data)
+        else:
+            self._transmit_piece(data)
 
     def _send_later(self, delay_ns: int, data: bytes) -> None:
         """Send a frame that a rule has held back, if there is a connection then."""
@@ -313,13 +316,13 @@ class SimTransport(asyncio.Transport):
 
     def on_data(self, data: bytes) -> None:
         """A chunk arrives; in the context of the process."""
-        kernel = self._kernel
         if self._gone:
             self.bounce()
             return
-        kernel.trace.note(crc32(data) << 20 | len(data) & 0xFFFFF)
-        if kernel.trace.keep_lines:
-            kernel.trace.line(
+        trace = self._kernel.trace
+        trace.note(crc32(data) << 20 | len(data) & 0xFFFFF)
+        if trace.keep_lines:
+            trace.line(
                 "arrive", self.local[0], source=self.remote[0], port=self.local[1], size=len(data)
             )
         if self._inbox or not self._reading:
@@ -373,17 +376,16 @@ class SimTransport(asyncio.Transport):
 
     def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> int:
         """Give a chunk to the protocol's buffers; return how much of it was taken."""
-        view = memoryview(data)
-        done = 0
-        while done < len(view):
-            room = protocol.get_buffer(len(view) - done)
-            count = min(len(room), len(view) - done)  # type: ignore[arg-type]  # a buffer
-            room[:count] = view[done : done + count]  # type: ignore[index]  # a buffer
+        size, done = len(data), 0
+        while done < size:
+            room = protocol.get_buffer(size - done)
+            count = min(len(room), size - done)  # type: ignore[arg-type]  # a buffer
+            room[:count] = data[done : done + count]  # type: ignore[index]  # a buffer
             done += count
             protocol.buffer_updated(count)
             if self._closing:
-                return len(view)
-            if not self._reading and done < len(view):
+                return size
+            if not self._reading and done < size:
                 self._inbox.appendleft(data[done:])
                 break
         return done

@@ -116,11 +116,13 @@ class Durable:
     def _check_state(self, replica: Replica, message: Message) -> None:
         """Term, and vote if it is one, must survive a loss of power now."""
         vote = None
-        if isinstance(message, VoteReply) and message.granted:
-            vote = message.receiver
+        known = self._known.get(replica.name)
+        if isinstance(message, VoteReply):
+            vote = message.receiver if message.granted else None
         elif isinstance(message, VoteRequest):
             vote = message.sender
-        known = self._known.get(replica.name)
+        elif known is not None and known.term >= message.term:
+            return
         if known is None or not _says(known, message.term, vote):
             known = self._known[replica.name] = _durable_state(replica)
         if not _says(known, message.term, vote):

@@ -5,7 +5,7 @@ Votes and terms are judged by the messages that left: what nobody was told may b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dledger.core.messages import PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import Role
@@ -14,6 +14,9 @@ from sim.oracles.base import Violation
 if TYPE_CHECKING:
     from dledger.core.messages import Message
     from sim.oracles.replica import Change, Replica
+
+
+ABOUT_VOTES: Final = (PreVoteRequest, PreVoteReply, VoteRequest, VoteReply)
 
 
 class ElectionSafety:
@@ -58,13 +61,13 @@ class Votes:
     def on_message(self, replica: Replica, message: Message) -> None:
         """Take a message that leaves ``replica``. Errors: `Violation`."""
         name = replica.name
-        if isinstance(message, VoteReply):
-            if message.granted:
+        if isinstance(message, ABOUT_VOTES):
+            if isinstance(message, PreVoteRequest | PreVoteReply):
+                return  # its term is only a plan
+            if isinstance(message, VoteRequest):
+                self._vote(name, message.term, name)
+            elif message.granted:
                 self._vote(name, message.term, message.receiver)
-        elif isinstance(message, VoteRequest):
-            self._vote(name, message.term, name)
-        elif isinstance(message, PreVoteRequest | PreVoteReply):
-            return  # its term is only a plan
         if message.term > self._told.get(name, 0):
             self._told[name] = message.term
 

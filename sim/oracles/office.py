@@ -152,32 +152,27 @@ class Matches:
     name = "A38 counted what was not told"
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str, int], int] = {}
-        """By follower, leader and term: the highest entry acknowledged."""
-        self._seen: dict[str, tuple[int, list[int]]] = {}
+        self._told: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        """By leader and term: the highest entry that each follower has acknowledged."""
 
     def on_message(self, replica: Replica, message: Message) -> None:
         """Take a message that leaves ``replica``."""
         match_index = getattr(message, "match_index", None)
         if match_index is not None:
-            place = (replica.name, message.receiver, message.term)
-            self._told[place] = max(match_index, self._told.get(place, -1))
+            told = self._told[message.receiver, message.term]
+            told[replica.name] = max(match_index, told.get(replica.name, -1))
 
     def on_event(self, replica: Replica) -> None:
         """Look at a leader after an event of its own. Errors: `Violation`."""
         state = replica.controller.node._raft.state
-        matches = [progress.match_index for progress in state.progress.values()]
-        seen = (state.term, matches)
-        if self._seen.get(replica.name) == seen:
-            return
-        self._seen[replica.name] = seen
+        told = self._told[replica.name, state.term]
         for follower, progress in state.progress.items():
-            told = self._told.get((follower, replica.name, state.term), -1)
-            if progress.match_index > told:
+            if progress.match_index > told.get(follower, -1):
                 raise Violation(
                     self.name,
                     f"{replica.name} leads term {state.term} and counts {follower} for "
-                    f"{progress.match_index}, which has told it {told} in this term",
+                    f"{progress.match_index}, which has told it {told.get(follower, -1)} in this "
+                    "term",
                     node=replica.name,
                 )
 

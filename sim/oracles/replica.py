@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dledger.core.log import RaftLog
     from dledger.core.model import Role
     from dledger.core.state import RaftState
+    from dledger.node import DLedgerNode
     from dledger.storage.log_store import LogStore
     from store.dispatch import Dispatcher
 
@@ -72,7 +73,10 @@ class Replica:
         self.known: Mapping[tuple[int, int], Mark] = {}
         """Marks by (index, term) as the first replica that had the entry had it."""
         self.controller: BrokerController
-        self._state: RaftState
+        self.node: DLedgerNode
+        self.state: RaftState
+        self.tick = -1
+        """At which tick it was last seen to lead."""
         self._log: RaftLog
         self._store: LogStore
         self._dispatcher: Dispatcher
@@ -85,7 +89,7 @@ class Replica:
 
     def read_key(self) -> Key:
         """Return what tells whether the replica has changed."""
-        state, log = self._state, self._log
+        state, log = self.state, self._log
         return (
             state.role,
             state.term,
@@ -98,9 +102,10 @@ class Replica:
 
     def attach(self) -> None:
         """Find what `read_key` reads; once the log is open."""
-        node = self.controller.node
-        self._state = node._raft.state
-        self._log = self._state.log
+        node = self.node
+        self.state = node._raft.state
+        self.tick = -1
+        self._log = self.state.log
         self._store = node._store
         self._dispatcher = self.controller.store._dispatcher
 
@@ -116,21 +121,21 @@ class Replica:
 
     def entry_bytes(self, mark: Mark) -> bytes:
         """Return the bytes of an entry."""
-        view = self.controller.node._store.view(mark.position, mark.size)
+        view = self.node._store.view(mark.position, mark.size)
         return bytes(view)
 
     # Following the log
 
     def read_anew(self) -> None:
         """Read the whole log. Errors: `Damaged`."""
-        store = self.controller.node._store
+        store = self.node._store
         self.base = store.first_index
         self.marks = []
         self._read_on(store.last_index, store.first_position)
 
     def follow(self) -> tuple[int, int]:
         """Read what is new; return (last entry kept, last entry before). Errors: `Damaged`."""
-        store = self.controller.node._store
+        store = self.node._store
         if store.first_index > self.base:
             # Trimmed, or replaced by a snapshot: what lies below cannot be looked at any more.
             del self.marks[: store.first_index - self.base]
@@ -139,12 +144,12 @@ class Replica:
         keep = min(old_last, new_last)
         while keep >= self.base and not self._is_as_before(keep):
             keep -= 1
-        del self.marks[keep + 1 - self.base :]
-        if self.marks:
-            position = self.marks[-1].position + self.marks[-1].size
-        else:
-            position = store.first_position
-        self._read_on(new_last, position)
+        if keep < old_last:
+            del self.marks[keep + 1 - self.base :]
+        if keep < new_last:
+            last = self.marks[-1] if self.marks else None
+            position = store.first_position if last is None else last.position + last.size
+            self._read_on(new_last, position)
         return keep, old_last
 
     def _is_as_before(self, index: int) -> bool:
@@ -163,10 +168,10 @@ class Replica:
         return data.startswith(head) or crc32(head + data[HEAD.size :]) == mark.crc
 
     def _crc(self, position: int, size: int) -> int:
-        return crc32(self.controller.node._store.view(position, size))
+        return crc32(self.node._store.view(position, size))
 
     def _read_on(self, last_index: int, position: int) -> None:
-        segment = self.controller.node.config.data_segment_bytes
+        segment = self.node.config.data_segment_bytes
         for index in range(self.last_index + 1, last_index + 1):
             mark = self._read(index, position)
             if mark is None:
@@ -179,8 +184,8 @@ class Replica:
 
     def _read(self, index: int, position: int) -> Mark | None:
         """Return the entry at a position, None if it is not there."""
-        store = self.controller.node._store
-        header = self._header(store, position, self.controller.node.config.data_segment_bytes)
+        store = self.node._store
+        header = self._header(store, position, self.node.config.data_segment_bytes)
         mark = None
         if header is not None and header[2] == index and header[4] == position:
             mark = Mark(header[3], position, header[1], self._crc(position, header[1]))

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.core.messages import AppendReply
+from dledger.core.messages import AppendReply, VoteReply, VoteRequest
 from dledger.core.model import Role
 from sim.oracles.applied import Applied, Monotonic
-from sim.oracles.base import Findings, Oracle, Violation, guarded
+from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.office import Amnesia, Changes, Elected, Invariants, Matches, Tenure
-from sim.oracles.replica import NO_KEY, Change, Damaged, Replica
+from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Watch:
         self._on_say = on_message
         for replica in self.replicas.values():
             replica.known = self.truth.marks
+        at_elections = (self.elections, self.votes, self.elected, self.amnesia)
+        completeness = LeaderCompleteness(self.truth)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
             self.votes,
@@ -69,16 +71,20 @@ class Watch:
             Invariants(),
             Monotonic(),
             LogMatching(self.truth, keeps_unsynced=is_sync),
-            LeaderCompleteness(self.truth),
+            completeness,
             Commits(self.truth, bits, is_sync=is_sync),
             Changes(self.truth),
             Applied(self.truth),
         )
+        # These have nothing to say of a change that leaves role and term as they are.
+        silent = (*at_elections, completeness)
+        self._at_work = tuple(oracle for oracle in self._oracles if oracle not in silent)
 
     def begin(self, name: str, controller: BrokerController, incarnation: int) -> Replica:
         """Follow a process that starts."""
         replica = self.replicas[name]
         replica.controller = controller
+        replica.node = controller.node
         replica.incarnation = incarnation
         replica.is_up = False
         return replica
@@ -89,16 +95,16 @@ class Watch:
 
     def after_event(self, replica: Replica) -> None:
         """Look at a replica after an event of its process. Errors: `Violation`."""
-        if not replica.is_up:
-            if replica.controller.node._opened:
+        if not (replica.is_up and replica.node._opened):
+            if replica.node._opened:
                 self._boot(replica)
-            return
-        if not replica.controller.node._opened:
-            replica.is_up = False  # it has stopped
+            replica.is_up = replica.node._opened
             return
         key = replica.read_key()
         if key[0] is Role.LEADER:
-            self.tenure.on_event(replica)
+            if replica.tick != replica.state.tick:
+                replica.tick = replica.state.tick
+                self.tenure.on_event(replica)
             self.matches.on_event(replica)
         if key != replica.key:
             self._look(replica, key)
@@ -118,12 +124,14 @@ class Watch:
     def _boot(self, replica: Replica) -> None:
         replica.is_up = True
         replica.attach()
-        node = replica.controller.node
-        driver = node._driver
-        send = driver._send
+        driver = replica.node._driver
+        send, judge, report = driver._send, self._on_message, self.findings.report
 
         def tapped(message: Message) -> None:
-            self._on_message(replica, message)
+            try:
+                judge(replica, message)
+            except Exception as error:  # noqa: BLE001 - the caller is production's code
+                report(error)
             send(message)
 
         driver._send = tapped
@@ -134,18 +142,18 @@ class Watch:
         replica.key = (*NO_KEY[:1], *replica.read_key()[1:])
         self._look(replica, replica.read_key())
 
-    def _look(self, replica: Replica, key: tuple[object, ...]) -> None:
-        now = replica.read_key()
-        del key
+    def _look(self, replica: Replica, key: Key) -> None:
         try:
             kept, old_last = replica.follow()
         except Damaged as error:
             self._damaged(replica, error)
             kept = old_last = replica.last_index
-        change = Change(replica.key, now, kept, old_last)
-        replica.key = now
+        before = replica.key
+        change = Change(before, key, kept, old_last)
+        replica.key = key
         self._on_change(replica, change)
-        for oracle in self._oracles:
+        is_as_before = before[0] is key[0] and before[1] == key[1]
+        for oracle in self._at_work if is_as_before else self._oracles:
             oracle.on_change(replica, change)
 
     def _read(self, replica: Replica) -> None:
@@ -158,17 +166,17 @@ class Watch:
         if not replica.is_rotten:
             raise Violation("A34 log matching", str(error), node=replica.name) from error
 
-    @guarded
     def _on_message(self, replica: Replica, message: Message) -> None:
         if self._on_say is not None:
             self._on_say(replica, message)
         self.votes.on_message(replica, message)
-        self.elected.on_message(replica, message)
-        self.amnesia.on_message(replica, message)
+        if isinstance(message, VoteRequest | VoteReply):
+            self.elected.on_message(replica, message)
+            self.amnesia.on_message(replica, message)
         self.durable.on_message(replica, message)
         self.matches.on_message(replica, message)
         if isinstance(message, AppendReply):
-            last = replica.controller.node._store.last_index
+            last = replica.node._store.last_index
             if message.match_index > last:
                 raise Violation(
                     "A38 acknowledged what is not held",

@@ -35,7 +35,7 @@ def replica_of(data, count, *, known=None, is_rotten=False):
     )
     node = SimpleNamespace(_store=store, config=SimpleNamespace(data_segment_bytes=SEGMENT))
     replica = Replica("n0", 1)
-    replica.controller = SimpleNamespace(node=node)
+    replica.node = node
     replica.is_rotten = is_rotten
     replica.known = known or {}
     return replica
