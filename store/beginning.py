@@ -9,8 +9,10 @@ Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has b
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from store.consume_queue import DamagedUnits
 from store.layout import UNIT
 
 if TYPE_CHECKING:
@@ -44,9 +46,13 @@ def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueBase]:
 
 
 def advance_to(queues: "ConsumeQueues", position: int) -> None:
-    """Let every queue begin at ``position``; its files go later, see `ConsumeQueue.drop_files`."""
+    """Let every queue begin at ``position``; its files go later, see `ConsumeQueue.drop_files`.
+
+    A queue whose units are damaged begins where it did until they are mended.
+    """
     for queue in queues.by_key.values():
-        queue.min_offset = offset_at(queue, position)
+        with suppress(DamagedUnits):
+            queue.min_offset = offset_at(queue, position)
 
 
 def install(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:

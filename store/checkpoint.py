@@ -1,24 +1,37 @@
 """Checkpoints: how far dispatch has come, and what the queue files on disk hold for sure.
 
-Two files in the store's directory. ``checkpoint`` is RocketMQ's, 4096 bytes with the store
-timestamps of the last message that log and queues have. ``consumequeue.checkpoint`` is ours: one
-line with the CRC32 of the rest, then JSON. It is written after the queue files were synced, so that
-at a start everything it says is on disk or the disk is damaged, which its CRCs tell.
-It knows neither the queues nor the log.
+Files in the store's directory. ``checkpoint`` is RocketMQ's, 4096 bytes with the store timestamps
+of the last message that log and queues have. ``consumequeue.checkpoint`` is ours, written after
+the queue files were synced, so that at a start everything it says is on disk, or the disk is
+damaged, which its CRCs tell. ``consumequeue.clean`` names the checkpoint behind which nothing was
+written, and goes at the next start. It knows neither the queues nor the log.
+
+``consumequeue.checkpoint``, big-endian; parts are msgpack::
+
+    0 "LMQC"   4 version, 2   8 CRC32 of the rest   12 size, head   then size, queues; any number
+    head:   file bytes, block bytes, store timestamp, marks [index, term, position] newest first
+    queues: [topic, queue id, min offset, max offset, first file, CRCs of full blocks, CRC so far]
+
+Version 1 was JSON; it reads as no checkpoint, and the queues are made anew.
 Source: protocol.md 5.5; RocketMQ StoreCheckpoint.
 """
 
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 CHECKPOINT_FILE: Final = "consumequeue.checkpoint"
+CLEAN_FILE: Final = "consumequeue.clean"
 ROCKETMQ_FILE: Final = "checkpoint"
 ROCKETMQ_BYTES: Final = 4096
 MARKS_MAX: Final = 8
 """Positions of earlier checkpoints that are kept, for a log that has lost its end."""
+_MAGIC: Final = b"LMQC"
+_VERSION: Final = 2
+_HEAD: Final = struct.Struct(">4sII")
 
 
 class LogMark(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +42,7 @@ class LogMark(msgspec.Struct, frozen=True, array_like=True):
     position: int
 
 
-class QueueMark(msgspec.Struct, frozen=True, array_like=True):
+class QueueMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the files of one queue hold; offsets count units, ``first_file`` bytes."""
 
     topic: str
@@ -37,20 +50,10 @@ class QueueMark(msgspec.Struct, frozen=True, array_like=True):
     min_offset: int
     max_offset: int
     first_file: int
-    crcs: tuple[int, ...]
-    """CRC32 of the filled part of each file, oldest first."""
-
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A consistent picture of the queues; they may hold more than ``marks[0]`` says, never less."""
-
-    file_bytes: int
-    """Size of the queue files."""
-    store_timestamp: int
-    """Of the message at ``marks[0]`` (ms)."""
-    marks: tuple[LogMark, ...]
-    """Newest first."""
-    queues: tuple[QueueMark, ...]
+    crcs: bytes
+    """CRC32 of each full block, 4 bytes each, oldest first."""
+    crc: int
+    """CRC32 of the last block so far."""
 
 
 class StoreTimes(msgspec.Struct, frozen=True):
@@ -68,22 +71,74 @@ NO_TIMES: Final = StoreTimes(0, 0, 0)
 _TIMES: Final = struct.Struct(">qqq")
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+class CheckpointHead(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint says of all queues together."""
+
+    file_bytes: int
+    """Size of the queue files."""
+    block_bytes: int
+    """What has a CRC of its own."""
+    store_timestamp: int
+    """Of the message at ``marks[0]`` (ms)."""
+    marks: tuple[LogMark, ...]
+    """Newest first."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A consistent picture of the queues; they may hold more than ``marks[0]`` says, never less."""
+
+    head: CheckpointHead
+    queues: tuple[QueueMark, ...]
+    crc: int = 0
+    """Tells one checkpoint from another."""
+
+
+_decode_queues = msgspec.msgpack.Decoder(list[QueueMark]).decode
+
+
+def encode_queues(marks: list[QueueMark]) -> bytes:
+    """Return a part of a checkpoint: some of the queues."""
+    return msgspec.msgpack.encode(marks)
+
+
+def join_checkpoint(head: CheckpointHead, parts: Iterable[bytes]) -> bytes:
     """Return the content of ``consumequeue.checkpoint``."""
-    payload = msgspec.json.encode(checkpoint)
-    return b"%08x\n%b\n" % (zlib.crc32(payload), payload)
+    pieces = [b""]
+    for part in (msgspec.msgpack.encode(head), *parts):
+        pieces += (len(part).to_bytes(4, "big"), part)
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    pieces[0] = _HEAD.pack(_MAGIC, _VERSION, crc)
+    return b"".join(pieces)
+
+
+def checkpoint_id(data: bytes) -> bytes:
+    """Return the content of ``consumequeue.clean`` for a checkpoint that is the last word."""
+    return b"%08x\n" % zlib.crc32(data)
 
 
 def maybe_decode_checkpoint(data: bytes) -> Checkpoint | None:
     """Return the checkpoint, None if these bytes are none that was written whole."""
-    crc_text, _, rest = data.partition(b"\n")
-    payload = rest.removesuffix(b"\n")
-    if crc_text != b"%08x" % zlib.crc32(payload):
+    if len(data) < _HEAD.size:
         return None
+    magic, version, crc = _HEAD.unpack_from(data)
+    view = memoryview(data)[_HEAD.size :]
+    if (magic, version, crc) != (_MAGIC, _VERSION, zlib.crc32(view)):
+        return None
+    parts = []
+    while view:
+        size = int.from_bytes(view[:4], "big")
+        parts.append(view[4 : 4 + size])
+        view = view[4 + size :]
     try:
-        return msgspec.json.decode(payload, type=Checkpoint)
-    except msgspec.DecodeError:
+        head = msgspec.msgpack.decode(parts[0], type=CheckpointHead)
+        queues: list[QueueMark] = []
+        for part in parts[1:]:
+            queues += _decode_queues(part)
+    except (msgspec.DecodeError, IndexError):
         return None
+    return Checkpoint(head, tuple(queues), crc)
 
 
 def encode_rocketmq(store_timestamp: int) -> bytes:

@@ -1,27 +1,31 @@
 """When and how a checkpoint is written: sync the queue files in a thread, then replace the file.
 
-The loop thread takes the picture; what the files hold of it never changes, so that the thread needs
-no lock. One checkpoint is under way at a time.
+The loop thread takes the picture, a bounded number of queues in one tick; what the files hold of it
+never changes, so that the thread needs no lock. One checkpoint is under way at a time. The more
+queues wait to be written, the longer it takes: a start after a crash dispatches what came since.
 Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk is not).
 """
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.errors import RottenEntry
+from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import (
     CHECKPOINT_FILE,
+    CLEAN_FILE,
     MARKS_MAX,
     ROCKETMQ_FILE,
-    Checkpoint,
+    CheckpointHead,
     LogMark,
     QueueMark,
-    encode_checkpoint,
+    checkpoint_id,
+    encode_queues,
     encode_rocketmq,
+    join_checkpoint,
 )
-from store.consume_queue import NO_SPACE
 from store.layout import UNIT_BYTES, store_timestamp
 
 if TYPE_CHECKING:
@@ -29,14 +33,59 @@ if TYPE_CHECKING:
 
     from runtime.disk import Disk
     from store.config import StoreConfig
-    from store.consume_queue import ConsumeQueues
+    from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
+    from store.queue_files import Unsynced
 
 _log = logging.getLogger(__name__)
 _NO_CHECKPOINT: Final = -2
+PICTURE_QUEUES: Final = 1000
+"""Queues of which a picture is taken in one tick; about a millisecond."""
 
 Applied = tuple[int, int]
 """``(index, position)`` of the last entry dispatched."""
+
+
+class Picture:
+    """What the queue files hold, as far as it has been noted."""
+
+    def __init__(self, applied: Applied, queues: "ConsumeQueues") -> None:
+        self.applied = applied
+        """Everything up to this entry is written, perhaps more."""
+        self.changes = queues.files.changes
+        """Of the files, when it was begun."""
+        self.parts: list[bytes] = []
+        self._left: list[ConsumeQueue] = list(queues.by_key.values())
+        self._left.reverse()
+
+    def note(self, limit: int) -> bool:
+        """Note some queues more; returns whether all are."""
+        marks = []
+        left = self._left
+        while left and limit > 0:
+            queue = left.pop()
+            limit -= 1
+            if queue.written and queue.written >= queue.min_offset * UNIT_BYTES:
+                marks.append(
+                    QueueMark(
+                        queue.topic, queue.queue_id, queue.min_offset,
+                        queue.written // UNIT_BYTES, queue.first_file, queue.crcs, queue.crc,
+                    )
+                )  # fmt: skip
+        if marks:
+            self.parts.append(encode_queues(marks))
+        return not left
+
+
+class _Work(NamedTuple):
+    """What the thread that syncs is given."""
+
+    unsynced: "Unsynced"
+    head: CheckpointHead
+    parts: list[bytes]
+    changes: int
+    is_last: bool
+    """Nothing is written behind it."""
 
 
 class Checkpointer:
@@ -54,14 +103,16 @@ class Checkpointer:
         self._on_fatal = on_fatal
         self._directory = config.directory
         self._period_ms = config.checkpoint_ms
-        self._file_bytes = config.queue_file_bytes
         self._disk = disk
         self._queues = queues
         self._node = node
         self._due_ms: int | None = None
         self._planned: tuple[Applied, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
+        self._picture: Picture | None = None
         self._generation = 0
+        self._exact: int | None = None
+        """Changes of the files when the last checkpoint was taken, if it tells all of them."""
         self.marks: tuple[LogMark, ...] = ()
         """Positions of the last checkpoints, newest first."""
 
@@ -78,55 +129,78 @@ class Checkpointer:
                 return
             queues = self._queues
             self._planned = (applied, queues.flushed_count + len(queues.unwritten))
-        planned, flushed_count = self._planned
-        if self._queues.flushed_count >= flushed_count:
-            self._planned = None
+        if self._picture is None:
+            planned, flushed_count = self._planned
+            if self._queues.flushed_count < flushed_count:
+                return
+            if not self._is_behind(planned):
+                self._planned = None
+                self._due_ms = now_ms + self._period_ms
+                return
+            self._picture = Picture(planned, self._queues)
+        if self._picture.note(PICTURE_QUEUES):
+            picture, self._picture, self._planned = self._picture, None, None
             self._due_ms = now_ms + self._period_ms
-            if self._is_behind(planned):
-                self._begin(planned)
+            self._begin(picture)
 
     @property
     def is_busy(self) -> bool:
-        """Whether queue files are being synced: none may be removed meanwhile."""
-        return self._syncing is not None
+        """Whether a checkpoint is being written: no queue file may be removed meanwhile."""
+        return self._syncing is not None or self._picture is not None
 
     def forget(self) -> None:
         """The queues are others now: what was written, or is being written, says nothing."""
         self._generation += 1
-        self._planned = None
+        self._planned = self._picture = self._exact = None
         self.marks = ()
 
-    async def finish(self, applied: Applied) -> None:
-        """Wait for a checkpoint under way, then write the last one."""
-        self._planned = None
+    async def finish(self, applied: Applied, *, is_last: bool = False) -> None:
+        """Wait for a checkpoint under way, then write one more if there is anything to tell.
+
+        The last one of a clean stop says so, unless the disk is full.
+        """
+        self._planned = self._picture = None
         if self._syncing is not None:
             await self._syncing
-        if self._is_behind(applied) and self._queues.flush():
-            await self._begin(applied)
+        has_all = self._exact == self._queues.files.changes and not self._queues.unwritten
+        if self._is_behind(applied) or (is_last and not has_all and not self._is_ahead(applied)):
+            if self._queues.flush():
+                await self._begin(self._picture_now(applied), is_last=is_last)
+        elif is_last and has_all and not self._is_ahead(applied):
+            self._note_clean()
 
     def write_now(self, applied: Applied) -> bool:
         """Write a checkpoint in the calling thread.
 
         Returns False if the disk is full or another checkpoint is under way.
         """
-        if self._syncing is not None or not self._queues.flush():
+        if self.is_busy or not self._queues.flush():
             return False
-        paths = self._queues.files.take_unsynced()
-        checkpoint = self._picture(applied)
-        if self._sync(paths, checkpoint):
-            self.marks = checkpoint.marks
+        work = self._work(self._picture_now(applied), is_last=False)
+        if self._sync(work):
+            self._take(work)
             return True
-        self._queues.files.mark_unsynced(paths)
+        self._take_back(work)
         return False
+
+    def _picture_now(self, applied: Applied) -> Picture:
+        picture = Picture(applied, self._queues)
+        while not picture.note(PICTURE_QUEUES):
+            pass
+        return picture
+
+    def _is_ahead(self, applied: Applied) -> bool:
+        """Whether the last checkpoint says more: a rebuild has not caught up with it."""
+        return bool(self.marks) and self.marks[0].index > applied[0]
 
     def _is_behind(self, applied: Applied) -> bool:
         """Whether to write one: never a step back, as long as a rebuild has not caught up."""
         last = self.marks[0].index if self.marks else _NO_CHECKPOINT
         return self._syncing is None and applied[0] > last
 
-    def _picture(self, applied: Applied) -> Checkpoint:
-        """Return what the files hold; everything up to that entry is written, perhaps more."""
-        index, position = applied
+    def _work(self, picture: Picture, *, is_last: bool) -> _Work:
+        """Return what is to be synced and written for a picture that was just finished."""
+        index, position = picture.applied
         if index >= self._node.first_index and position >= 0:
             term = self._node.term_at(index)
             try:
@@ -135,41 +209,25 @@ class Checkpointer:
                 stored = 0
         else:
             position, term, stored = -1, 0, 0
-        return Checkpoint(
-            file_bytes=self._file_bytes,
+        files = self._queues.files
+        head = CheckpointHead(
+            file_bytes=files.file_bytes,
+            block_bytes=files.block_bytes,
             store_timestamp=stored,
             marks=(LogMark(index, term, position), *self.marks[: MARKS_MAX - 1]),
-            queues=tuple(
-                QueueMark(
-                    queue.topic,
-                    queue.queue_id,
-                    queue.min_offset,
-                    queue.written // UNIT_BYTES,
-                    queue.first_file,
-                    tuple(queue.crcs),
-                )
-                for queue in self._queues.by_key.values()
-                if queue.written and queue.written >= queue.min_offset * UNIT_BYTES
-            ),
         )
+        return _Work(files.take_unsynced(), head, picture.parts, picture.changes, is_last)
 
-    def _begin(self, applied: Applied) -> "asyncio.Future[bool]":
-        checkpoint = self._picture(applied)
-        paths = self._queues.files.take_unsynced()
+    def _begin(self, picture: Picture, *, is_last: bool = False) -> "asyncio.Future[bool]":
+        work = self._work(picture, is_last=is_last)
         loop = asyncio.get_running_loop()
-        syncing = loop.run_in_executor(None, self._sync, paths, checkpoint)
+        syncing = loop.run_in_executor(None, self._sync, work)
         self._syncing = syncing
         generation = self._generation
-        syncing.add_done_callback(lambda done: self._end(done, paths, checkpoint, generation))
+        syncing.add_done_callback(lambda done: self._end(done, work, generation))
         return syncing
 
-    def _end(
-        self,
-        syncing: "asyncio.Future[bool]",
-        paths: list[str],
-        checkpoint: Checkpoint,
-        generation: int,
-    ) -> None:
+    def _end(self, syncing: "asyncio.Future[bool]", work: _Work, generation: int) -> None:
         self._syncing = None
         if syncing.cancelled():
             return
@@ -182,32 +240,39 @@ class Checkpointer:
         elif generation != self._generation:
             return
         elif syncing.result():
-            self.marks = checkpoint.marks
+            self._take(work)
         else:
-            self._queues.files.mark_unsynced(paths)
+            self._take_back(work)
 
-    def _sync(self, paths: list[str], checkpoint: Checkpoint) -> bool:
+    def _take(self, work: _Work) -> None:
+        """The checkpoint is written."""
+        self.marks = work.head.marks
+        self._exact = work.changes
+
+    def _take_back(self, work: _Work) -> None:
+        """The disk was full."""
+        self._queues.files.mark_unsynced(work.unsynced.paths, has_new=work.unsynced.has_new)
+
+    def _sync(self, work: _Work) -> bool:
         """Sync queue files, then replace the checkpoint; in a thread. False: the disk is full."""
-        for path in paths:
-            try:
-                file = self._disk.open(path, size=self._file_bytes)
-            except OSError as error:
-                if error.errno in NO_SPACE:
-                    return False  # it was never made: its units still wait
-                message = f"cannot open {path}: {error}"
-                raise FatalError(message, EXIT_ENVIRONMENT) from error
-            try:
-                file.fdatasync()
-            except OSError as error:
-                message = f"cannot sync {path}: {error}"
-                raise FatalError(message, EXIT_ENVIRONMENT) from error
-            finally:
-                file.close()
+        self._queues.files.sync(work.unsynced)
+        content = join_checkpoint(work.head, work.parts)
+        files = [
+            (CHECKPOINT_FILE, content),
+            (ROCKETMQ_FILE, encode_rocketmq(work.head.store_timestamp)),
+        ]
+        if work.is_last:
+            files.append((CLEAN_FILE, checkpoint_id(content)))
+        return self._replace(files)
+
+    def _note_clean(self) -> None:
+        content = self._disk.read(f"{self._directory}/{CHECKPOINT_FILE}")
+        if content is not None:
+            self._replace([(CLEAN_FILE, checkpoint_id(content))])
+
+    def _replace(self, files: list[tuple[str, bytes]]) -> bool:
         try:
-            for name, data in (
-                (CHECKPOINT_FILE, encode_checkpoint(checkpoint)),
-                (ROCKETMQ_FILE, encode_rocketmq(checkpoint.store_timestamp)),
-            ):
+            for name, data in files:
                 self._disk.replace(f"{self._directory}/{name}", data)
         except OSError as error:
             if error.errno in NO_SPACE:

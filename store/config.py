@@ -39,7 +39,7 @@ class StoreConfig:
     """Entries read back from the log in one turn of the loop."""
     flush_queues_max: int = 256
     """Queues written in one tick, so that many thousands of them do not hold up the loop."""
-    unflushed_units_max: int = 1 << 18
+    unflushed_units_max: int = 1 << 20
     """Units kept in memory before they are written; when writing fails, dispatch stops there."""
     open_files_max: int = 256
     """Consume queue files open at a time."""

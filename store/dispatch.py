@@ -66,6 +66,7 @@ class Dispatcher:
         self._listener = listener
         self._batch = config.dispatch_batch
         self._unwritten_max = config.unflushed_units_max
+        self._flush_max = config.flush_queues_max
         self._delays_ms = config.delay_levels_ms
         self._touched: list[tuple[ConsumeQueue, int]] = []
         self._start_of = _start_by_index if node.counts_entries else _start_by_position
@@ -131,11 +132,12 @@ class Dispatcher:
         self._is_waiting = True
 
     def _has_room(self) -> bool:
-        """Whether units may be added; when too many are unwritten, they are written first."""
+        """Whether units may be added; when too many are unwritten, the oldest are written first."""
         queues = self._queues
-        return queues.unwritten_units < self._unwritten_max or (
-            queues.flush() or queues.unwritten_units < self._unwritten_max
-        )
+        while queues.unwritten_units >= self._unwritten_max:
+            if not queues.flush(self._flush_max):
+                return queues.unwritten_units < self._unwritten_max
+        return True
 
     def _dispatch_own(self, following: int, commit_index: int) -> None:
         """Answer and dispatch own entries from memory; all of them follow each other in the log."""

@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dledger.listener import exit_process
+from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store import beginning
 from store.checkpointer import Checkpointer
@@ -21,8 +22,10 @@ from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueues
 from store.dispatch import Dispatcher
 from store.layout import record_is_sound
+from store.mending import Mender
 from store.reader import Reader
 from store.recovery import Recovered, agree_with_log, load_queues
+from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,6 +95,7 @@ class MessageStore:
         self._scheduled = False
         self._writable_term = 0
         self._checkpointer: Checkpointer
+        self._mender: Mender
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -103,6 +107,7 @@ class MessageStore:
             self._config, node, self._queues, self._commit_log, self._listener
         )
         self._reader = Reader(self._config, self._queues, node)
+        self._mender = Mender(self._queues, node, self._config.delay_levels_ms)
         self._checkpointer = Checkpointer(
             self._config, self._disk, self._queues, node, on_fatal=self._fail
         )
@@ -141,7 +146,7 @@ class MessageStore:
         if self._timer is not None:
             self._timer.cancel()
         self._lose_leadership()
-        await self._checkpointer.finish(self._dispatcher.applied)
+        await self._checkpointer.finish(self._dispatcher.applied, is_last=True)
         self._queues.files.close()
 
     @property
@@ -188,6 +193,11 @@ class MessageStore:
         """Return the body of an entry that holds a configuration of the group."""
         return self._commit_log.configuration_body(physical_offset, payload)
 
+    def refuse_messages(self, refused: bool) -> None:  # noqa: FBT001 - a switch is what it is
+        """Answer every message DISK_FULL, or take them again; state records are taken always."""
+        self.put = _refuse if refused else self._commit_log.put
+        self.put_batch = _refuse_batch if refused else self._commit_log.put_batch
+
     def on_committed(self, commit_index: int) -> None:
         """Dispatch what was committed, and answer those who wait for it."""
         self._commit_index = max(commit_index, self._commit_index)
@@ -230,6 +240,20 @@ class MessageStore:
         beginning.advance_to(self._queues, position)
         self._drops_files = True
 
+    def drop_queue_files(self) -> int:
+        """Remove the queue files that lie before the beginning of the log; return how many went.
+
+        While a checkpoint is being written none goes; they go soon after.
+        """
+        self._drops_files = self._checkpointer.is_busy
+        if self._drops_files:
+            return 0
+        queues = self._queues.by_key.values()
+        before = sum(queue.file_count for queue in queues)
+        for queue in queues:
+            queue.drop_files()
+        return before - sum(queue.file_count for queue in queues)
+
     def on_snapshot(self, meta: "SnapshotMeta", state: bytes) -> None:
         """Replace everything: a snapshot took the place of the log (`SnapshotListener`)."""
         self._agreed = True
@@ -256,15 +280,24 @@ class MessageStore:
                 _log.warning("event=consume_queues_written_again applied=%d", self.applied_index)
             if not self._scheduled:
                 self._dispatch_turn()
-            if self._drops_files and not self._checkpointer.is_busy:
-                self._drops_files = False
-                for queue in self._queues.by_key.values():
-                    queue.drop_files()
+            if self._drops_files:
+                self.drop_queue_files()
+            self._mend()
             self._checkpointer.tick(now_ms, self._dispatcher.applied)
         elif had_space:
             _log.warning(
                 "event=disk_full_consume_queues_wait units=%d", self._queues.unwritten_units
             )
+
+    def _mend(self) -> None:
+        if not self._queues.files.damaged or self._checkpointer.is_busy:
+            return
+        try:
+            self._mender.step(self.applied_index)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                message = f"a consume queue cannot be mended: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     def _on_timer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -352,3 +385,11 @@ class MessageStore:
             self._commit_log.writable = False
             self._listener.on_writable(False, self._node.term)  # noqa: FBT003 - the contract's event
             self._commit_log.abandon()
+
+
+def _refuse(_message: "PutMessage", done: "PutCallback") -> None:
+    done(PutStatus.DISK_FULL, -1, -1)
+
+
+def _refuse_batch(_messages: "Sequence[PutMessage]", done: "BatchCallback") -> None:
+    done(PutStatus.DISK_FULL, -1, [])

@@ -9,6 +9,7 @@ RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 from typing import TYPE_CHECKING
 
 from dledger.errors import RottenEntry
+from store.consume_queue import DamagedUnits
 from store.layout import UNIT, UNIT_BYTES, record_size, store_timestamp
 from store.results import Boundary, GetResult, GetStatus
 
@@ -53,10 +54,11 @@ class Reader:
             return _out_of_range(offset, low, high)
         max_count = min(max_count, self._count_max) or 1
         max_bytes = min(max_bytes, self._bytes_max)
-        if codes is None:
-            units = queue.read(offset, min(max_count, self._units_max, high - offset))
-        else:
-            units = queue.read(offset, min(self._units_max, high - offset))
+        wanted = min(max_count, self._units_max) if codes is None else self._units_max
+        try:
+            units = queue.read(offset, min(wanted, high - offset))
+        except DamagedUnits:
+            return GetResult(GetStatus.DAMAGED, offset, low, high, [], 0, 0)
         buffers, count, size_bytes, scanned, status = self._collect(
             units, (max_count, max_bytes), codes
         )

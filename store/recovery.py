@@ -1,9 +1,11 @@
 """Start: which consume queue units on disk can be trusted, and from which entry to dispatch again.
 
-1. `load_queues`, before the log is open: each queue file that the checkpoint names is compared with
-   its CRC. Good queues are taken as the checkpoint has them; what lies behind is zeroed, since it
-   will be dispatched again. All other queue files are removed, and a queue that fails is made again
-   from the start of the log.
+1. `load_queues`, before the log is open: queues are taken as the checkpoint has them, if their
+   files are there. Blocks are compared with their CRC, up to a number that takes no time worth
+   naming; the others before they are first read (`ConsumeQueue.check`), so that a start takes as
+   long with many messages as with few. A queue that fails here is made again from the start of the
+   log. Unless the last stop was clean, what lies behind the checkpoint is zeroed, since it will be
+   dispatched again, and queue files that it does not name are removed.
 2. `agree_with_log`, once it is open: the newest mark that names an entry of this very log counts,
    and the queues are cut back to it. An older one counts if the log has lost its end (power cut
    under asynchronous flush).
@@ -13,21 +15,35 @@ Source: protocol.md 5.7 has RocketMQ's own way, which trusts the files and walks
 """
 
 import logging
-import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from store.checkpoint import CHECKPOINT_FILE, LogMark, QueueMark, maybe_decode_checkpoint
-from store.layout import UNIT, UNIT_BYTES, file_name
+from store.checkpoint import (
+    CHECKPOINT_FILE,
+    CLEAN_FILE,
+    LogMark,
+    QueueMark,
+    checkpoint_id,
+    maybe_decode_checkpoint,
+)
+from store.consume_queue import CRC_BYTES, DamagedUnits
+from store.layout import UNIT, UNIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from runtime.disk import Disk
     from store.beginning import QueueBase
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
+
+CHECKED_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of queue files that a start compares with their CRCs."""
+BLOCK_COST_BYTES: Final = 16 * 1024
+"""A block costs at least as much time as so many bytes."""
+SEARCHED_QUEUES_MAX: Final = 2000
+"""With more queues, a clean stop is believed that nothing lies behind their ends or beside them."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +55,8 @@ class Recovered(msgspec.Struct):
     """Newest first; empty when dispatch begins at the start of the log."""
     rebuild: bool = True
     """Some queue must be made again from the start of the log."""
+    clean: bool = False
+    """The files hold exactly what the newest mark says."""
 
 
 def load_queues(
@@ -51,25 +69,61 @@ def load_queues(
     """
     data = disk.read(f"{directory}/{CHECKPOINT_FILE}")
     checkpoint = maybe_decode_checkpoint(data) if data is not None else None
+    last = disk.read(f"{directory}/{CLEAN_FILE}")
+    is_clean = data is not None and last == checkpoint_id(data)
     recovered = Recovered()
+    files = queues.files
+    leaves = False
     if checkpoint is None:
         if data is not None:
             _log.warning("event=checkpoint_unreadable file=%s/%s", directory, CHECKPOINT_FILE)
-    elif checkpoint.file_bytes != queues.files.file_bytes:
-        _log.warning("event=queue_file_size_changed was=%d", checkpoint.file_bytes)
-    else:
-        recovered = Recovered(marks=checkpoint.marks, rebuild=False)
-        begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}
-        for whole in checkpoint.queues:
-            begin = begins.get((whole.topic, whole.queue_id), 0)
-            if begin and begin >= whole.max_offset:
-                continue  # nothing of it is left: it will begin, empty, where the log begins
-            mark = _without_files_below(whole, begin * UNIT_BYTES, queues.files.file_bytes)
-            if not _restore(mark, disk, queues):
-                _log.warning("event=queue_damaged topic=%s queue=%d", mark.topic, mark.queue_id)
-                recovered.rebuild = True
-    _remove_strangers(disk, queues)
+    elif checkpoint.head.file_bytes != files.file_bytes:
+        _log.warning("event=queue_file_size_changed was=%d", checkpoint.head.file_bytes)
+    elif checkpoint.head.block_bytes == files.block_bytes:
+        recovered = Recovered(checkpoint.head.marks, rebuild=False, clean=is_clean)
+        leaves = _restore_all(checkpoint.queues, recovered, queues, bases)
+        recovered.clean = is_clean and not recovered.rebuild
+    if leaves or not recovered.clean or len(queues.by_key) <= SEARCHED_QUEUES_MAX:
+        _remove_strangers(disk, queues)
+    if last is not None:
+        disk.remove(f"{directory}/{CLEAN_FILE}")  # before anything is written behind it
     return recovered
+
+
+def _restore_all(
+    marks: "Sequence[QueueMark]",
+    recovered: Recovered,
+    queues: "ConsumeQueues",
+    bases: "Iterable[QueueBase]",
+) -> bool:
+    """Take over the queues of a checkpoint; returns whether files are left that nobody needs."""
+    begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}
+    budget = CHECKED_BYTES
+    is_searched = not recovered.clean or len(marks) <= SEARCHED_QUEUES_MAX
+    leaves = False
+    for whole in marks:
+        begin = begins.get((whole.topic, whole.queue_id), 0)
+        leaves = leaves or begin * UNIT_BYTES >= whole.first_file + queues.files.file_bytes
+        if begin and begin >= whole.max_offset:
+            leaves = True
+            continue  # nothing of it is left: it will begin, empty, where the log begins
+        mark = _without_files_below(whole, begin * UNIT_BYTES, queues) if begin else whole
+        queue = queues.maybe_make(mark.topic.encode(), mark.queue_id)
+        if queue is None or not _restore(mark, queue, queues, searched=is_searched):
+            _note_damaged(mark, recovered)
+        elif budget > 0:
+            try:
+                budget -= _check(queue, budget)
+            except DamagedUnits:
+                _note_damaged(mark, recovered)
+                queues.files.forget_damage(queue)
+                queue.reset()
+    return leaves
+
+
+def _note_damaged(mark: QueueMark, recovered: Recovered) -> None:
+    _log.warning("event=queue_damaged topic=%s queue=%d", mark.topic, mark.queue_id)
+    recovered.rebuild = True
 
 
 def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode") -> int:
@@ -84,52 +138,73 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
             if number > 0:
                 _log.warning("event=queues_ahead_of_the_log cut_to_index=%d", mark.index)
                 recovered.marks = recovered.marks[number:]
-            _cut_all(queues, mark.position + node.header_bytes)
+            if not recovered.clean or number > 0:
+                _cut_all(recovered, queues, mark.position + node.header_bytes)
             return node.first_index if recovered.rebuild else node.following(mark.index)
     _log.warning("event=queues_are_of_another_log rebuild_from=%d", node.first_index)
-    _cut_all(queues, -1)
+    _cut_all(recovered, queues, -1)
     recovered.marks = ()
     return node.first_index
 
 
-def _without_files_below(mark: QueueMark, begin: int, file_bytes: int) -> QueueMark:
+def _without_files_below(mark: QueueMark, begin: int, queues: "ConsumeQueues") -> QueueMark:
     """Return a mark without the files that end at or before byte ``begin``, nor their units."""
-    gone = min(max(0, (begin - mark.first_file) // file_bytes), len(mark.crcs))
-    first_file = mark.first_file + gone * file_bytes
+    files = queues.files
+    filled = (mark.max_offset * UNIT_BYTES - mark.first_file) // files.file_bytes
+    gone = min(max(0, (begin - mark.first_file) // files.file_bytes), filled)
+    first_file = mark.first_file + gone * files.file_bytes
     return msgspec.structs.replace(
         mark,
         first_file=first_file,
-        crcs=mark.crcs[gone:],
+        crcs=mark.crcs[gone * files.file_blocks * CRC_BYTES :],
         min_offset=max(mark.min_offset, first_file // UNIT_BYTES),
     )
 
 
-def _restore(mark: QueueMark, disk: "Disk", queues: "ConsumeQueues") -> bool:
-    """Take over one queue if its files are as ``mark`` says."""
-    queue = queues.maybe_make(mark.topic.encode(), mark.queue_id)
-    if queue is None:
-        return False
-    file_bytes = queues.files.file_bytes
+def _restore(
+    mark: QueueMark, queue: "ConsumeQueue", queues: "ConsumeQueues", *, searched: bool
+) -> bool:
+    """Take over one queue if its files are there; ``searched``: zero what lies behind its end."""
+    files = queues.files
     end = mark.max_offset * UNIT_BYTES
-    for number, crc in enumerate(mark.crcs):
-        start = mark.first_file + number * file_bytes
-        used = min(end - start, file_bytes)
-        path = queue.path(start)
-        if used <= 0 or disk.size(path) != file_bytes:
-            return False
-        file = queues.files.open(path)
-        if zlib.crc32(file.pread(0, used)) != crc:
-            return False
-        if start + file_bytes > end and file.nonzero_end(used) > used:
-            file.zero_from(used)
-    if mark.first_file + len(mark.crcs) * file_bytes < end:
+    if not 0 <= mark.first_file < end or mark.first_file % files.file_bytes:
         return False
     queue.min_offset = mark.min_offset
     queue.max_offset = mark.max_offset
     queue.first_file = mark.first_file
     queue.written = end
-    queue.crcs = list(mark.crcs)
+    queue.crcs = mark.crcs
+    queue.crc = mark.crc
+    blocks = queue.block_count
+    queue.unchecked = (1 << blocks) - 1
+    paths = queue.paths()
+    is_partial = len(mark.crcs) < blocks * CRC_BYTES
+    fits = len(mark.crcs) // CRC_BYTES + is_partial == blocks and not len(mark.crcs) % CRC_BYTES
+    if not fits or any(files.disk.size(path) != files.file_bytes for path in paths):
+        queue.reset()
+        return False
+    used = (end - 1) % files.file_bytes + 1
+    if searched and used < files.file_bytes:
+        file = files.open(paths[-1])
+        if file.nonzero_end(used) > used:
+            file.zero_from(used)
+            files.mark_unsynced(paths[-1:])
     return True
+
+
+def _check(queue: "ConsumeQueue", budget: int) -> int:
+    """Compare blocks with their CRCs as long as ``budget`` lasts; return what of it was used.
+
+    Errors: `DamagedUnits`.
+    """
+    used = 0
+    for block in range(queue.block_count):
+        start, end = queue.block_range(block)
+        used += max(BLOCK_COST_BYTES, end - start)
+        queue.check(start, end)
+        if used >= budget:
+            break
+    return used
 
 
 def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
@@ -142,10 +217,7 @@ def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
             queue = queues.by_name.get((topic, int(queue_id)))
             kept: set[str] = set()
             if queue is not None and queue.directory == directory:
-                kept = {
-                    file_name(queue.first_file + number * queues.files.file_bytes)
-                    for number in range(len(queue.crcs))
-                }
+                kept = {path.rpartition("/")[2] for path in queue.paths()}
             for name in _names(disk, directory):
                 if name not in kept and len(name) == 20 and name.isascii() and name.isdigit():
                     queues.files.remove(f"{directory}/{name}")
@@ -163,20 +235,29 @@ def _is_in_log(mark: LogMark, node: "LogNode") -> bool:
     return mark.index < 0 or node.holds(mark.index, mark.term, mark.position)
 
 
-def _cut_all(queues: "ConsumeQueues", physical_last: int) -> None:
+def _cut_all(recovered: Recovered, queues: "ConsumeQueues", physical_last: int) -> None:
     """Drop all units of messages that lie behind ``physical_last``."""
     for queue in queues.by_key.values():
-        low, high = queue.min_offset, queue.max_offset
-        if low < high and _physical_at(queue, high - 1) <= physical_last:
-            continue
-        while low < high:
-            middle = (low + high) // 2
-            if _physical_at(queue, middle) <= physical_last:
-                low = middle + 1
-            else:
-                high = middle
-        if low < queue.max_offset:
-            queue.cut(low)
+        try:
+            _cut(queue, physical_last)
+        except DamagedUnits:
+            _log.warning("event=queue_damaged topic=%s queue=%d", queue.topic, queue.queue_id)
+            recovered.rebuild = True
+            queue.remove_files()
+
+
+def _cut(queue: "ConsumeQueue", physical_last: int) -> None:
+    low, high = queue.min_offset, queue.max_offset
+    if low < high and _physical_at(queue, high - 1) <= physical_last:
+        return
+    while low < high:
+        middle = (low + high) // 2
+        if _physical_at(queue, middle) <= physical_last:
+            low = middle + 1
+        else:
+            high = middle
+    if low < queue.max_offset:
+        queue.cut(low)
 
 
 def _physical_at(queue: "ConsumeQueue", offset: int) -> int:

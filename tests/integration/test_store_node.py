@@ -13,6 +13,7 @@ from remoting.protocol.message import decode_records
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from store.config import StoreConfig
+from store.consume_queue import NEW_FILE_WORK
 from store.message_store import MessageStore
 from store.results import PutStatus
 from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, message
@@ -208,7 +209,8 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
         disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
         store = MessageStore(
             StoreConfig(
-                directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5, flush_queues_max=2
+                directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5,
+                flush_queues_max=2 * NEW_FILE_WORK,
             ),
             disk, clock, Listener(),
         )  # fmt: skip

@@ -229,13 +229,13 @@ def test_entries_of_a_directory_that_never_was_are_gone():
 @given(st.lists(st.sampled_from(["write", "make", "sync"]), max_size=8), modes, seeds)
 def test_a_sync_of_everything_keeps_files_names_and_directories(steps, mode, seed):
     disk = SimDisk(SplitRng(seed))
-    disk.make_directories("/root")
+    disk.make_directories("/store")
     synced = {}
     content = {}
     for number, step in enumerate(steps):
-        name = f"/root/queues/{number if step == 'make' else 0}/file"
+        name = f"/store/queues/{number if step == 'make' else 0}/file"
         if step == "sync":
-            disk.sync_all("/root/queues")
+            disk.sync_all("/store/queues")
             synced = dict(content)
         else:
             disk.open_unsynced(name, size=SIZE).pwrite(0, (bytes([number + 1]) * SIZE,))

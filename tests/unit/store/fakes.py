@@ -95,6 +95,15 @@ class FakeDisk:
         self.opened.append(FakeFile(self, path))
         return self.opened[-1]
 
+    def open_unsynced(self, path: str, *, size: int) -> FakeFile:
+        if path not in self.files:
+            self.make_directories(path.rpartition("/")[0])
+        return self.open(path, size=size)
+
+    def sync_all(self, directory: str) -> None:
+        if self.sync_fails:
+            raise OSError(errno.EIO, "sync failed")
+
     def read(self, path: str) -> bytes | None:
         data = self.files.get(path)
         return None if data is None else bytes(data)

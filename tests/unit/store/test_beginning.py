@@ -59,7 +59,7 @@ def test_trimmed_queue_keeps_counting_and_loses_whole_files(queues):
     assert UNIT.unpack(queue.read(15, 1))[0] == 1500
     beginning.advance_to(queues, 9999)
     queue.drop_files()
-    assert (queue.min_offset, queue.max_offset, len(queue.crcs)) == (25, 25, 1)
+    assert (queue.min_offset, queue.max_offset, queue.file_count) == (25, 25, 1)
     queue.tail += UNIT.pack(2500, 100, 0)
     queue.max_offset += 1
     queue.flush()

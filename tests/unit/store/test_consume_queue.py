@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from runtime.errors import FatalError
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
+from store.consume_queue import NEW_FILE_WORK, ConsumeQueues, DamagedUnits
 from store.layout import GAP_UNIT, UNIT
 from tests.unit.store.fakes import HOST, FakeDisk, World
 
 
-def make_queues(disk, **config):
-    return ConsumeQueues(
+def make_queues(disk, *, block_bytes=60_000, **config):
+    queues = ConsumeQueues(
         StoreConfig(directory="/s", store_host=HOST, **{"queue_file_bytes": 100, **config}), disk
     )
+    queues.files.block_bytes = block_bytes
+    return queues
 
 
 def add(queues, queue, count):
@@ -46,11 +48,12 @@ def test_files_are_rocketmq_s():
 @given(
     st.lists(st.one_of(st.integers(1, 12), st.just("flush"), st.just("fail")), max_size=20),
     st.integers(0, 13),
+    st.sampled_from([20, 40, 60_000]),
     st.data(),
 )
-def test_reading_gives_what_was_added_wherever_it_lies(steps, begin, data):
+def test_reading_gives_what_was_added_wherever_it_lies(steps, begin, block_bytes, data):
     disk = FakeDisk()
-    queues = make_queues(disk)
+    queues = make_queues(disk, block_bytes=block_bytes)
     queue = queues.maybe_make(b"t", 0)
     if begin:
         queue.begin_at(begin)
@@ -70,7 +73,48 @@ def test_reading_gives_what_was_added_wherever_it_lies(steps, begin, data):
     model = [UNIT.pack(n * 1000, 10, -1) for n in range(queue.max_offset)]
     offset = data.draw(st.integers(begin, queue.max_offset))
     count = data.draw(st.integers(0, queue.max_offset - offset))
-    assert queue.read(offset, count) == b"".join(model[offset : offset + count])
+    expected = b"".join(model[offset : offset + count])
+    assert queue.read(offset, count) == expected
+    queue.unchecked = (1 << queue.block_count) - 1
+    assert queue.read(offset, count) == expected
+    again = make_queues(disk, block_bytes=block_bytes).maybe_make(b"t", 0)
+    if queue.written > queue.first_file:
+        again.adopt(queue.min_offset, queue.written // 20, queue.first_file)
+        assert (again.crcs, again.crc, again.written) == (queue.crcs, queue.crc, queue.written)
+        assert again.paths() == queue.paths()
+
+
+@given(st.integers(1, 30), st.integers(0, 30), st.sampled_from([20, 40, 60]), st.data())
+def test_a_damaged_block_is_refused_until_it_is_written_anew(count, drop, block_bytes, data):
+    disk = FakeDisk()
+    queues = make_queues(disk, block_bytes=block_bytes)
+    queue = queues.maybe_make(b"t", 0)
+    add(queues, queue, count)
+    queues.flush()
+    queue.min_offset = min(drop, count)
+    queue.drop_files()
+    first = queue.first_file // 20
+    if first == count:
+        return
+    hurt = data.draw(st.integers(first, count - 1))
+    content = disk.files[queue.path(hurt * 20 // 100 * 100)]
+    content[hurt * 20 % 100 + 5] ^= 1
+    queue.unchecked = (1 << queue.block_count) - 1
+    blocks = [queue.block_range(block) for block in range(queue.block_count)]
+    assert [start for start, _ in blocks] == [queue.first_file, *[end for _, end in blocks[:-1]]]
+    for block, (start, end) in enumerate(blocks):
+        units = b"".join(UNIT.pack(n * 1000, 10, -1) for n in range(start // 20, end // 20))
+        if start <= hurt * 20 < end:
+            with pytest.raises(DamagedUnits, match="t queue 0"):
+                queue.read(start // 20, 1)
+            if start // 20 >= queue.min_offset and start < end - 20:
+                with pytest.raises(DamagedUnits):
+                    queue.cut(end // 20 - 1)
+            assert list(queues.files.damaged) == [(queue, block)]
+            queue.replace_block(block, units)
+            assert not queues.files.damaged
+        assert queue.read(start // 20, (end - start) // 20) == units
+    assert queue.unchecked == 0
 
 
 def test_a_queue_that_begins_late_is_filled_with_gap_units():
@@ -86,10 +130,12 @@ def test_a_queue_that_begins_late_is_filled_with_gap_units():
     assert (queue.min_offset, queue.max_offset) == (7, 8)
 
 
-@given(st.integers(0, 12), st.integers(0, 23), st.integers(0, 25))
-def test_cut_leaves_what_was_before_and_zeros_behind(begin, count, keep):
+@given(
+    st.integers(0, 12), st.integers(0, 23), st.integers(0, 25), st.sampled_from([20, 40, 60_000])
+)
+def test_cut_leaves_what_was_before_and_zeros_behind(begin, count, keep, block_bytes):
     disk = FakeDisk()
-    queues = make_queues(disk)
+    queues = make_queues(disk, block_bytes=block_bytes)
     queue = queues.maybe_make(b"t", 0)
     if begin:
         queue.begin_at(begin)
@@ -99,9 +145,10 @@ def test_cut_leaves_what_was_before_and_zeros_behind(begin, count, keep):
     queues.flush()
     keep = min(begin + keep, queue.max_offset)
     queue.cut(keep)
-    other = make_queues(other_disk := FakeDisk()).maybe_make(b"t", 0)
+    other_disk = FakeDisk()
+    other = make_queues(other_disk).maybe_make(b"t", 0)
     if keep > begin:
-        rest = make_queues(other_disk)
+        rest = make_queues(other_disk, block_bytes=block_bytes)
         other = rest.maybe_make(b"t", 0)
         if begin:
             other.begin_at(begin)
@@ -111,7 +158,7 @@ def test_cut_leaves_what_was_before_and_zeros_behind(begin, count, keep):
         rest.flush()
     if count or keep == begin:
         assert disk.files == other_disk.files
-        assert queue.crcs == other.crcs
+        assert (queue.crcs, queue.crc) == (other.crcs, other.crc)
         assert (queue.min_offset, queue.max_offset) == (other.min_offset, other.max_offset)
 
 
@@ -132,13 +179,24 @@ def test_a_bounded_number_of_queues_is_written_at_a_time():
     disk = FakeDisk()
     queues = make_queues(disk)
     for number in range(5):
-        add(queues, queues.maybe_make(b"t", number), 3)
+        add(queues, queues.maybe_make(b"t", number), 1)
+    assert queues.flush()
+    for number in range(5):
+        add(queues, queues.by_name["t", number], 3)
     assert queues.flush(2)
-    assert (queues.unwritten_units, queues.flushed_count) == (9, 2)
+    assert (queues.unwritten_units, queues.flushed_count) == (9, 7)
     assert [len(queue.tail) for queue in queues.by_key.values()] == [0, 0, 60, 60, 60]
     add(queues, queues.by_name["t", 0], 1)
     assert queues.flush(4)
-    assert (queues.unwritten_units, queues.flushed_count) == (0, 6)
+    assert (queues.unwritten_units, queues.flushed_count) == (0, 11)
+
+
+def test_a_file_that_must_be_made_counts_as_many_writes():
+    queues = make_queues(FakeDisk())
+    for number in range(50):
+        add(queues, queues.maybe_make(b"t", number), 1)
+    assert queues.flush(NEW_FILE_WORK * 3)
+    assert queues.flushed_count == 3
 
 
 def test_many_units_leave_in_one_write():

@@ -1,20 +1,26 @@
 """Starts: whatever happened to the queue files, the queues are what dispatching the log gives."""
 
+import asyncio
 import logging
+import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from store import queue_files, recovery
 from store.checkpoint import (
     CHECKPOINT_FILE,
-    Checkpoint,
+    CLEAN_FILE,
+    CheckpointHead,
     LogMark,
     QueueMark,
-    encode_checkpoint,
+    encode_queues,
     encode_rocketmq,
+    join_checkpoint,
     maybe_decode_checkpoint,
 )
+from store.results import GetStatus
 from tests.unit.store.fakes import FakeDisk, FakeNode, World
 from tests.unit.store.test_dispatch import fill, log_of
 
@@ -52,6 +58,101 @@ def test_a_clean_restart_dispatches_only_what_is_new():
     again.store.on_committed(0)
     assert again.store.applied_index == 40
     assert again.queue_bytes() == before == rebuilt(world.node)
+
+
+def test_a_clean_stop_is_believed_once():
+    world = led()
+    asyncio.run(world.store.stop())
+    clean = "/s/" + CLEAN_FILE
+    assert clean in world.disk.files
+    again = restart(world)
+    assert clean not in world.disk.files
+    assert again.store._recovered.clean
+    assert not restart(world).store._recovered.clean
+    asyncio.run(again.store.stop())  # nothing came: the checkpoint is the same
+    assert restart(world).store._recovered.clean
+
+
+def test_a_clean_stop_says_nothing_of_an_older_checkpoint():
+    world = led()
+    asyncio.run(world.store.stop())
+    clean = world.disk.files["/s/" + CLEAN_FILE]
+    again = restart(world)
+    again.node.lead()
+    again.node.commit()
+    assert again.store.flush()
+    world.disk.files["/s/" + CLEAN_FILE] = clean
+    assert not restart(world).store._recovered.clean
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """A start checks nothing; blocks are of three units."""
+    monkeypatch.setattr(recovery, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(queue_files, "BLOCK_BYTES", 60)
+
+
+def read_all(world):
+    """Everything that can be read, by queue, and whether that was all."""
+    found, whole = {}, True
+    for topic, queue_id in sorted(world.store._queues.by_name):
+        offset = world.store.min_offset(topic, queue_id)
+        records = found[topic, queue_id] = []
+        while offset < world.store.max_offset(topic, queue_id):
+            result = world.store.get(topic, queue_id, offset, 32, 10**6, None)
+            if not result.buffers:
+                assert result.status is GetStatus.DAMAGED
+                whole = False
+                break
+            records += [bytes(buffer) for buffer in result.buffers]
+            offset = result.next_offset
+    return found, whole
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 199), st.integers(1, 255)), max_size=4),
+    st.booleans(),
+)
+def test_what_a_start_did_not_check_is_refused_when_damaged_and_mended(unhurried, flips, clean):
+    world = led(60, checkpoint_at=30)
+    if clean:
+        asyncio.run(world.store.stop())
+    for which, where, value in flips:
+        paths = [path for path in sorted(world.disk.files) if "consumequeue/" in path]
+        content = world.disk.files[paths[which % len(paths)]]
+        content[where % len(content.rstrip(b"\0"))] ^= value
+    logging.disable(logging.ERROR)
+    try:
+        again = restart(world)
+        again.node.commit()
+        again.turns()
+        model, _ = read_all(World(node=world.node).begin())
+        whole = False
+        for _ in range(20):
+            if whole:
+                break
+            found, whole = read_all(again)
+            for key, records in found.items():
+                assert records == model[key][: len(records)]
+            again.store.tick()
+        assert found == model
+        assert again.queue_bytes() == rebuilt(world.node)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_what_the_log_has_no_more_is_not_mended(unhurried, caplog):
+    world = led(60, checkpoint_at=60)
+    asyncio.run(world.store.stop())
+    world.disk.files["/s/consumequeue/t0/0/00000000000000000000"][3] ^= 1
+    world.node.first_index = 61
+    again = restart(world)
+    for _ in range(3):
+        assert again.store.get("t0", 0, 0, 1, 99, None).status is GetStatus.DAMAGED
+        again.store.tick()
+    assert caplog.text.count("event=queue_rot file=") == 1
+    assert caplog.text.count("event=queue_not_mended topic=t0 queue=0 units_from=0") == 1
 
 
 def test_after_a_crash_dispatch_goes_on_behind_the_checkpoint():
@@ -108,15 +209,25 @@ def hurt(disk, kind, which, where, value):
         disk.files[target] = bytearray(b"garbage" * 10)
 
 
-@settings(max_examples=150)
+def without_strangers(files):
+    """Leave out files whose names no queue has."""
+    return {path: data for path, data in files.items() if re.search(r"/\d+/\d{20}$", path)}
+
+
+@settings(max_examples=200)
 @given(
     st.integers(0, 40),
     st.lists(damage, min_size=1, max_size=4),
     st.integers(-1, 40),
     st.integers(-1, 41),
+    st.booleans(),
 )
-def test_queues_are_what_the_log_says_however_the_files_were_hurt(at, damages, commit, state):
+def test_queues_are_what_the_log_says_however_the_files_were_hurt(
+    at, damages, commit, state, clean
+):
     world = led(checkpoint_at=at)
+    if clean:
+        asyncio.run(world.store.stop())
     for kind, which, where, value in damages:
         hurt(world.disk, kind, which, where, value)
     logging.disable(logging.WARNING)
@@ -127,13 +238,11 @@ def test_queues_are_what_the_log_says_however_the_files_were_hurt(at, damages, c
         again.turns()
         again.node.commit()
         again.turns()
-        kept = {path: data for path, data in again.queue_bytes().items() if b"garbage" not in data}
-        assert kept == rebuilt(world.node)
+        assert without_strangers(again.queue_bytes()) == rebuilt(world.node)
         # and the next start finds it in order
         third = restart(again)
         assert third.store.applied_index == 40
-        kept = {path: data for path, data in third.queue_bytes().items() if b"garbage" not in data}
-        assert kept == rebuilt(world.node)
+        assert without_strangers(third.queue_bytes()) == rebuilt(world.node)
     finally:
         logging.disable(logging.NOTSET)
 
@@ -177,7 +286,8 @@ def test_a_checkpoint_may_find_some_queues_further_than_it_says(before, after, w
     again.node.commit()
     assert again.store._queues.flush(written)
     checkpointer = again.store._checkpointer
-    assert checkpointer._sync([], checkpointer._picture(applied))
+    work = checkpointer._work(checkpointer._picture_now(applied), is_last=False)
+    assert checkpointer._sync(work)
     logging.disable(logging.WARNING)
     try:
         again.node.truncate(max(index + 1, again.node.end_index + 1 - lost))
@@ -252,32 +362,41 @@ queue_marks = st.builds(
     st.integers(0, 99),
     st.integers(0, 99),
     st.integers(0, 99),
-    st.lists(st.integers(0, 2**32 - 1)).map(tuple),
+    st.binary(),
+    st.integers(0, 2**32 - 1),
 )
 
 
 @given(
     st.builds(
-        Checkpoint,
+        CheckpointHead,
         file_bytes=st.integers(1, 99),
+        block_bytes=st.integers(1, 99),
         store_timestamp=st.integers(0, 10**13),
         marks=st.lists(marks).map(tuple),
-        queues=st.lists(queue_marks).map(tuple),
     ),
+    st.lists(st.lists(queue_marks)),
     st.integers(0, 10**6),
     st.integers(1, 255),
 )
-def test_a_checkpoint_is_read_whole_or_not_at_all(checkpoint, where, value):
-    data = bytearray(encode_checkpoint(checkpoint))
-    assert maybe_decode_checkpoint(bytes(data)) == checkpoint
-    assert maybe_decode_checkpoint(bytes(data[: where % (len(data) - 1)])) is None
+def test_a_checkpoint_is_read_whole_or_not_at_all(head, parts, where, value):
+    data = bytearray(join_checkpoint(head, map(encode_queues, parts)))
+    found = maybe_decode_checkpoint(bytes(data))
+    assert found is not None
+    assert found.head == head
+    assert found.queues == tuple(mark for part in parts for mark in part)
+    assert maybe_decode_checkpoint(bytes(data[: where % len(data)])) is None
     data[where % len(data)] ^= value
-    assert maybe_decode_checkpoint(bytes(data)) in {None, checkpoint}
+    assert maybe_decode_checkpoint(bytes(data)) is None
 
 
 def test_a_checkpoint_of_another_shape_is_none():
+    import struct
     import zlib
 
+    for payload in (b"", b"\0\0\0\1\xc0", b"\0\0\0\5\x90"):
+        head = struct.pack(">4sII", b"LMQC", 2, zlib.crc32(payload))
+        assert maybe_decode_checkpoint(head + payload) is None
     assert maybe_decode_checkpoint(b"%08x\n{}\n" % zlib.crc32(b"{}")) is None
 
 
@@ -306,15 +425,19 @@ def test_names_that_are_no_queue_s_are_left_alone(caplog):
 
 
 @pytest.mark.parametrize(
-    "mark", [QueueMark("../x", 0, 0, 5, 0, (1,)), QueueMark("t", 0, 0, 50, 0, ())]
+    "mark",
+    [
+        QueueMark("../x", 0, 0, 5, 0, b"", 1),
+        QueueMark("t", 0, 0, 50, 0, b"", 0),
+        QueueMark("t", 0, 0, 0, 0, b"", 0),
+        QueueMark("t", 0, 0, 5, 20, b"", 0),
+    ],
 )
 def test_a_checkpoint_that_names_the_impossible_means_a_rebuild(mark):
     world = led()
-    good = Checkpoint(
-        file_bytes=200, store_timestamp=0, marks=(LogMark(40, 1, world.node.entries[40][0]),),
-        queues=(mark,),
-    )  # fmt: skip
-    world.disk.files[CHECKPOINT] = bytearray(encode_checkpoint(good))
+    head = CheckpointHead(200, 60_000, 0, (LogMark(40, 1, world.node.entries[40][0]),))
+    good = join_checkpoint(head, [encode_queues([mark])])
+    world.disk.files[CHECKPOINT] = bytearray(good)
     again = restart(world)
     again.turns()
     assert again.queue_bytes() == rebuilt(world.node)

@@ -1,0 +1,115 @@
+"""The files of all consume queues: a few are open at a time, nothing is synced before it must be.
+
+It knows paths and bytes, not what lies in them. A file or directory is made without a sync; the
+next checkpoint syncs it (`QueueFiles.sync`), and no start trusts what no checkpoint vouches for.
+Source: RocketMQ MappedFileQueue, which keeps a mapping of every file.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+if TYPE_CHECKING:
+    from runtime.disk import Disk, File
+
+BLOCK_BYTES: Final = 60_000
+"""What has a CRC of its own; 3,000 units. The last block of a file may be shorter."""
+SYNC_EACH_MAX: Final = 64
+"""With more files to sync the whole file system is synced, in one call."""
+
+
+class Unsynced(NamedTuple):
+    """What a checkpoint has to sync."""
+
+    paths: list[str]
+    has_new: bool
+    """Some of the files were made, so that directories must be synced, too."""
+
+
+class QueueFiles:
+    """The open consume queue files, a bounded number of them; the longest unused is closed."""
+
+    def __init__(self, disk: "Disk", directory: str, *, file_bytes: int, open_max: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self.block_bytes = BLOCK_BYTES
+        self.changes = 0
+        """Writes and removals so far."""
+        self._open_max = open_max
+        self._open: dict[str, File] = {}
+        self._unsynced: dict[str, None] = {}
+        self._has_new = False
+
+    @property
+    def file_blocks(self) -> int:
+        """Blocks of one file."""
+        return -(-self.file_bytes // self.block_bytes)
+
+    def open(self, path: str) -> "File":
+        """Return an open file; it is made, with its directory, if missing."""
+        file = self._open.pop(path, None)
+        if file is None:
+            file = self.disk.open_unsynced(path, size=self.file_bytes)
+            while len(self._open) >= self._open_max:
+                self._open.pop(next(iter(self._open))).close()
+        self._open[path] = file
+        return file
+
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        """Write into a file and remember that it must be synced."""
+        file = self.open(path)
+        self.changes += 1
+        self._unsynced[path] = None
+        if offset == 0:
+            self._has_new = True
+        file.pwrite(offset, (data,))
+
+    def remove(self, path: str) -> None:
+        """Close and remove a file."""
+        self.changes += 1
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+        self._unsynced.pop(path, None)
+        self.disk.remove(path)
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was written since the last call."""
+        unsynced = Unsynced(list(self._unsynced), self._has_new)
+        self._unsynced.clear()
+        self._has_new = False
+        return unsynced
+
+    def mark_unsynced(self, paths: Iterable[str], *, has_new: bool = False) -> None:
+        """Remember that these files must be synced; take back what `take_unsynced` gave."""
+        self.changes += 1
+        self._unsynced.update(dict.fromkeys(paths))
+        self._has_new = self._has_new or has_new
+
+    def sync(self, unsynced: Unsynced) -> None:
+        """Sync what `take_unsynced` gave; in any thread. Errors: `FatalError`."""
+        path = self.directory
+        try:
+            if unsynced.has_new or len(unsynced.paths) > SYNC_EACH_MAX:
+                self.disk.sync_all(self.directory)
+                return
+            for path in unsynced.paths:
+                file = self.disk.open(path, size=self.file_bytes)
+                try:
+                    file.fdatasync()
+                finally:
+                    file.close()
+        except OSError as error:
+            message = f"cannot sync {path}: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+    def close(self) -> None:
+        """Close all files; they open again when asked for."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def __len__(self) -> int:
+        return len(self._open)
