@@ -77,3 +77,11 @@ def test_a_trace_keeps_lines_when_asked_and_its_digest_is_the_same():
     assert silent.digest() == telling.digest()
     assert silent.lines == []
     assert telling.lines == ["17 kill n0 ending=close", "18 stop -"]
+
+
+@pytest.mark.parametrize("keep_lines", [False, True])
+def test_a_step_of_a_disk_is_an_event_like_others(keep_lines):
+    one, other = Trace(keep_lines=keep_lines), Trace(keep_lines=keep_lines)
+    one.disk("n0", "write", 3, 512, 10, 77)
+    other.event("disk", "n0", op="write", path=3, offset=512, size=10, crc=77)
+    assert (one.digest(), one.lines) == (other.digest(), other.lines)

@@ -33,9 +33,11 @@ class Steps:
     def event(self, kind, host, **columns):
         if kind == "disk_path":
             self.paths[columns["number"]] = columns["path"]
-        elif kind == "disk" and columns["op"] in VERBS:
-            name = self.paths[columns["path"]].removeprefix("/r").lstrip("/") or "."
-            self.steps.append(f"{VERBS[columns['op']]} {name}")
+
+    def disk(self, _host, op, path, *_columns):
+        if op in VERBS:
+            name = self.paths[path].removeprefix("/r").lstrip("/") or "."
+            self.steps.append(f"{VERBS[op]} {name}")
 
 
 @pytest.fixture
