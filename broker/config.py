@@ -166,6 +166,11 @@ class BrokerConfig:
         """Where the replicated log of this replica lies."""
         return f"{self.store_path}/dledger-{self.self_id}"
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Directories on the disks that log and queues fill."""
+        return (self.store_path, self.dledger_directory)
+
     def dledger_config(self) -> DLedgerConfig:
         """Return the settings of the replicated log."""
         peers = self._peers() if self.enable_dledger else {SINGLE_ID: ""}

@@ -20,6 +20,7 @@ from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.offset_replication import OffsetReplicator
 from broker.ports import check_directory, check_peer_port_free, check_port_free
 from broker.processor.admin import AdminProcessor
+from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.compact import CompactProcessor
 from broker.processor.lock import LockProcessor
@@ -33,6 +34,8 @@ from broker.properties import PropertyRewriter
 from broker.registration import Registrar
 from broker.registration_body import register_request, unregister_request
 from broker.replicated_state import LogProposer, StateKind
+from broker.retained_log import RaftLog
+from broker.retention import DiskUse, Retention
 from broker.role import broker_id
 from broker.snapshot import Snapshot
 from broker.tables import Tables
@@ -119,6 +122,13 @@ class BrokerController:
         )
         self.store.attach(self.node)
         self._compactor = Compactor(self.node, self.store, self._snapshot, self._save_snapshot)
+        self._retention = Retention(
+            config.retention_config(),
+            RaftLog(self.node, self._compactor),
+            disk_used=DiskUse(disk, config.partitions).ratio,
+            clock=clock,
+            refuse=self.store.refuse_messages,
+        )
         self._offsets = OffsetReplicator(self.tables.offsets, self.store)
         self._processors = self._make_processors()
         self._wake_up = WakeUp(
@@ -152,6 +162,7 @@ class BrokerController:
         await self.node.start()
         self.store.start()
         leave.push_async_callback(self._save_snapshot)
+        leave.push_async_callback(self._retention.settle)
         leave.push_async_callback(self._tasks.stop)
         self._start_clockwork()
         await self.server.start(config.bind_address, config.listen_port)
@@ -216,6 +227,8 @@ class BrokerController:
         every("clients", CLIENT_SWEEP_MS, client.expire)
         every("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
         self._tasks.spawn("snapshot", self._save_snapshots())
+        if self._config.clean_interval_ms:
+            self._tasks.spawn("retention", self._retention.run())
 
     async def _let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""
@@ -239,6 +252,7 @@ class BrokerController:
             **self.node.status(),
             "applied": self.store.applied_index,
             "boot_id": self.node.boot_id,
+            **(self._retention.status() if self._config.clean_interval_ms else {}),
         }
 
     async def _save_snapshots(self) -> None:
@@ -318,4 +332,5 @@ class BrokerController:
                 lambda: self._offsets.drain(OFFSET_DRAIN_MS),
             ),
             compact=CompactProcessor(self._compactor),
+            clean=CleanProcessor(self._retention, store, self._tasks.spawn),
         )

@@ -19,6 +19,7 @@ LITE_PULL_MESSAGE: Final = 361
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.processor.clean import CleanProcessor
     from broker.processor.client import ClientProcessor
     from broker.processor.lock import LockProcessor
     from broker.processor.offset import OffsetProcessor
@@ -40,6 +41,7 @@ class Processors(NamedTuple):
     raft: RaftProcessor
     membership: MembershipProcessor
     compact: CompactProcessor
+    clean: CleanProcessor
 
 
 def hot_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], None]]:
@@ -72,6 +74,9 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
         RAFT_STATUS: processors.admin.handle_raft_status,
         COMPACT: processors.compact.handle,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: processors.clean.handle_expired_queues,
+        RequestCode.CLEAN_UNUSED_TOPIC: processors.clean.handle_unused_topics,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: processors.clean.handle_expired_log,
         CHANGE_MEMBERSHIP: processors.membership.handle,
         TRANSFER_LEADER: processors.raft.handle_transfer,
         READ_INDEX: processors.raft.handle_read_index,

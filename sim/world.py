@@ -380,6 +380,7 @@ class World:
             election_ticks_max=options.election_ticks_max,
             disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
             process_id=host.number,
+            clean_interval_ms=0,
             joining=name not in self.voters,
         )
 
