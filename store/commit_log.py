@@ -225,6 +225,7 @@ class CommitLog:
     def expire(self, now_ms: int) -> None:
         """Answer QUORUM_TIMEOUT for what has waited longer than ``max_wait_ack_ms``.
 
+        A plain log has no majority to wait for: there it was not flushed in time, FLUSH_TIMEOUT.
         Called at every tick: what was there at one tick and still waits ``max_wait_ack_ms`` later
         is late, so that a put need not note its time. Late entries stay: they may yet commit.
         """
@@ -240,7 +241,8 @@ class CommitLog:
                 break
             late.append((item, self._states.get(item[0])))
             self.pending[number] = (*item[:6], None)
-        _tell(late, PutStatus.QUORUM_TIMEOUT)
+        in_group = self._node.counts_entries
+        _tell(late, PutStatus.QUORUM_TIMEOUT if in_group else PutStatus.FLUSH_TIMEOUT)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""

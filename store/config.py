@@ -28,7 +28,8 @@ class StoreConfig:
     max_body_bytes: int = 4 * 1024 * 1024
     """``maxMessageSize``: limit of a body, and of all bodies of a batch."""
     max_wait_ack_ms: int = 2500
-    """After this long without a majority a put is answered QUORUM_TIMEOUT."""
+    """After this long without a majority a put is answered QUORUM_TIMEOUT; in a plain log
+    (``syncFlushTimeout``) after this long without a flush FLUSH_TIMEOUT."""
     get_messages_max: int = 32
     """``maxTransferCountOnMessageInMemory``: messages of one read."""
     get_bytes_max: int = 256 * 1024

@@ -137,7 +137,7 @@ class _Recovery:
         """Return the last file that begins with a message older than the checkpoint."""
         for base in reversed(self._segments.bases):
             head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
-            if head[4:7] == MAGIC_START and 0 < store_timestamp(head) <= self._safe_timestamp_ms:
+            if head[4:7] == MAGIC_START and 0 < store_timestamp(head) < self._safe_timestamp_ms:
                 return base
         return self._segments.start
 

@@ -84,7 +84,7 @@ def test_start_without_checkpoint_walks_all(store):
     assert (log.recovered.walked_from, log.recovered.entries) == (0, 11)
 
 
-@pytest.mark.parametrize(("safe", "file"), [(-1, 0), (0, 0), (3999, 1), (4000, 2), (10**6, 5)])
+@pytest.mark.parametrize(("safe", "file"), [(-1, 0), (0, 0), (4000, 1), (4001, 2), (10**6, 5)])
 def test_start_after_a_crash_walks_from_the_last_safe_file(store, safe, file):
     log = store.open(safe_timestamp_ms=T0 + safe)
     assert log.recovered.walked_from == file * SEGMENT
