@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
@@ -22,6 +23,9 @@ from runtime.tasks import Supervisor
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from runtime.clock import Clock
+    from runtime.disk import Disk
 
 WAIT_S = 10.0
 
@@ -46,11 +50,18 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 
 class Cluster:
-    """Brokers by their position; `client` talks to them."""
+    """Brokers by their position; `client` talks to them.
+
+    ``disk``, ``clock`` and ``settings`` (fields of `BrokerConfig`) are those of brokers
+    started from then on.
+    """
 
     def __init__(
         self, directory: Path, count: int, namesrv_port: int, segment_bytes: int = 1 << 20
     ) -> None:
+        self.disk: Disk = RealDisk()
+        self.clock: Clock = SystemClock()
+        self.settings: dict[str, Any] = {}
         self._segment_bytes = segment_bytes
         self._directory = directory
         self._ports = free_ports(2 * count)
@@ -62,7 +73,7 @@ class Cluster:
     def config(self, number: int) -> BrokerConfig:
         """Return the settings of one broker."""
         peers = ";".join(f"n{i}-127.0.0.1:{self._ports[2 * i + 1]}" for i in range(self._count))
-        return BrokerConfig(
+        config = BrokerConfig(
             broker_cluster_name="C",
             bind_address="127.0.0.1",
             listen_port=self._ports[2 * number],
@@ -74,13 +85,14 @@ class Cluster:
             dledger_self_id=f"n{number}",
             dledger_peers=peers,
         )
+        return replace(config, **self.settings)
 
     async def start(self, number: int) -> None:
         """Start one broker."""
         controller = BrokerController(
             self.config(number),
-            disk=RealDisk(),
-            clock=SystemClock(),
+            disk=self.disk,
+            clock=self.clock,
             rng=SystemRng(number + 1),
             tasks=Supervisor(),
         )
@@ -130,13 +142,17 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    directory: Path, count: int = 1, segment_bytes: int = 1 << 20
+    directory: Path,
+    count: int = 1,
+    segment_bytes: int = 1 << 20,
+    prepare: Callable[[Cluster], None] = lambda _group: None,
 ) -> AsyncIterator[Cluster]:
-    """Run a name server and ``count`` brokers."""
+    """Run a name server and ``count`` brokers; ``prepare`` is called before they start."""
     server = NameServer(
         NamesrvConfig(bind_address="127.0.0.1", listen_port=0), SystemClock(), RealDisk()
     )
     group = Cluster(directory, count, await server.start(), segment_bytes)
+    prepare(group)
     try:
         for number in range(count):
             await group.start(number)
