@@ -141,11 +141,6 @@ def maybe_decode_checkpoint(data: bytes) -> Checkpoint | None:
     return Checkpoint(head, tuple(queues), crc)
 
 
-def encode_rocketmq(store_timestamp: int) -> bytes:
-    """Return RocketMQ's ``checkpoint`` of a log without an index, all synced up to one time."""
-    return encode_times(StoreTimes(store_timestamp, store_timestamp, 0))
-
-
 def encode_times(times: StoreTimes) -> bytes:
     """Return RocketMQ's ``checkpoint``."""
     return _TIMES.pack(times.physic, times.logics, times.index).ljust(ROCKETMQ_BYTES, b"\0")

@@ -8,6 +8,7 @@ Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk 
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.errors import RottenEntry
@@ -21,16 +22,15 @@ from store.checkpoint import (
     CheckpointHead,
     LogMark,
     QueueMark,
+    StoreTimes,
     checkpoint_id,
     encode_queues,
-    encode_rocketmq,
+    encode_times,
     join_checkpoint,
 )
 from store.layout import UNIT_BYTES, store_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from runtime.disk import Disk
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
@@ -77,6 +77,14 @@ class Picture:
         return not left
 
 
+Times = Callable[[int, int], StoreTimes]
+"""``(index, store timestamp)``: what ``checkpoint`` may promise when queues are synced so far."""
+
+
+def _all_synced(_index: int, stored: int) -> StoreTimes:
+    return StoreTimes(stored, stored, 0)
+
+
 class _Work(NamedTuple):
     """What the thread that syncs is given."""
 
@@ -86,6 +94,7 @@ class _Work(NamedTuple):
     changes: int
     is_last: bool
     """Nothing is written behind it."""
+    times: StoreTimes
 
 
 class Checkpointer:
@@ -99,8 +108,16 @@ class Checkpointer:
         node: "LogNode",
         *,
         on_fatal: "Callable[[FatalError], None]",
+        times: "Times | None" = None,
     ) -> None:
+        """Make one.
+
+        ``times`` tells, of an entry and the store timestamp of its record, what RocketMQ's
+        ``checkpoint`` may promise once the queues are synced up to there; by default that log and
+        queues are.
+        """
         self._on_fatal = on_fatal
+        self._times = times or _all_synced
         self._directory = config.directory
         self._period_ms = config.checkpoint_ms
         self._disk = disk
@@ -216,7 +233,8 @@ class Checkpointer:
             store_timestamp=stored,
             marks=(LogMark(index, term, position), *self.marks[: MARKS_MAX - 1]),
         )
-        return _Work(files.take_unsynced(), head, picture.parts, picture.changes, is_last)
+        times = self._times(index, stored)
+        return _Work(files.take_unsynced(), head, picture.parts, picture.changes, is_last, times)
 
     def _begin(self, picture: Picture, *, is_last: bool = False) -> "asyncio.Future[bool]":
         work = self._work(picture, is_last=is_last)
@@ -259,7 +277,7 @@ class Checkpointer:
         content = join_checkpoint(work.head, work.parts)
         files = [
             (CHECKPOINT_FILE, content),
-            (ROCKETMQ_FILE, encode_rocketmq(work.head.store_timestamp)),
+            (ROCKETMQ_FILE, encode_times(work.times)),
         ]
         if work.is_last:
             files.append((CLEAN_FILE, checkpoint_id(content)))

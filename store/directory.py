@@ -11,6 +11,8 @@ Source: protocol.md 5.1, 5.5, 5.7; RocketMQ DefaultMessageStore, StoreCheckpoint
 """
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from runtime.disk import NO_SPACE, DirectoryInUse
@@ -110,3 +112,26 @@ class StoreDirectory:
                 "; a start needs a few free kilobytes" if full else ""
             )
             raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+
+class SyncedTimes:
+    """What ``checkpoint`` may promise of a log that is synced by itself (`checkpointer.Times`).
+
+    Args:
+        synced_index: last entry that is on disk for sure.
+        index_time: store timestamp up to which the index files are.
+    """
+
+    def __init__(self, synced_index: Callable[[], int], index_time: Callable[[], int]) -> None:
+        self._synced_index = synced_index
+        self._index_time = index_time
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._physic = 0
+
+    def __call__(self, index: int, stored: int) -> StoreTimes:
+        """Return the times of queues that are synced up to ``index``."""
+        self._waiting.append((index, stored))
+        synced = self._synced_index()
+        while self._waiting and self._waiting[0][0] <= synced:
+            self._physic = self._waiting.popleft()[1]
+        return StoreTimes(min(self._physic, stored), stored, min(self._index_time(), stored))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
     from runtime.disk import Disk
     from store.beginning import QueueBase
+    from store.checkpointer import Times
     from store.config import StoreConfig
     from store.ports import LogNode, StoreListener
     from store.results import (
@@ -99,8 +100,11 @@ class MessageStore:
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
-    def attach(self, node: "LogNode") -> None:
-        """Take the log that this store writes to and reads from; before anything else."""
+    def attach(self, node: "LogNode", times: "Times | None" = None) -> None:
+        """Take the log that this store writes to and reads from; before anything else.
+
+        ``times``: what RocketMQ's ``checkpoint`` may promise, see `Checkpointer`.
+        """
         self._node = node
         self._commit_log = CommitLog(self._config, self._queues, self._clock, node)
         self._dispatcher = Dispatcher(
@@ -109,27 +113,38 @@ class MessageStore:
         self._reader = Reader(self._config, self._queues, node)
         self._mender = Mender(self._queues, node, self._config.delay_levels_ms)
         self._checkpointer = Checkpointer(
-            self._config, self._disk, self._queues, node, on_fatal=self._fail
+            self._config, self._disk, self._queues, node, on_fatal=self._fail, times=times
         )
         self.put = self._commit_log.put
         self.put_batch = self._commit_log.put_batch
         self.propose_state = self._commit_log.propose_state
         self.get = self._reader.get
 
-    def load(self, state_applied_index: int = -1, bases: "Sequence[QueueBase]" = ()) -> None:
+    def load(
+        self,
+        state_applied_index: int = -1,
+        bases: "Sequence[QueueBase]" = (),
+        *,
+        recover: "Callable[[ConsumeQueues], Recovered] | None" = None,
+    ) -> None:
         """Recover the consume queues; before the node starts.
 
         ``state_applied_index``: last entry whose state records the listener has in its own
         snapshot, -1 for none. Committed state records behind it are applied (again).
         ``bases``: where the queues begin in a log whose beginning was dropped.
+        ``recover``: fills the queues in another way, with the log open (`store.takeover`).
         Errors: `FatalError`.
         """
         self._dispatcher.state_applied_index = state_applied_index
         self._bases = bases
+        directory = self._config.directory
         try:
-            self._recovered = load_queues(self._config.directory, self._disk, self._queues, bases)
+            if recover is not None:
+                self._recovered = recover(self._queues)
+            else:
+                self._recovered = load_queues(directory, self._disk, self._queues, bases)
         except OSError as error:
-            message = f"the queues in {self._config.directory} cannot be read: {error}"
+            message = f"the queues in {directory} cannot be read: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     def start(self) -> None:

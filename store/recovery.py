@@ -57,6 +57,8 @@ class Recovered(msgspec.Struct):
     """Some queue must be made again from the start of the log."""
     clean: bool = False
     """The files hold exactly what the newest mark says."""
+    begin: int | None = None
+    """Where to begin without marks, if not at the start of the log; see `store.adoption`."""
 
 
 def load_queues(
@@ -132,7 +134,7 @@ def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode
     Marks that are not of this log are dropped from ``recovered``.
     """
     if not recovered.marks:
-        return node.first_index
+        return node.first_index if recovered.begin is None else recovered.begin
     for number, mark in enumerate(recovered.marks):
         if _is_in_log(mark, node):
             if number > 0:

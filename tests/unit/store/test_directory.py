@@ -7,7 +7,7 @@ import pytest
 from runtime.disk import DirectoryInUse, RealDisk
 from runtime.errors import FatalError
 from store.checkpoint import NO_TIMES, ROCKETMQ_BYTES, StoreTimes, decode_times, encode_times
-from store.directory import StoreDirectory
+from store.directory import StoreDirectory, SyncedTimes
 from tests.unit.store.fakes import FakeDisk
 
 
@@ -96,3 +96,14 @@ def test_times_are_lowered_to_a_limit_and_never_raised(tmp_path):
     assert decode_times(path.read_bytes()) == StoreTimes(40, 40, 30)
     directory.lower_times()
     assert decode_times(path.read_bytes()) == NO_TIMES
+
+
+def test_the_log_is_promised_only_as_far_as_it_is_synced():
+    synced, indexed = [100], [0]
+    times = SyncedTimes(lambda: synced[0], lambda: indexed[0])
+    assert times(200, 20) == StoreTimes(0, 20, 0)
+    assert times(300, 30) == StoreTimes(0, 30, 0)
+    synced[0], indexed[0] = 250, 99
+    assert times(400, 40) == StoreTimes(20, 40, 40)
+    synced[0] = 500
+    assert times(500, 50) == StoreTimes(50, 50, 50)

@@ -15,8 +15,9 @@ from store.checkpoint import (
     CheckpointHead,
     LogMark,
     QueueMark,
+    StoreTimes,
     encode_queues,
-    encode_rocketmq,
+    encode_times,
     join_checkpoint,
     maybe_decode_checkpoint,
 )
@@ -405,7 +406,7 @@ def test_rocketmq_s_checkpoint_holds_the_last_store_timestamp():
     assert world.store.flush()
     data = bytes(world.disk.files["/s/checkpoint"])
     assert len(data) == 4096
-    assert data == encode_rocketmq(int.from_bytes(data[:8], "big"))
+    assert data == encode_times(StoreTimes(*[int.from_bytes(data[:8], "big")] * 2, 0))
     assert 1_700_000_000_000 <= int.from_bytes(data[:8], "big") <= world.clock.now
 
 
