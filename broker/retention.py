@@ -150,7 +150,7 @@ class Retention:
         if is_sound != self._clock_is_sound:
             self._clock_is_sound = is_sound
             _log.warning(
-                "event=retention_by_age %s", "goes-on" if is_sound else "waits clock=jumped"
+                "event=clock_jumped_ahead retention_by_age=%s", "on" if is_sound else "waits"
             )
         asked = self._rounds_asked > 0
         self._rounds_asked -= asked
