@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from chaos.backends.sparse import copy_used_prefix
+from cli.main import run as command
 from client import (
     ClientConfig,
     ConsumeContext,
@@ -356,6 +357,35 @@ def test_requests_are_answered_as_rocketmq_does(tmp_path: Path) -> None:
                 answer = await group.ask(0, code)
                 assert (answer.code, answer.remark, answer.body) == (0, None, b"")
             await until(lambda: node(group, 0).node.first_index > 0, "done behind the answer")
+
+    run(scenario())
+
+
+def test_the_command_line_tells_what_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with cluster(tmp_path, 1, SEGMENT, long_ago) as group:
+            await group.leader()
+            await send(group, 0, "T", 100)
+            come_back(group)
+            await send(group, 0, "T", 1)
+            namesrv = group.config(0).namesrv_addr
+
+            async def shown(*words: str) -> str:
+                assert await asyncio.to_thread(command, ["admin", *words, "-n", namesrv]) == 0
+                return capsys.readouterr().out
+
+            head, row = (await shown("deleteExpiredCommitLog")).splitlines()
+            assert head.split() == ["address", "dropped_bytes", "reason", "disk_used", "disk_level"]
+            assert row.split()[:2] == [group.address(0), str(SEGMENT)]
+            again = json.loads(await shown("deleteExpiredCommitLog", "--json"))[0]
+            assert (again["dropped_bytes"], again["rounds_asked"]) == (0, 19)
+            assert "dropped_files" in await shown("cleanExpiredCQ")
+            assert "dropped_files" in await shown("cleanUnusedTopic")
+            address = group.address(0)
+            await group.stop(0)
+            assert await asyncio.to_thread(command, ["admin", "cleanExpiredCQ", "-b", address]) == 1
 
     run(scenario())
 
