@@ -17,7 +17,7 @@ import os
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from runtime.errors import EXIT_BAD_INPUT, FatalError
+from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -373,7 +373,8 @@ class RealDisk:
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise
-            raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
+            code = EXIT_ENVIRONMENT if error.errno == errno.EIO else EXIT_BAD_INPUT
+            raise FatalError(f"{path} cannot be made: {error.strerror}", code) from error
         _sync_directory(parent)
         self._synced.add(path)
 

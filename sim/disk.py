@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple
 
-from runtime.disk import SCAN_BYTES, Buffer, Closeable, DirectoryInUse, File
-from runtime.errors import EXIT_BAD_INPUT, FatalError
+from runtime.disk import NO_SPACE, SCAN_BYTES, Buffer, Closeable, DirectoryInUse, File
+from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from runtime.rng import Rng
 from sim.context import SimCrash
 from sim.disk_hardware import Hardware, Trace
@@ -242,7 +242,10 @@ class SimDisk(Hardware):
         try:
             self.step(Op.MKDIR, path, lambda: self._names.link((path, DIRECTORY)))
         except OSError as error:
-            raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
+            if error.errno in NO_SPACE:
+                raise
+            code = EXIT_ENVIRONMENT if error.errno == errno.EIO else EXIT_BAD_INPUT
+            raise FatalError(f"{path} cannot be made: {error.strerror}", code) from error
         self.sync_directory(above)
         self._synced.add(path)
 

@@ -67,13 +67,16 @@ class QueueFiles:
         file.pwrite(offset, (data,))
 
     def remove(self, path: str) -> None:
-        """Close and remove a file."""
+        """Close and remove a file. Errors: `FatalError`."""
         self.changes += 1
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
         self._unsynced.pop(path, None)
-        self.disk.remove(path)
+        try:
+            self.disk.remove(path)
+        except OSError as error:
+            raise FatalError(f"cannot remove {path}: {error}", EXIT_ENVIRONMENT) from error
 
     def take_unsynced(self) -> Unsynced:
         """Return what was written since the last call."""

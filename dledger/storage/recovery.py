@@ -34,6 +34,7 @@ from dledger.storage.rot import Place
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.trim import settle_beginning
+from runtime.disk import NO_SPACE
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -290,10 +291,26 @@ class _Walk:
             self._index.cut(index * UNIT_BYTES)
         if self._repaired:
             _log.warning("event=index_repaired units=%d last_index=%d", self._repaired, index - 1)
-        # A process that was killed may have left in the page cache what it never synced. From here
-        # on it counts as held, in SYNC_FLUSH too, so it must survive a loss of power.
+        # A process that was killed may have left in the page cache what it never synced, or failed
+        # to. From here on it counts as held, in SYNC_FLUSH too: it must survive a loss of power.
+        self._write_unsynced_again()
         self._data.sync_from(self._walked_from)
         self._index.sync_from(self._walked_from_index * UNIT_BYTES)
+
+    def _write_unsynced_again(self) -> None:
+        """Write again the entries behind the last one that the checkpoint knows as synced."""
+        synced, begin = self._checkpoint.end_index, self._walked_from
+        if synced >= self._walked_from_index:
+            _, position, size, _, _ = self._unit(synced)
+            begin = position + size
+        first_unit = max(synced + 1, self._walked_from_index) * UNIT_BYTES
+        try:
+            self._data.rewrite(begin, self._position)
+            self._index.rewrite(first_unit, self._next_index * UNIT_BYTES)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            _log.warning("event=tail_only_synced reason=disk_full index=%d", synced + 1)
 
     def extent(self) -> LogExtent:
         """Return what was found."""

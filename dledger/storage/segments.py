@@ -12,6 +12,8 @@ from runtime.disk import Buffer, Disk, File
 from runtime.errors import FatalError
 
 NAME_DIGITS = 20
+REWRITE_BYTES = 1 << 20
+"""How much is written again at a time."""
 
 
 class Segments:
@@ -171,6 +173,18 @@ class Segments:
             for base, file in self._files.items():
                 if base + self.segment_bytes > position:
                     file.fdatasync()
+
+    def rewrite(self, position: int, end: int) -> None:
+        """Write again what lies between, as it is, so that the next sync covers it. `OSError`.
+
+        After a failed sync the kernel takes the pages for clean: they are read as they were
+        written, a later sync returns at once, and a loss of power takes them away all the same.
+        """
+        while position < end:
+            offset = position % self.segment_bytes
+            size = min(end - position, self.segment_bytes - offset, REWRITE_BYTES)
+            self.write(position, (bytes(self.view(position, size)),))
+            position += size
 
     def sync(self, files: Mapping[int, File]) -> None:
         """Sync files of `take_dirty`; those removed in the meantime need none. `OSError` passes."""

@@ -59,6 +59,8 @@ def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[B
         if not size:
             position, size, _ = store.entry(index)
             base = position
+            if index in store.rot.damaged:
+                store.body_view(index)  # says so; the file that held it may be missing
             chunk = store.view(position, max(size, CHUNK_BYTES))
             if sound_size(chunk, 0, index) != size:
                 store.body_view(index)  # it may have no CRC; who knows better decides

@@ -227,7 +227,7 @@ def set_bug(monkeypatch, bug):
     owner, name, planted = {
         "acknowledged before the sync": (Driver, "__init__", hasty),
         "vote not written": (HardStateFile, "save", lambda self, state: None),
-        "found but not synced": (Segments, "sync_from", lambda self, position: None),
+        "found but not synced": (Segments, "sync_from", lambda self, _: self._dirty.clear()),
         "sync does nothing": (Segments, "sync", lambda self, files: None),
     }[bug]
     monkeypatch.setattr(owner, name, planted)

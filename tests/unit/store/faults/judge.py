@@ -21,6 +21,7 @@ from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
 
 PLACE = re.compile(r"offset \d+|has \d+ bytes|expected a file at \d+| is missing")
+MEND_MS = 2_000
 START_MS = 2_500
 """Virtual; a broker that is not writable then will not be."""
 
@@ -83,6 +84,10 @@ def judge_refusal(error):
 
 def judge_service(cluster, sent, touched, lines):
     found = cluster.read()
+    if lines.has("event=queue_rot", "file=", "offset="):
+        check(found, sent, acknowledged=False)
+        cluster.run_for(MEND_MS)  # a queue is made again from the log, whatever it was
+        found = cluster.read()
     if found is None:
         raise cluster.error()
     check(found, sent, acknowledged=False)

@@ -27,8 +27,8 @@ def fill(cluster, *, rounds=ROUNDS, tag=b"", name="n0"):
 
 
 def propose_offset(cluster, *, name="n0"):
-    """Commit the next consumer offset: 0, 1, 2... `Sent.states` counts them."""
-    payload = b'{"t0@g":{"0":%d}}' % len(cluster.sent.states)
+    """Commit the next consumer offset: 0, 1, 2... `Sent.proposed` counts them."""
+    payload = b'{"t0@g":{"0":%d}}' % cluster.sent.proposed
     return cluster.propose(payload, "offset", name=name)
 
 

@@ -71,12 +71,20 @@ class Sent:
     """By body."""
     states: list[bytes] = field(default_factory=list)
     """Payloads of state records that were acknowledged."""
+    proposed: int = 0
+    """How many state records were proposed."""
+    lives: list[list[bytes]] = field(default_factory=list)
+    """By life of the broker: the bodies it was given, in order, the refused ones left out."""
 
-    def copy(self):
-        return Sent(
-            {key: list(found) for key, found in self.bodies.items()},
-            dict(self.acknowledged), dict(self.properties), list(self.states),
-        )  # fmt: skip
+    def send(self, topic, queue_id, body, properties):
+        self.bodies.setdefault((topic, queue_id), []).append(body)
+        self.properties[body] = properties
+        self.lives[-1].append(body)
+
+    def forget(self, topic, queue_id, body):
+        """Take that a message was refused: it can be in no queue."""
+        self.bodies[topic, queue_id].remove(body)
+        self.lives[-1].remove(body)
 
 
 @contextmanager
@@ -112,6 +120,8 @@ class Cluster:
             if hasattr(disks[name], "crash"):
                 host.disk = disks[name]
         self.sent = Sent()
+        self.begins = {0}
+        """Where the log has begun so far."""
 
     def config(self, name):
         peers = ";".join(f"{peer}-{self.hosts[peer].address}:40911" for peer in self.names)
@@ -136,6 +146,7 @@ class Cluster:
     def boot(self, name="n0"):
         """Begin a life of a broker; `error` says how it ended, if it has."""
         process = self.loop.boot(self.hosts[name])
+        self.sent.lives.append([])
         self.brokers.pop(name, None)
         self.mains[name] = self.loop.spawn(process, self._main(name, process))
         return process
@@ -228,8 +239,7 @@ class Cluster:
 
         def put():
             for number, (topic, queue_id, body, properties) in enumerate(messages):
-                self.sent.bodies.setdefault((topic, queue_id), []).append(body)
-                self.sent.properties[body] = properties
+                self.sent.send(topic, queue_id, body, properties)
                 self.store(name).put(
                     make(topic, queue_id, body, properties),
                     lambda *answer, number=number: self._on_answer(
@@ -250,8 +260,8 @@ class Cluster:
         answers = []
 
         def put():
-            self.sent.bodies.setdefault((topic, queue_id), []).extend(bodies)
-            self.sent.properties.update(dict.fromkeys(bodies, b""))
+            for body in bodies:
+                self.sent.send(topic, queue_id, body, b"")
             self.store(name).put_batch(
                 [make(topic, queue_id, body, b"") for body in bodies],
                 lambda *answer: answers.append(answer),
@@ -267,13 +277,13 @@ class Cluster:
                 place = (topic, queue_id, offset + number)
                 self.sent.acknowledged[place] = (physicals[number], body)
         elif status in REFUSALS:
-            sent = self.sent.bodies[topic, queue_id]
             for body in bodies:
-                sent.remove(body)
+                self.sent.forget(topic, queue_id, body)
         return status
 
     def propose(self, payload, kind=StateKind.TOPIC.value, *, name="n0"):
         answers = []
+        self.sent.proposed += 1
         self.do(lambda: self.store(name).propose_state(kind, payload, answers.append), name=name)
         self.loop.run_until_true(lambda: answers or not self.is_alive(name), LIMIT_MS)
         if answers == [PutStatus.OK]:
@@ -292,7 +302,7 @@ class Cluster:
         """A message that was refused can not be in the queue."""
         for (topic, queue_id, body, _), answer in zip(messages, answers, strict=True):
             if answer is not None and answer[0] in REFUSALS:
-                self.sent.bodies[topic, queue_id].remove(body)
+                self.sent.forget(topic, queue_id, body)
 
     # Looking
 

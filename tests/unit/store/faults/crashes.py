@@ -1,0 +1,178 @@
+"""A day in the life of a broker, to be cut short at any step that its disk makes.
+
+`live` is the script: sends, batches, state records, checkpoints, rolls of every kind of file,
+trimming, a clean stop and a start. `Case` plays it on a disk that ends the process at one step, and
+lets recovery meet the same.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from runtime.errors import FatalError
+from sim.disk_rules import Action, Rule
+from sim.inode import PowerLossMode
+from tests.unit.store.faults.damage import disk_of, image
+from tests.unit.store.faults.stores import TAGS, propose_offset
+from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
+
+NEVER = 1 << 40
+
+
+def live(cluster):
+    """Play the script for as long as the broker lives."""
+    for day in range(2):
+        for part in (b"morning", b"noon", b"evening"):
+            for number in range(4):
+                send(cluster, b"%d %s %d" % (day, part, number))
+            cluster.run_for(350)
+            if part == b"noon":
+                compact(cluster)
+        if cluster.is_alive():
+            cluster.stop()
+            cluster.start()
+            if not cluster.is_alive():
+                return
+
+
+def send(cluster, tag):
+    cluster.put_many(
+        [
+            (f"t{k % 2}", k % 3 // 2, tag + b" %d " % k * (3 + 3 * k), TAGS % k)
+            for k in range(6)
+            if cluster.is_alive()
+        ]
+    )
+    propose_offset(cluster)
+    cluster.put_batch("b", 0, [tag + b" batch %d" % k for k in range(2)])
+    cluster.run_for(20)
+
+
+def compact(cluster):
+    """Trim the log as far as it may be."""
+    if cluster.is_alive():
+        broker = cluster.brokers["n0"]
+        process = cluster.hosts["n0"].process
+        done = []
+
+        async def run():
+            try:
+                await broker._compactor.compact()
+            except FatalError as error:  # as the dispatcher of requests does
+                cluster.loop.call_exception_handler({"message": str(error), "exception": error})
+            done.append(True)
+
+        cluster.loop.spawn(process, run())
+        assert cluster.loop.run_until_true(lambda: done or not process.alive, 5_000)
+        if process.alive:
+            cluster.begins.add(broker.node.first_position)
+
+
+def reference(**options):
+    """Play the script whole; returns how many steps its disk made, and where the log ever began."""
+    disk = disk_of({})
+    rule = disk.add_rule(Rule(action=Action.CRASH_BEFORE, skip=NEVER))
+    cluster = Cluster({"n0": disk}, **options)
+    cluster.start()
+    live(cluster)
+    found = cluster.read()
+    assert cluster.error() is None
+    assert len(found) >= 4
+    assert len(cluster.begins) == 3, "trimmed twice"
+    cluster.close()
+    return NEVER - rule.skip, cluster.begins
+
+
+@dataclass
+class Case:
+    """One way of it to end."""
+
+    step: int
+    """At which step of the disk the process ends."""
+    seed: int
+    """Of how, and of what happens to the restarts."""
+    options: dict
+
+    def run(self, begins):
+        """Let it happen; ``begins``: of `reference`."""
+        random = Random(self.seed * 1_000_003 + self.step)
+        disk = disk_of({})
+        cluster = Cluster({"n0": disk}, **self.options)
+        with no_hang():
+            try:
+                self._crash(disk, random, self.step)
+                cluster.start()
+                live(cluster)
+                self._lose_power(disk, cluster, random)
+                while random.random() < 0.6:  # now recovery itself is cut short
+                    self._crash(disk, random, random.randrange(40))
+                    cluster.start()
+                    self._lose_power(disk, cluster, random)
+                disk.heal()
+                self._judge(cluster, disk)
+                assert cluster.brokers["n0"].node.first_position in begins
+            finally:
+                cluster.close()
+
+    def _crash(self, disk, random, step):
+        disk.heal()
+        action = random.choice((Action.CRASH_BEFORE, Action.CRASH_AFTER))
+        disk.add_rule(Rule(action=action, skip=step, count=1))
+
+    def _lose_power(self, disk, cluster, random):
+        cluster.kill()
+        if random.random() < 0.75:
+            disk.power_loss(random.choice(list(PowerLossMode)), random.randrange(1 << 30))
+
+    def _judge(self, cluster, disk):
+        error = cluster.start()
+        assert error is None, error
+        assert cluster.is_writable()
+        found = judge_service(cluster)
+        again = restarted(image(disk), self.options)
+        assert again == found, "what is dispatched from the start of the log differs"
+        cluster.put_many([("t0", 0, b"afterwards", b""), ("new", 0, b"afterwards too", b"")])
+        assert cluster.stop() is None
+        assert cluster.start() is None
+        later = judge_service(cluster)
+        for place, queue in found.items():
+            assert contents(later[place])[: len(queue)] == contents(queue), place
+        assert later["new", 0][0].body == b"afterwards too"
+
+
+def judge_service(cluster):
+    """Check that all that was acknowledged is there, and nothing else but what was sent."""
+    found = cluster.read()
+    broker = cluster.brokers["n0"]
+    begin = broker.node.first_position
+    check(found, cluster.sent, acknowledged=False)
+    for (*place, offset), (physical, body) in cluster.sent.acknowledged.items():
+        if physical >= begin:
+            assert found[tuple(place)][offset].body == body, (place, offset)
+    bodies = {message.body for queue in found.values() for message in queue.values()}
+    trimmed = {body for physical, body in cluster.sent.acknowledged.values() if physical < begin}
+    for sent in cluster.sent.lives:
+        is_there = [body in bodies or body in trimmed for body in sent]
+        assert is_there == sorted(is_there, reverse=True), "not a beginning of what was sent"
+    committed = broker.tables.offsets.query("g", "t0", 0)
+    low, high = len(cluster.sent.states), cluster.sent.proposed
+    assert low - 1 <= (-1 if committed is None else committed) < high, (low, committed, high)
+    return found
+
+
+def restarted(files, options):
+    """Return what a broker reads that has nothing but the log."""
+    kept = {
+        path: data
+        for path, data in files.items()
+        if not path.startswith((f"{ROOT}/consumequeue", f"{ROOT}/config", f"{ROOT}/checkpoint"))
+    }
+    cluster = Cluster({"n0": disk_of(kept)}, **options)
+    try:
+        assert cluster.start() is None
+        return cluster.read()
+    finally:
+        cluster.close()
+
+
+def contents(queue):
+    return [(offset, message.body) for offset, message in queue.items()]

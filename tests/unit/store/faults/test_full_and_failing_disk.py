@@ -1,0 +1,58 @@
+"""A disk that is full, or fails, at any step: nothing acknowledged is lost, and it is over after.
+
+``STORE_FAULT_CASES=1000`` takes so many steps of each, which is all of them.
+"""
+
+from contextlib import suppress
+
+import pytest
+
+from dledger.errors import DiskFull
+from dledger.storage.log_store import LogStore
+from dledger.storage.segments import Segments
+from tests.unit.store.faults.conftest import CASES
+from tests.unit.store.faults.disks import fails_at, full_from
+from tests.unit.store.faults.test_crash_anywhere import cases
+
+CI_CASES = 60
+COUNT = CASES or CI_CASES
+
+
+def fill_up(count):
+    for step, _ in cases(count):
+        full_from(step)
+
+
+def fail(count, **options):
+    return [fails_at(step, **options) for step, _ in cases(count)]
+
+
+def test_with_the_disk_full_from_any_step_nothing_is_lost_and_service_resumes_by_itself():
+    fill_up(COUNT)
+
+
+def test_a_disk_that_fails_once_ends_the_process_and_a_restart_is_sound():
+    ended = fail(COUNT)
+    assert sum(ended) > COUNT * 0.6, "the files of events may fail, and the script goes on after it"
+
+
+def test_a_disk_that_fails_for_good_ends_the_process_and_a_restart_is_sound():
+    assert sum(fail(COUNT, for_good=True)) > COUNT * 0.95
+
+
+def test_a_broker_that_answers_for_what_found_no_space_would_be_found(monkeypatch):
+    append = LogStore.append
+
+    def append_or_not(store, spans):
+        with suppress(DiskFull):
+            append(store, spans)
+
+    monkeypatch.setattr(LogStore, "append", append_or_not)
+    with pytest.raises(AssertionError):
+        fill_up(20)
+
+
+def test_a_start_that_trusts_what_a_failed_sync_left_in_memory_would_be_found(monkeypatch):
+    monkeypatch.setattr(Segments, "rewrite", lambda *_: None)
+    with pytest.raises((AssertionError, KeyError)):
+        fail(200)
