@@ -45,3 +45,9 @@ class SystemClock:
 def local_hour(wall_ms: int) -> int:
     """Return the hour, 0..23, that a time is in where this machine stands."""
     return time.localtime(wall_ms / 1000).tm_hour
+
+
+def local_stamp(wall_ms: int) -> str:
+    """Return a time where this machine stands as ``yyyyMMddHHmmssSSS``."""
+    now = time.localtime(wall_ms / 1000)
+    return time.strftime("%Y%m%d%H%M%S", now) + f"{wall_ms % 1000:03d}"

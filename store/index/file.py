@@ -1,0 +1,235 @@
+"""One index file: what is written, what waits in memory, and the way along its chains.
+
+Entries wait in ``tail`` and are written many at a time, each once. Slots change all over the file,
+so they stay in memory (`SlotTable`) and are written seldom, always after the entries that they name
+are synced; entries behind the last slot write give the table anew after a crash, since an entry has
+its hash. The header follows the slots, so that a file on disk is at any time one that RocketMQ can
+read. It does not know which messages there are. Source: protocol.md 5.4; RocketMQ IndexFile.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from store.index.codec import (
+    ENTRY,
+    ENTRY_BYTES,
+    FIRST_ENTRY,
+    Header,
+    Layout,
+    encode_header,
+)
+from store.index.marks import FileMark
+from store.index.slots import Pages, SlotTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runtime.disk import File
+    from store.index.handles import Handles
+
+_READ_ENTRIES: Final = 1 << 14
+_WRITE_BYTES: Final = 1 << 20
+_WHOLE_FACTOR: Final = 4
+"""With so many new entries a page, all pages of the table are taken for changed."""
+
+Entry = tuple[int, int, int, int]
+"""``(hash, physical offset, seconds, previous)``."""
+
+
+class DamagedIndex(Exception):  # noqa: N818 - says what is
+    """Bytes of an index file that nobody wrote so."""
+
+
+class SlotWrite:
+    """Pages of slots, and the header that goes with them, to be written in any thread."""
+
+    __slots__ = ("count", "file", "header", "pages")
+
+    def __init__(self, file: "IndexFile", pages: Pages) -> None:
+        self.file = file
+        self.pages = pages
+        self.header = encode_header(file.header())
+        self.count = file.count
+
+    def run(self, out: "File") -> None:
+        """Write and sync the slots, then the header. Errors: `OSError`."""
+        start, size = -1, 0
+        parts: list[bytes] = []
+        for position, data in self.pages:
+            if start + size != position or size >= _WRITE_BYTES:
+                if parts:
+                    out.pwrite(start, parts)
+                start, parts, size = position, [], 0
+            parts.append(data)
+            size += len(data)
+        if parts:
+            out.pwrite(start, parts)
+        out.fdatasync()
+        out.pwrite(0, (self.header,))
+        out.fdatasync()
+
+
+class IndexFile:
+    """A file of the index; numbers count entries, from 1."""
+
+    __slots__ = (
+        "begin_physical", "begin_timestamp", "count", "end_physical", "end_timestamp",
+        "is_created", "is_damaged", "is_rewritten", "layout", "name", "path", "slots_count",
+        "table", "tail", "used", "written",
+    )  # fmt: skip
+
+    def __init__(self, layout: Layout, directory: str, name: str, header: Header) -> None:
+        self.layout = layout
+        self.name = name
+        self.path = f"{directory}/{name}"
+        self.begin_timestamp = header.begin_timestamp
+        self.end_timestamp = header.end_timestamp
+        self.begin_physical = header.begin_physical
+        self.end_physical = header.end_physical
+        self.used = header.used_slots
+        self.count = max(header.next_number, FIRST_ENTRY)
+        """Number of the next entry."""
+        self.written = self.count
+        """Number of the first entry of the tail."""
+        self.slots_count = 0
+        """The slots on disk are those of the entries below this number."""
+        self.is_rewritten = False
+        """The slots on disk are not to be relied on: all of them are written."""
+        self.is_created = False
+        """Whether it is on disk."""
+        self.is_damaged = False
+        """Whether it was found not to be as it was written: the next start makes it anew."""
+        self.tail = bytearray()
+        self.table: SlotTable | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no further entry."""
+        return self.count >= self.layout.entries
+
+    @property
+    def slots_wait(self) -> bool:
+        """Whether slots in memory are ahead of those on disk."""
+        return self.slots_count < self.count and self.count > FIRST_ENTRY
+
+    def header(self) -> Header:
+        """Return what its header says."""
+        return Header(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_physical,
+            self.end_physical,
+            self.used,
+            self.count,
+        )
+
+    def mark(self) -> FileMark:
+        """Return what a checkpoint says of it, once its tail is written."""
+        assert self.written == self.count, (self.name, self.written, self.count)
+        return FileMark(self.name, *self.header(), self.slots_count)
+
+    def flush(self, handles: "Handles") -> None:
+        """Write the tail. Errors: `OSError`; the tail stays then."""
+        if self.tail:
+            file = handles.open(self.path)
+            self.is_created = True
+            file.pwrite(self.layout.entry_at(self.written), (self.tail,))
+            self.written = self.count
+            self.tail = bytearray()
+            handles.unsynced[self.path] = None
+
+    def ready_table(self, handles: "Handles") -> SlotTable:
+        """Return the table in memory, read or made anew if it is not there.
+
+        Errors: `DamagedIndex`, `OSError`.
+        """
+        if self.table is None:
+            table = SlotTable(self.layout.slots)
+            if self.slots_count:
+                table.read(handles.open(self.path))
+            cells, slots = table.cells, self.layout.slots
+            number = max(self.slots_count, FIRST_ENTRY)
+            for value, _, _, previous in self.entries(handles, number, self.count):
+                if value < 0 or not 0 <= previous < number:
+                    raise DamagedIndex(f"{self.path}: entry {number} is no entry")
+                cells[value % slots] = number
+                number += 1
+            self.table = table
+        return self.table
+
+    def entries(self, handles: "Handles", first: int, end: int) -> "Iterator[Entry]":
+        """Walk the entries ``first`` up to ``end``, which are written. Errors: `OSError`."""
+        while first < end:
+            count = min(_READ_ENTRIES, end - first)
+            data = handles.open(self.path).pread(self.layout.entry_at(first), count * ENTRY_BYTES)
+            if len(data) != count * ENTRY_BYTES:
+                raise DamagedIndex(f"{self.path} ends before entry {end}")
+            yield from ENTRY.iter_unpack(data)
+            first += count
+
+    def entry(self, handles: "Handles", number: int) -> Entry:
+        """Return one entry. Errors: `DamagedIndex`, `OSError`."""
+        if number >= self.written:
+            found = ENTRY.unpack_from(self.tail, (number - self.written) * ENTRY_BYTES)
+        else:
+            data = handles.open(self.path).pread(self.layout.entry_at(number), ENTRY_BYTES)
+            if len(data) != ENTRY_BYTES:
+                raise DamagedIndex(f"{self.path} ends before entry {number}")
+            found = ENTRY.unpack(data)
+        return found[0], found[1], found[2], found[3]
+
+    def newest(self, handles: "Handles", value: int) -> int:
+        """Return the number of the newest entry of a hash's chain, 0 for none."""
+        slot = value % self.layout.slots
+        if self.table is not None:
+            number = self.table.cells[slot]
+        elif self.slots_wait:
+            number = self.ready_table(handles).cells[slot]
+        elif self.is_created:
+            data = handles.open(self.path).pread(self.layout.slot_at(slot), 4)
+            number = int.from_bytes(data, "big", signed=True)
+        else:
+            return 0
+        return number if 0 < number < self.count else 0
+
+    def slot_write(self, handles: "Handles") -> SlotWrite:
+        """Return what brings the slots on disk up to date; the tail must be written.
+
+        Errors: `DamagedIndex`, `OSError`.
+        """
+        assert not self.tail, self.name
+        table = self.ready_table(handles)
+        first = max(self.slots_count, FIRST_ENTRY)
+        if self.is_rewritten:
+            pages = table.pages(with_empty=True)
+        elif self.count - first > _WHOLE_FACTOR * table.page_count:
+            pages = table.pages(with_empty=False)
+        else:
+            pages = table.pages_of(one[0] for one in self.entries(handles, first, self.count))
+        return SlotWrite(self, pages)
+
+    def cut(self, handles: "Handles", physical: int) -> None:
+        """Drop the entries of messages at or behind ``physical``; nothing may be unwritten.
+
+        What the slots on disk say does not count from now on. Errors: `DamagedIndex`, `OSError`.
+        """
+        assert not self.tail, self.name
+        if self.count <= FIRST_ENTRY or self.end_physical < physical:
+            return
+        cells = self.ready_table(handles).cells
+        while self.count > FIRST_ENTRY:
+            number = self.count - 1
+            value, found, seconds, previous = self.entry(handles, number)
+            if value < 0 or not 0 <= previous < number:
+                raise DamagedIndex(f"{self.path}: entry {number} is no entry")
+            if found < physical:
+                self.end_physical = found
+                self.end_timestamp = min(
+                    self.end_timestamp, self.begin_timestamp + seconds * 1000 + 999
+                )
+                break
+            cells[value % self.layout.slots] = previous
+            self.used -= previous == 0
+            self.count = number
+        self.written = self.count
+        self.slots_count = 0
+        self.is_rewritten = True

@@ -1,0 +1,206 @@
+"""Start of the index: which files can be trusted, and from where dispatch must fill it again.
+
+1. `load_index`, before the log is open: the files that ``index.checkpoint`` names are taken as far
+   as it says; without it, files that RocketMQ left whole are. From the first that is not as it
+   should be, all are removed.
+2. `agree_with_log`, once it is open: entries of what the log has lost are dropped. The answer is
+   where dispatch has to begin so that nothing is missing; what is there already is passed over.
+
+No file is read as a whole: a flipped bit of an entry may hide a message, as in RocketMQ, and can
+never bring up a wrong one, since whoever asks looks at the message.
+Source: protocol.md 5.4, 5.7; RocketMQ IndexService.load.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store.checkpoint import LogMark
+from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, HEADER_BYTES, Header, decode_header
+from store.index.file import DamagedIndex, IndexFile
+from store.index.marks import FileMark, IndexMark, encode_mark, maybe_decode_mark
+
+if TYPE_CHECKING:
+    from store.index.key_index import KeyIndex
+    from store.ports import LogNode
+
+NAME_DIGITS = 17
+_log = logging.getLogger(__name__)
+
+
+class Loaded(msgspec.Struct):
+    """What `load_index` found."""
+
+    log: LogMark | None = None
+    """Everything up to this entry is in the index; None: up to the last message in it."""
+    is_exact: bool = False
+    """Whether the files are those of our own last checkpoint."""
+
+
+def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
+    """Take the files that can be trusted, remove all others.
+
+    ``trusted_until``: files of RocketMQ are whole if they end at or before this time (ms); None:
+    all of them are, after a clean stop. Errors: `OSError`, `FatalError`.
+    """
+    disk = index.disk
+    names = [
+        name
+        for name in _names(index)
+        if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+    ]
+    data = disk.read(index.mark_path)
+    mark = maybe_decode_mark(data) if data is not None else None
+    if data is not None and mark is None:
+        _log.warning("event=index_checkpoint_unreadable file=%s", index.mark_path)
+    if mark is not None and (mark.slots, mark.entries) != tuple(index.layout):
+        _log.warning("event=index_size_changed slots=%d entries=%d", mark.slots, mark.entries)
+        mark = IndexMark(*index.layout, None, ())
+    if mark is not None:
+        files = _marked(index, mark)
+        exact = len(files) == len(mark.files)
+        loaded = Loaded(mark.log if exact else None, is_exact=exact and mark.log is not None)
+    else:
+        files = _adopted(index, names, trusted_until) if data is None else []
+        loaded = Loaded()
+    if files and not files[-1].is_full:
+        try:
+            files[-1].ready_table(index.handles)
+        except DamagedIndex as error:
+            _log.warning("event=index_file_damaged reason=%s", error)
+            loaded = Loaded()
+            files.pop()
+    kept = {file.name for file in files}
+    for name in names:
+        if name not in kept:
+            _log.warning("event=index_file_not_trusted file=%s/%s", index.directory, name)
+            index.handles.remove(f"{index.directory}/{name}")
+    index.take(files)
+    return loaded
+
+
+def agree_with_log(
+    index: "KeyIndex", loaded: Loaded, node: "LogNode", queues_mark: LogMark | None
+) -> int:
+    """Make the index agree with the log; return where dispatch has to begin at the latest.
+
+    ``queues_mark``: an entry of this very log up to which the queues are known to be right.
+    Errors: `OSError`, `FatalError`.
+    """
+    mark = loaded.log
+    if mark is not None and (mark.index < 0 or node.holds(mark.index, mark.term, mark.position)):
+        return max(node.following(mark.index), node.first_index)
+    began = None
+    if mark is None:
+        began = _reopen_last(index, node)
+    elif queues_mark is not None and queues_mark.index <= mark.index:
+        _log.warning("event=index_ahead_of_the_log cut_to_index=%d", queues_mark.index)
+        if _cut(index, queues_mark.position + node.header_bytes + 1):
+            began = node.following(queues_mark.index)
+    if began is None:
+        _log.warning("event=index_rebuilt from=%d", node.first_index)
+        index.reset()
+        began = node.first_index
+    # What was cut is overwritten from now on: the old mark must not count any more.
+    log = queues_mark if mark is not None and index.files else None
+    index.disk.replace(index.mark_path, encode_mark(index.mark(log)))
+    return max(began, node.first_index)
+
+
+def _reopen_last(index: "KeyIndex", node: "LogNode") -> int | None:
+    """Drop the last message of the last file, whose keys may not all be there; None if unknown.
+
+    Returns where its entry starts, for dispatch to begin there.
+    """
+    if not index.files:
+        return None
+    physical = index.files[-1].end_physical
+    found = node.find(physical)
+    if found is None or not _cut(index, physical):
+        return None
+    return found if node.counts_entries else physical - node.header_bytes
+
+
+def _cut(index: "KeyIndex", physical: int) -> bool:
+    """Drop the entries at or behind ``physical``; False if some file is damaged."""
+    while index.files:
+        file = index.files[-1]
+        try:
+            file.cut(index.handles, physical)
+        except DamagedIndex as error:
+            _log.warning("event=index_file_damaged reason=%s", error)
+            return False
+        if file.count > FIRST_ENTRY:
+            break
+        index.remove_from(len(index.files) - 1)
+    index.take(index.files)
+    return True
+
+
+def _marked(index: "KeyIndex", mark: IndexMark) -> list[IndexFile]:
+    """Return the files that are as the checkpoint says, up to the first that is not."""
+    files: list[IndexFile] = []
+    for one in mark.files:
+        file = _file(index, one)
+        if file is None or (files and file.name <= files[-1].name):
+            _log.warning("event=index_file_damaged file=%s/%s", index.directory, one.name)
+            break
+        files.append(file)
+    return files
+
+
+def _file(index: "KeyIndex", mark: FileMark) -> IndexFile | None:
+    """Return a file if its size, its last entry and, where it counts, its header are right."""
+    header = Header(*msgspec.structs.astuple(mark)[1:7])
+    if not FIRST_ENTRY < mark.count <= index.layout.entries or mark.slots_count > mark.count:
+        return None
+    file = IndexFile(index.layout, index.directory, mark.name, header)
+    if index.disk.size(file.path) != index.layout.file_bytes:
+        return None
+    file.is_created = True
+    file.slots_count = mark.slots_count
+    opened = index.handles.open(file.path)
+    last = opened.pread(index.layout.entry_at(mark.count - 1), ENTRY_BYTES)
+    if ENTRY.unpack(last)[1] != mark.end_physical:
+        return None
+    if mark.slots_count == mark.count and decode_header(opened.pread(0, HEADER_BYTES)) != header:
+        return None
+    return file
+
+
+def _adopted(index: "KeyIndex", names: list[str], trusted_until: int | None) -> list[IndexFile]:
+    """Return the files of RocketMQ that are whole, up to the first that is not."""
+    files: list[IndexFile] = []
+    for name in names:
+        path = f"{index.directory}/{name}"
+        if index.disk.size(path) != index.layout.file_bytes:
+            break
+        header = decode_header(index.handles.open(path).pread(0, HEADER_BYTES))
+        if header is None or not _is_sane(header, files[-1] if files else None, index):
+            break
+        if trusted_until is not None and header.end_timestamp > trusted_until:
+            break
+        count = header.next_number
+        file = _file(index, FileMark(name, *header, count))
+        if file is None:
+            break
+        files.append(file)
+    return files
+
+
+def _is_sane(header: Header, before: IndexFile | None, index: "KeyIndex") -> bool:
+    """Tell whether a header may be one that follows that of ``before``, which is full."""
+    return (
+        0 < header.begin_timestamp <= header.end_timestamp
+        and 0 <= header.begin_physical <= header.end_physical
+        and 0 < header.used_slots < header.next_number <= index.layout.entries
+        and (before is None or (before.is_full and before.end_physical <= header.begin_physical))
+    )
+
+
+def _names(index: "KeyIndex") -> list[str]:
+    try:
+        return index.disk.names(index.directory)
+    except NotADirectoryError:
+        return []
