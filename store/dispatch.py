@@ -27,6 +27,7 @@ from store.layout import (
     delivery_code,
     read_record,
     record_body,
+    record_is_sound,
     state_kind,
     tags_code,
 )
@@ -126,7 +127,13 @@ class Dispatcher:
         return False
 
     def _wait_for_repair(self, error: RottenEntry) -> None:
-        """Go no further: the log fetches the entry from a peer, and the store tries again."""
+        """Go no further: the log fetches the entry from a peer, and the store tries again.
+
+        Errors: `FatalError` when there is no peer.
+        """
+        if not self._node.counts_entries:
+            message = f"{error}; no replica has it: restore the file from a copy"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
         if not self._is_waiting:
             _log.warning("event=dispatch_waits index=%d reason=%s", error.index, error)
         self._is_waiting = True
@@ -194,7 +201,7 @@ class Dispatcher:
             count += 1
             if flags & FLAG_NOT_INDEXED:
                 if topic == STATE_TOPIC_BYTES:
-                    self._apply_state(index, properties, chunk, at)
+                    self._apply_state(index, properties, chunk[at : at + size])
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
@@ -217,10 +224,13 @@ class Dispatcher:
         self.applied_term = self._node.term_at(self.applied_index)
         return count
 
-    def _apply_state(self, index: int, properties: bytes, chunk: memoryview, at: int) -> None:
+    def _apply_state(self, index: int, properties: bytes, record: memoryview) -> None:
         kind = state_kind(properties)
         if index > self.state_applied_index and kind not in _KINDS_OF_THE_LOG:
-            payload = record_body(chunk[at:])
+            payload = record_body(record)
+            if not self._node.counts_entries and not record_is_sound(record):
+                message = f"the state record that ends at {index} of the log is damaged"
+                raise FatalError(message, EXIT_ENVIRONMENT)
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)
         if own is not None and own.done is not None:

@@ -30,18 +30,30 @@ class Flusher:
     """Syncs what was written."""
 
     def __init__(
-        self, config: PlainLogConfig, clock: Clock, segments: Segments, position: int
+        self,
+        config: PlainLogConfig,
+        clock: Clock,
+        segments: Segments,
+        position: int,
+        last_stored_ms: Callable[[], int],
     ) -> None:
+        """Take that everything up to ``position`` is synced.
+
+        ``last_stored_ms`` returns when the last entry written was stored.
+        """
         self._config = config
         self._clock = clock
         self._segments = segments
-        self._under_way: int | None = None
+        self._last_stored_ms = last_stored_ms
+        self._under_way: tuple[int, int] | None = None
         self._last_look_ms = 0
         self._last_thorough_ms = 0
         self.written_position = position
         """Position behind the last entry written; whoever writes sets it."""
         self.synced_position = position
         """Entries that end here or before survive a loss of power."""
+        self.synced_timestamp = last_stored_ms()
+        """When the last of them was stored (ms), 0 if there is none."""
 
     def start(self, worker: SyncWorker, on_synced: Callable[[], None]) -> None:
         """Begin to work; ``on_synced`` is called in the loop when a sync has returned."""
@@ -66,13 +78,13 @@ class Flusher:
         """Sync everything written, unless a sync is under way or there is nothing."""
         if self._under_way is not None or self.written_position == self.synced_position:
             return
-        self._under_way = self.written_position
+        self._under_way = self.written_position, self._last_stored_ms()
         files = self._segments.take_dirty()
         self._worker.submit(partial(sync_files, self._segments, files), self._end)
 
     def _end(self) -> None:
         assert self._under_way is not None
-        self.synced_position = max(self.synced_position, self._under_way)
+        self.synced_position, self.synced_timestamp = self._under_way
         self._under_way = None
         self._segments.synced()
         self._on_synced()
@@ -88,7 +100,7 @@ class Flusher:
             self._segments.sync_from(self.synced_position)
         except OSError as error:
             raise _failed(error) from error
-        self.synced_position = self.written_position
+        self.synced_position, self.synced_timestamp = self.written_position, self._last_stored_ms()
 
 
 def sync_files(segments: Segments, files: Mapping[int, File]) -> None:

@@ -92,6 +92,7 @@ class PlainLog(PlainView):
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
         self._first_stored: dict[int, int] = {}
+        self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
         self._told_role = False
@@ -129,7 +130,9 @@ class PlainLog(PlainView):
             raise FatalError(message, EXIT_BAD_INPUT) from error
         extent = self.recovered.extent
         self._writer.begin(self._segments, extent)
-        self._flusher = Flusher(config, self._clock, self._segments, extent.last_end)
+        self._flusher = Flusher(
+            config, self._clock, self._segments, extent.last_end, self._last_stored_ms
+        )
         self.commit_index = extent.last_end - 1
         self._opened = True
 
@@ -186,6 +189,11 @@ class PlainLog(PlainView):
         """Last entry that survives a loss of power for sure."""
         return self._flusher.synced_position - 1
 
+    @property
+    def synced_timestamp(self) -> int:
+        """When the last entry of which that is known was stored (ms), 0 for none."""
+        return self._flusher.synced_timestamp
+
     def status(self) -> dict[str, object]:
         """Return what an administrator asks, in JSON types."""
         return {
@@ -205,6 +213,7 @@ class PlainLog(PlainView):
             "segment_bytes": self.config.segment_bytes,
             "open_segments": self._segments.open_count,
             "disk_full": self._disk_full.is_closed,
+            "damaged": len(self._damaged),
             "sync_ms": self._worker.waiting_ms() if self._started else 0,
         }
 

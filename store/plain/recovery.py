@@ -135,7 +135,8 @@ class _Recovery:
 
     def _find_safe_file(self) -> int:
         """Return the last file that begins with a message older than the checkpoint."""
-        for base in reversed(self._segments.bases):
+        bases = self._segments.bases if self._safe_timestamp_ms > 0 else range(0)
+        for base in reversed(bases):
             head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
             if head[4:7] == MAGIC_START and 0 < store_timestamp(head) < self._safe_timestamp_ms:
                 return base

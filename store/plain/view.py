@@ -5,6 +5,7 @@ are ordered by it, and the entry behind it starts at the next byte, or in the ne
 blank ends this one. Nothing here changes anything.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,6 +14,8 @@ from dledger.errors import RottenEntry
 from store.layout import store_timestamp
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
+    BAD_CRC,
+    BLANK,
     HEAD_BYTES_MAX,
     IS_BLANK,
     MAGIC_START,
@@ -23,8 +26,11 @@ from store.plain.record import (
 from store.plain.segments import Segments
 from store.plain.writer import Extent
 
+DAMAGED_MAX: Final = 1000
 TERM: Final = 1
 """Of every entry, and of the one office that there is."""
+
+_log: Final = logging.getLogger(__name__)
 
 Body = tuple[int, int, memoryview, int, int]
 """``(index, physical offset, segment, where in it the record begins, its size)``."""
@@ -39,6 +45,7 @@ class PlainView:
     _segments: Segments
     _running: bool
     _first_stored: dict[int, int]
+    _damaged: set[int]
 
     @property
     def written(self) -> Extent:
@@ -126,8 +133,9 @@ class PlainView:
     def bodies(self, first: int, last: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` records from position ``first`` on, as far as ``last``.
 
-        They are checked, and not copied. Errors: `RottenEntry` for a damaged one, when it is its
-        turn.
+        They are checked, and not copied. One whose body alone is damaged is yielded, too: there is
+        no replica to mend it, and its queue has to count it; `body_at` does not hand it out.
+        Errors: `RottenEntry` for any other damage, when it is its turn.
         """
         segments = self._segments
         segment_bytes = segments.segment_bytes
@@ -141,6 +149,9 @@ class PlainView:
             size = IS_BLANK
             while limit > 0 and position <= last:
                 size = inspect(view, position - base, position)
+                if size == BAD_CRC:
+                    size = BLANK.unpack_from(view, position - base)[0]
+                    self._note_damage(position, BAD_CRC)
                 if size <= 0:
                     break
                 yield position + size - 1, position, view, position - base, size
@@ -234,6 +245,14 @@ class PlainView:
             return IS_BLANK
         return inspect(view, at, position)
 
+    def _note_damage(self, position: int, code: int) -> None:
+        """Tell of damage, once for each place; of a thousand at most."""
+        if position not in self._damaged and len(self._damaged) < DAMAGED_MAX:
+            self._damaged.add(position)
+            _log.error("event=rot %s reason=%r", self._segments.describe(position), PROBLEMS[code])
+
     def _rotten(self, position: int, code: int) -> RottenEntry:
+        if code in PROBLEMS:
+            self._note_damage(position, code)
         problem = PROBLEMS.get(code, "another message is there")
         return RottenEntry(position, f"{self._segments.describe(position)}: {problem}")

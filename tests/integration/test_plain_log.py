@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import shutil
 
 import pytest
 
@@ -16,9 +17,9 @@ from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.plain import PlainLog, PlainLogConfig
 from store.results import GetStatus, PutStatus
-from tests.integration.faulty_disk import FaultyDisk
+from tests.integration.faulty_disk import FaultyDisk, flip
 from tests.unit.store.fakes import Listener, message
-from tests.unit.store.plain.records import SEGMENT, record, size_of
+from tests.unit.store.plain.records import SEGMENT, T0, record, size_of
 
 LIMIT_S = 10
 
@@ -152,6 +153,7 @@ def test_sync_flush_commits_what_is_synced_and_shares_syncs(tmp_path):
             disk.heal()
             await world.ear.hears("committed", last)
             assert world.log.synced_index == last
+            assert world.log.synced_timestamp == T0
             assert disk.counts["sync"] - syncs <= 2
             assert first < last
 
@@ -297,9 +299,9 @@ def test_directory_that_cannot_be_read_is_named(tmp_path):
 # A store over it
 
 
-def make_store(root, flush=ASYNC, disk=None, **config):
+def make_store(root, flush=ASYNC, disk=None, fatal=None, **config):
     log = PlainLog(
-        PlainLogConfig(directory=f"{root}/commitlog", segment_bytes=1 << 16, flush_disk_type=flush),
+        PlainLogConfig(directory=f"{root}/commitlog", segment_bytes=1 << 14, flush_disk_type=flush),
         disk=disk,
     )
     store = MessageStore(
@@ -307,6 +309,7 @@ def make_store(root, flush=ASYNC, disk=None, **config):
         RealDisk(),
         SystemClock(),
         Listener(),
+        **({} if fatal is None else {"on_fatal": fatal.append}),
     )
     log.listener = store
     store.attach(log)
@@ -370,6 +373,42 @@ def test_put_that_is_not_flushed_in_time_is_told_and_stored_all_the_same(tmp_pat
         disk.heal()
         assert await put_all(store, [b"in time"]) == [(PutStatus.OK, 1, log.written.last_start)]
         assert store.max_offset("t", 0) == 2
+        await store.stop()
+        await log.stop()
+
+    run(main)
+
+
+@pytest.mark.parametrize("at", [88, 5])
+def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_path, at):
+    """A body is counted in its queue all the same; anything worse is a refusal with its place."""
+
+    async def main():
+        log, store = make_store(tmp_path)
+        await log.start()
+        store.start()
+        await writable(store)
+        answers = await put_all(store, [b"%d." % number * 400 for number in range(60)])
+        await store.stop()
+        await log.stop()
+        damaged = answers[1][2]
+        flip(tmp_path / "commitlog" / f"{0:020}", damaged + at)
+        shutil.rmtree(tmp_path / "consumequeue")
+        log, store = make_store(tmp_path, fatal=(fatal := []))
+        log.open(clean=True)
+        assert log.recovered.walked_from > damaged
+        await log.start()
+        if at == 5:
+            with pytest.raises(FatalError, match=f"{0:020} offset={damaged}: no magic"):
+                store.start()
+        else:
+            store.start()
+            await writable(store)
+            assert store.max_offset("t", 0) == 60
+            counts = [store.get("t", 0, n, 5, 1 << 20, None).count for n in (0, 1, 2)]
+            assert counts == [1, 0, 5]
+            assert store.get("t", 0, 1, 5, 1 << 20, None).status is GetStatus.DAMAGED
+            assert fatal == []
         await store.stop()
         await log.stop()
 

@@ -243,10 +243,31 @@ def test_damage_is_told_from_absence(log):
         log.body_of(2 * size - 1, second)
     with pytest.raises(RottenEntry):
         log.last_body()
+
+
+@pytest.mark.parametrize(
+    ("at", "what"), [(0, "lengths"), (5, "magic"), (30, "offset"), (84, "lengths")]
+)
+def test_walk_ends_before_damage(log, at, what):
+    first, second = log.put(body=b"one"), log.put(body=b"two")
+    log.flush()
+    log.files.write(second + at, (b"!",))
     walk = log.bodies(0, log.end_index, 9)
     assert next(walk)[1] == first
-    with pytest.raises(RottenEntry, match=r"offset=\d+: the body"):
+    with pytest.raises(RottenEntry, match=rf"offset={second}: .*{what}"):
         next(walk)
+
+
+def test_walk_goes_past_a_damaged_body_and_tells_once(log, caplog):
+    """Its queue must count it: no replica will mend it."""
+    positions = [log.put(body=b"%d" % number) for number in range(3)]
+    log.flush()
+    log.files.write(positions[1] + 88, (b"!",))
+    for _ in range(3):
+        assert [at for at, _ in log.entries()] == positions
+    assert caplog.text.count("event=rot") == 1
+    with pytest.raises(RottenEntry):
+        log.body_at(positions[1], size_of(body=b"1"))
 
 
 def test_walk_keeps_its_limits(log):
