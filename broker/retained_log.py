@@ -9,7 +9,7 @@ Source: protocol.md 5.8; architecture.md 5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from dledger.errors import RottenEntry
 from store.layout import store_timestamp
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from broker.compaction import Compactor
     from dledger.node import DLedgerNode
+
+
+ALL_DUE: Final = "no more is due in this round"
 
 
 class Dropped(NamedTuple):
@@ -111,5 +114,6 @@ class RaftLog:
             if head.position == position:
                 # That entry itself stays; it is named since it must be there to stay.
                 report = await self._compactor.compact(head.first_index)
-                return Dropped(report["dropped_bytes"], report["reason"])
+                is_done = self._node.first_position >= position
+                return Dropped(report["dropped_bytes"], ALL_DUE if is_done else report["reason"])
         return Dropped(0, "the log does not begin a segment there any more")
