@@ -75,6 +75,18 @@ class SnapshotListener(Protocol):
 
 
 @runtime_checkable
+class HandOverListener(Protocol):
+    """A listener that holds things back which the next leader ought to have."""
+
+    def on_hand_over(self) -> None:
+        """Append them now: leadership is about to be handed over, on whosever wish.
+
+        What is appended before this returns is committed before the other one is asked to lead.
+        """
+        ...
+
+
+@runtime_checkable
 class BodyJudge(Protocol):
     """A listener that can tell whether a body is sound whose entry has no CRC.
 

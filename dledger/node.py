@@ -29,7 +29,14 @@ from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
-from dledger.listener import BodyJudge, DLedgerListener, RollbackListener, exit_process, log_events
+from dledger.listener import (
+    BodyJudge,
+    DLedgerListener,
+    HandOverListener,
+    RollbackListener,
+    exit_process,
+    log_events,
+)
 from dledger.membership import MembershipDesk
 from dledger.office import Office
 from dledger.persister import Persister
@@ -327,11 +334,17 @@ class DLedgerNode(Office):
         state = self._raft.state
         if state.newcomers:
             self._appender.close_batch()  # the core may append an entry on their behalf
-        last_index = state.log.last_index
+        last_index, transfer = state.log.last_index, state.transfer
         for _ in range(ticks):
             self._raft.tick()
         if state.log.last_index != last_index:
             self._note_role()
+        if transfer is None and state.transfer is not None:
+            self._before_hand_over()  # to the preferred leader; nobody was asked yet
+
+    def _before_hand_over(self) -> None:
+        if self._appender.accepting and isinstance(self._user, HandOverListener):
+            self._user.on_hand_over()
 
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)

@@ -27,6 +27,10 @@ class Office(ReplicaView, ABC):
         """Look what has changed in the core, and work it off in the next turn."""
 
     @abstractmethod
+    def _before_hand_over(self) -> None:
+        """Let the listener append what the next leader ought to have."""
+
+    @abstractmethod
     def _note_role(self) -> None:
         """Append behind what the core has from now on."""
 
@@ -39,6 +43,7 @@ class Office(ReplicaView, ABC):
         """
         if not self._running:
             raise NotLeader(None)
+        self._before_hand_over()
         begun = self._leadership.begin_transfer(target)
         self._after_input()
         await begun

@@ -17,10 +17,13 @@ from dledger.listener import exit_process
 from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store import beginning
+from store.checkpoint import LogMark
 from store.checkpointer import Checkpointer
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueues
 from store.dispatch import Dispatcher
+from store.index import IndexKeeper
+from store.key_query import KeyQuery, KeyResult
 from store.layout import record_is_sound
 from store.mending import Mender
 from store.reader import Reader
@@ -62,6 +65,9 @@ class MessageStore:
     get: "Callable[[str, int, int, int, int, frozenset[int] | None], GetResult]"
     """``(topic, queue_id, offset, max_count, max_bytes, codes)``, see `Reader.get`."""
 
+    before_hand_over: "Callable[[], None]" = staticmethod(lambda: None)
+    """Called while state can still be proposed, before leadership is handed over on purpose."""
+
     def __init__(
         self,
         config: "StoreConfig",
@@ -84,10 +90,16 @@ class MessageStore:
         self._on_fatal = on_fatal
         self._call_soon = call_soon
         self._queues = ConsumeQueues(config, disk)
+        self._index: IndexKeeper | None = None
+        if config.index is not None:
+            self._index = IndexKeeper(
+                config.index, config.directory, disk, clock, on_fatal=self._fail
+            )
         self._node: LogNode
         self._commit_log: CommitLog
         self._dispatcher: Dispatcher
         self._reader: Reader
+        self._key_query: KeyQuery | None = None
         self._recovered = Recovered()
         self._bases: Sequence[QueueBase] = ()
         self._drops_files = False
@@ -115,6 +127,12 @@ class MessageStore:
         self._checkpointer = Checkpointer(
             self._config, self._disk, self._queues, node, on_fatal=self._fail, times=times
         )
+        if self._index is not None:
+            self._dispatcher.keys = self._index.index
+            self._commit_log.has_keys = True
+            self._key_query = KeyQuery(
+                self._index.config, self._index.index, self._reader.message_at
+            )
         self.put = self._commit_log.put
         self.put_batch = self._commit_log.put_batch
         self.propose_state = self._commit_log.propose_state
@@ -126,6 +144,7 @@ class MessageStore:
         bases: "Sequence[QueueBase]" = (),
         *,
         recover: "Callable[[ConsumeQueues], Recovered] | None" = None,
+        index_until: int | None = 0,
     ) -> None:
         """Recover the consume queues; before the node starts.
 
@@ -133,6 +152,7 @@ class MessageStore:
         snapshot, -1 for none. Committed state records behind it are applied (again).
         ``bases``: where the queues begin in a log whose beginning was dropped.
         ``recover``: fills the queues in another way, with the log open (`store.takeover`).
+        ``index_until``: time (ms) up to which index files of RocketMQ are whole; None: all are.
         Errors: `FatalError`.
         """
         self._dispatcher.state_applied_index = state_applied_index
@@ -146,6 +166,8 @@ class MessageStore:
         except OSError as error:
             message = f"the queues in {directory} cannot be read: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
+        if self._index is not None:
+            self._index.load(trusted_until=index_until)
 
     def start(self) -> None:
         """Begin to dispatch and to tick; in the loop, after the node has started."""
@@ -163,6 +185,9 @@ class MessageStore:
         self._lose_leadership()
         await self._checkpointer.finish(self._dispatcher.applied, is_last=True)
         self._queues.files.close()
+        if self._index is not None:
+            await self._index.finish(self._maybe_mark(), is_last=True)
+            self._index.close()
 
     @property
     def writable(self) -> bool:
@@ -195,6 +220,17 @@ class MessageStore:
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there."""
         return self._reader.message_at(physical_offset)
+
+    def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
+        """Return messages by key, see `KeyQuery.find`; none without an index."""
+        if self._key_query is None:
+            return KeyResult([])
+        return self._key_query.find(topic, key, limit, span)
+
+    @property
+    def index_timestamp(self) -> int:
+        """Store time (ms) up to which the key index on disk is whole, 0 for none."""
+        return 0 if self._index is None else self._index.index.index_timestamp
 
     def is_sound_body(self, body: memoryview) -> bool:
         """Tell whether a record has the CRC it states (`dledger.listener.BodyJudge`)."""
@@ -230,6 +266,11 @@ class MessageStore:
             self._lose_leadership()
         self._maybe_become_writable()
 
+    def on_hand_over(self) -> None:
+        """Let the broker propose what it holds back (`HandOverListener`)."""
+        if self._commit_log.writable:
+            self.before_hand_over()
+
     def on_rolled_back(self, first_index: int) -> None:
         """Refuse the puts whose entries the log could not write for want of space."""
         self._commit_log.forget_from(first_index)
@@ -245,6 +286,8 @@ class MessageStore:
     async def write_checkpoint(self) -> None:
         """Write and sync queues and checkpoint; with the disk full, nothing happens."""
         await self._checkpointer.finish(self._dispatcher.applied)
+        if self._index is not None:
+            await self._index.finish(self._maybe_mark(), is_last=False)
 
     def bases_at(self, position: int) -> "list[QueueBase]":
         """Return where the queues begin in a log that begins at ``position``."""
@@ -254,6 +297,8 @@ class MessageStore:
         """Let the queues begin where the log does from now on (`SnapshotListener`)."""
         beginning.advance_to(self._queues, position)
         self._drops_files = True
+        if self._index is not None:
+            self._index.index.drop_before(position)
 
     def drop_queue_files(self) -> int:
         """Remove the queue files that lie before the beginning of the log; return how many went.
@@ -276,6 +321,8 @@ class MessageStore:
         bases = self._listener.restore_state(meta.state_index, state)
         beginning.install(self._queues, bases)
         self._checkpointer.forget()
+        if self._index is not None:
+            self._index.index.reset()
         last_index = meta.id.last_index
         self._dispatcher.restart(last_index, meta.state_index)
         self._commit_index = last_index
@@ -283,12 +330,16 @@ class MessageStore:
 
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
+        if self._index is not None and not self._index.write_now(self._maybe_mark()):
+            return False
         return self._checkpointer.write_now(self._dispatcher.applied)
 
     def tick(self) -> None:
         """Do what is due: late puts, queue writes, dispatch after a full disk, a checkpoint."""
         now_ms = self._clock.monotonic_ms()
         self._commit_log.expire(now_ms)
+        if self._index is not None:
+            self._index.tick(now_ms, self._maybe_mark)
         had_space = self._queues.has_space
         if self._queues.flush(self._config.flush_queues_max):
             if not had_space:
@@ -333,6 +384,8 @@ class MessageStore:
         behind_state = self._node.following(dispatcher.state_applied_index)
         begin = max(min(first, behind_state), self._node.first_index)
         newest = recovered.marks[0] if recovered.marks else None
+        if self._index is not None:
+            begin = min(begin, self._index.agree(self._node, newest))
         if newest is not None and begin == self._node.following(newest.index):
             dispatcher.begin(newest.index, newest.position)
         else:
@@ -341,6 +394,13 @@ class MessageStore:
             "event=dispatch_begins index=%d end_index=%d queues=%d rebuild=%s",
             begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,
         )  # fmt: skip
+
+    def _maybe_mark(self) -> LogMark | None:
+        """Return the entry up to which everything was dispatched, None if it is not known."""
+        index, position = self._dispatcher.applied
+        if index < self._node.first_index or position < 0:
+            return None
+        return LogMark(index, self._node.term_at(index), position)
 
     def _dispatch_turn(self) -> None:
         self._agree_with_log()
