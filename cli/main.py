@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer.exceptions import TyperException
 
-from cli import admin, compact, doctor, membership, messages, raft, runs, servers, sim
+from cli import admin, compact, doctor, membership, messages, raft, runs, servers, sim, store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ compact.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
 sim.register(app)
+app.add_typer(store.app)
 doctor.register(app)
 
 

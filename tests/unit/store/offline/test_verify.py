@@ -1,0 +1,323 @@
+"""What is damage, what is harmless, and where it is said to be."""
+
+import os
+import shutil
+import struct
+
+import pytest
+
+from dledger.codec.entry import encode_entry
+from dledger.codec.index import UNIT as INDEX_UNIT
+from remoting.protocol.message import encode_record
+from store.offline.findings import Health
+from store.offline.folder import UnusableError, open_folder
+from tests.unit.store.faults.stores import built
+from tests.unit.store.offline.stores import (
+    QUEUE_FILE,
+    SEGMENT,
+    PlainStore,
+    check,
+    health,
+    kinds,
+    write,
+)
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """A sound plain store, and what is in it."""
+    store = PlainStore()
+    write(tmp_path, store.files())
+    return tmp_path, store
+
+
+@pytest.fixture
+def raft(tmp_path):
+    """The store that one of our brokers left after a clean stop."""
+    files, _ = built(raft=True)
+    write(tmp_path, {path.removeprefix("/store/"): data for path, data in files.items()})
+    return tmp_path
+
+
+def change(path, offset, data):
+    content = bytearray(path.read_bytes())
+    content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def flip(path, offset):
+    change(path, offset, bytes((path.read_bytes()[offset] ^ 1,)))
+
+
+def place_of(root, store, message):
+    """File and offset of a message's record."""
+    base = message.physical_offset // SEGMENT * SEGMENT
+    return root / f"commitlog/{base:020}", message.physical_offset - base
+
+
+def damage(report):
+    return [found for found in report.findings.listed if found.severity == "damage"]
+
+
+def test_sound_plain_store_is_healthy(plain):
+    assert health(plain[0]) == "healthy"
+
+
+def test_store_that_our_broker_left_is_healthy(raft):
+    assert health(raft) == "healthy"
+
+
+def test_a_plain_log_that_begins_later_is_healthy(tmp_path):
+    write(tmp_path, PlainStore(60, first_position=SEGMENT * 7, queue_base=25).files())
+    report = check(tmp_path)
+    assert report.findings.health is Health.HEALTHY
+    assert report.totals["logBegin"] == SEGMENT * 7
+
+
+def test_body_that_changed_is_damage_with_file_and_offset(plain):
+    root, store = plain
+    path, offset = place_of(root, store, store.records[40])
+    flip(path, offset + 90)
+    (found,) = [f for f in damage(check(root)) if f.part == "log"]
+    assert (found.path, found.offset) == (str(path), offset)
+    assert "CRC" in found.what
+
+
+@pytest.mark.parametrize("at", [0, 4, 28, 84, 88])
+def test_any_length_magic_or_place_that_changed_is_damage(plain, at):
+    root, store = plain
+    path, offset = place_of(root, store, store.records[10])
+    change(path, offset + at, b"\x11\x22")
+    assert ("log", "damaged") in kinds(check(root), "damage")
+
+
+def test_damage_does_not_hide_what_lies_behind_it(plain):
+    root, store = plain
+    for number in (10, 50, 90):
+        path, offset = place_of(root, store, store.records[number])
+        flip(path, offset + 90)
+    report = check(root)
+    assert len([f for f in damage(report) if f.part == "log"]) == 3
+    assert report.totals["messages"] == len(store.records) - 3
+
+
+def test_missing_segment_is_damage(plain):
+    root, _ = plain
+    (root / f"commitlog/{SEGMENT:020}").unlink()
+    (found,) = [f for f in damage(check(root)) if f.part == "log"]
+    assert "no file holds this part" in found.what
+
+
+def test_torn_end_after_a_crash_is_harmless_and_damage_after_a_clean_stop(plain):
+    root, store = plain
+    path, offset = place_of(root, store, store.records[-1])
+    flip(path, offset + 90)
+    last = store.records[-3].store_timestamp
+    change(root / "checkpoint", 0, struct.pack(">qqq", last, last, last))
+    assert ("consume queue", "unit without a message") in kinds(check(root), "damage")
+    (root / "abort").touch()
+    report = check(root)
+    assert report.findings.health is Health.HARMLESS
+    assert ("log", "tail") in kinds(report)
+    assert ("consume queue", "ahead of the log") in kinds(report)
+    assert ("key index", "ahead of the log") in kinds(report)
+
+
+def test_log_that_lost_what_was_flushed_is_damage_even_after_a_crash(plain):
+    root, store = plain
+    (root / "abort").touch()
+    path, offset = place_of(root, store, store.records[-1])
+    change(path, offset, bytes(SEGMENT - offset))
+    assert ("log", "ends too early") in kinds(check(root), "damage")
+
+
+def test_queue_that_ends_before_the_log_is_harmless(plain):
+    root, store = plain
+    for (topic, queue_id), units in store.queues.items():
+        at = (len(units) - 1) * 20
+        path = root / f"consumequeue/{topic}/{queue_id}/{at // QUEUE_FILE * QUEUE_FILE:020}"
+        change(path, at % QUEUE_FILE, bytes(20))
+    report = check(root)
+    assert report.findings.health is Health.HARMLESS
+    assert kinds(report) == {("consume queue", "behind the log")}
+    assert "6 messages" in report.findings.listed[0].what
+
+
+@pytest.mark.parametrize("at", [7, 11, 19])
+def test_wrong_unit_is_damage_of_the_queue(plain, at):
+    root, _ = plain
+    path = root / f"consumequeue/t1/1/{0:020}"
+    flip(path, 5 * 20 + at)
+    (found,) = damage(check(root))
+    assert (found.path, found.offset, found.kind) == (str(path), 100, "wrong unit")
+    assert "rebuild" in found.remedy
+
+
+def test_unit_in_the_middle_that_is_zero_is_missing(plain):
+    root, _ = plain
+    path = root / f"consumequeue/t1/1/{0:020}"
+    change(path, 60, bytes(20))
+    (found,) = damage(check(root))
+    assert (found.path, found.offset, found.kind) == (str(path), 60, "missing unit")
+
+
+def test_queue_that_is_gone_is_damage_unless_its_topic_is(plain):
+    root, _ = plain
+    shutil.rmtree(root / "consumequeue/t1")
+    assert kinds(check(root), "damage") == {("consume queue", "missing unit")}
+    (root / "config/topics.json").write_bytes(b'{"topicConfigTable":{"t0":{},"t2":{}}}')
+    report = check(root)
+    assert report.findings.health is Health.HEALTHY
+    assert kinds(report) == {("consume queue", "no such topic")}
+
+
+def test_unit_of_no_message_is_damage(plain):
+    root, store = plain
+    unit = struct.pack(">qiq", 100, 50, 0)
+    change(root / f"consumequeue/t0/0/{0:020}", 0, unit)
+    assert health(root) == "damaged"
+    at = len(store.queues["t0", 0]) * 20
+    write(root, store.files())
+    change(root / f"consumequeue/t0/0/{at // QUEUE_FILE * QUEUE_FILE:020}", at % QUEUE_FILE, unit)
+    (found,) = damage(check(root))
+    assert found.kind == "unit without a message"
+
+
+@pytest.mark.parametrize(
+    ("offset", "kind"),
+    [(40 + 100 + 20 + 3, "key not found"), (40 + 100 + 20 * 5 + 15, "wrong time"),
+     (40 + 100 + 20 * 20 + 19, "broken chain"), (43, "wrong slot"), (35, "header"),
+     (40 + 100 + 20 * 9 + 11, "wrong entry")],
+)  # fmt: skip
+def test_each_field_of_the_key_index_is_checked(plain, offset, kind):
+    root, _ = plain
+    path = sorted((root / "index").iterdir())[0]
+    flip(path, offset)
+    report = check(root)
+    assert ("key index", kind) in kinds(report, "damage")
+    assert all(found.path == str(path) for found in damage(report))
+
+
+def test_index_that_ends_before_the_log_is_harmless(plain):
+    root, _ = plain
+    sorted((root / "index").iterdir())[-1].unlink()
+    assert kinds(check(root)) == {("key index", "behind the log")}
+
+
+def test_entry_that_rotted_below_the_checkpoint_is_damage(raft):
+    path = raft / f"dledger-n0/data/{8192:020}"
+    flip(path, 700)
+    report = check(raft)
+    (found,) = [f for f in damage(report) if f.part == "log"]
+    assert (found.path, found.kind) == (str(path), "damaged")
+    assert found.offset <= 700
+    assert "peers" in found.remedy
+
+
+def test_entry_torn_behind_the_checkpoint_is_harmless(raft):
+    (raft / "dledger-n0/checkpoint").write_text("committedIndex=100\nendIndex=100\n")
+    last = sorted((raft / "dledger-n0/data").iterdir())[-1]
+    end = len(last.read_bytes().rstrip(b"\0"))
+    flip(last, end - 3)
+    report = check(raft)
+    assert ("log", "tail") in kinds(report, "harmless")
+    assert report.findings.health is Health.HARMLESS
+
+
+def test_dledger_index_is_compared_with_the_entries(raft):
+    path = raft / f"dledger-n0/index/{512:020}"
+    flip(path, 40)
+    (found,) = damage(check(raft))
+    assert (found.path, found.offset, found.part) == (str(path), 32, "log index")
+    change(path, 32, bytes(32))
+    assert kinds(check(raft), "damage") == {("log index", "missing unit")}
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("dledger-n0/checkpoint", "checkpoint"), ("dledger-n0/currterm", "checkpoint"),
+     ("dledger-n0/identity", "checkpoint"), ("consumequeue.checkpoint", "checkpoint"),
+     ("config/topics.json", "config"), ("checkpoint", "checkpoint")],
+)  # fmt: skip
+def test_small_file_of_garbage_is_damage_of_that_file(raft, name, part):
+    (raft / name).write_bytes(b"\xff\xfe garbage")
+    found = damage(check(raft))
+    assert [(f.part, f.path) for f in found] == [(part, str(raft / name))]
+
+
+def test_vote_that_is_missing_is_damage(raft):
+    (raft / "dledger-n0/currterm").unlink()
+    assert kinds(check(raft), "damage") == {("checkpoint", "missing")}
+
+
+def test_strange_names_are_noted_and_left_alone(plain):
+    root, _ = plain
+    (root / "notes.txt").touch()
+    (root / "commitlog/backup").touch()
+    (root / "commitlog" / ("9" * 20)).mkdir()
+    (root / "consumequeue/t0/x").mkdir()
+    (root / "consumequeue/t0/01").mkdir()
+    (root / "consumequeue/stray").touch()
+    (root / f"consumequeue/t0/0/{0:020}.tmp").touch()
+    (root / "index/readme").touch()
+    report = check(root)
+    assert report.findings.health is Health.HEALTHY
+    assert len(report.findings.listed) == 8
+
+
+@pytest.mark.parametrize("broken", ["commitlog/0", "consumequeue/t0/0/0", "index/2"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(plain, broken):
+    root, _ = plain
+    directory = root / broken.rpartition("/")[0]
+    path = sorted(p for p in directory.iterdir() if p.name.startswith(broken.rpartition("/")[2]))[0]
+    path.unlink()
+    os.mkfifo(path)
+    assert health(root) in {"damaged", "harmless", "healthy"}
+
+
+def test_what_is_no_store_is_refused_with_what_was_expected_and_found(plain, tmp_path):
+    root, _ = plain
+    for path, found in (
+        (root / "nowhere", "found nothing"),
+        (root / "checkpoint", "found a file"),
+        (root / "config", "found a folder with consumerOffset.json, topics.json"),
+        (root / "commitlog", f"{root} looks like a store"),
+    ):
+        with pytest.raises(UnusableError) as refused:
+            open_folder(str(path))
+        assert "expected a storePathRootDir" in str(refused.value)
+        assert found in str(refused.value)
+    for name in ("dledger-n0", "dledger-n1"):
+        (root / name / "data").mkdir(parents=True)
+    with pytest.raises(UnusableError, match="expected one dledger-<id> folder"):
+        open_folder(str(root))
+
+
+def test_store_without_segments_is_refused(plain):
+    root, _ = plain
+    shutil.rmtree(root / "commitlog")
+    (root / "commitlog").mkdir()
+    with pytest.raises(UnusableError, match="expected segments"):
+        open_folder(str(root))
+
+
+def test_old_plain_log_before_a_dledger_log_is_one_store(tmp_path):
+    store = PlainStore(40)
+    files = store.files()
+    begin = -(-len(store.log) // SEGMENT) * SEGMENT
+    message = store.records[-1]
+    message.queue_offset += 1
+    message.physical_offset = begin + 48
+    message.store_timestamp += 10
+    record = encode_record(message)
+    entry = encode_entry(0, 1, begin, record)
+    files[f"dledger-n0/data/{begin:020}"] = entry.ljust(SEGMENT, b"\0")
+    files["dledger-n0/currterm"] = b"currTerm=1\nvoteLeader=\n"
+    files[f"dledger-n0/index/{0:020}"] = (
+        INDEX_UNIT.pack(1, begin, len(entry), 0, 1).ljust(640, b"\0")
+    )  # fmt: skip
+    write(tmp_path, files)
+    report = check(tmp_path)
+    assert report.folder.kind == "plain+dledger"
+    assert kinds(report) == {("consume queue", "behind the log"), ("key index", "behind the log")}
+    assert report.totals["messages"] == 41
