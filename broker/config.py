@@ -8,6 +8,7 @@ Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettySer
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,12 +20,11 @@ from runtime.config import key
 from runtime.errors import FatalError
 from runtime.machine import process_id
 from store.config import StoreConfig
+from store.plain import PlainLogConfig
 from store.retention import HOUR_MS, RetentionConfig
 
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3
-#: The id of the only member of a group of one.
-SINGLE_ID: Final = "n0"
 
 HOURS_OF_A_DAY: Final = 24
 DISK_RATIO_MIN: Final = 0.3
@@ -57,6 +57,15 @@ class BrokerConfig:
     flush_disk_type: FlushDiskType = key(  # noqa: RUF009 - a field declaration
         "flushDiskType", FlushDiskType.ASYNC_FLUSH
     )
+    store_path_commit_log: str = key("storePathCommitLog", "")
+    """Of a broker without a group; by default ``commitlog`` below storePathRootDir."""
+    flush_interval_ms: int = key("flushIntervalCommitLog", 500, low=1, high=60_000)
+    flush_pages_min: int = key("flushCommitLogLeastPages", 4, low=0, high=1_000_000)
+    flush_thorough_ms: int = key("flushCommitLogThoroughInterval", 10_000, low=1, high=600_000)
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, low=1, high=600_000)
+    """How long a send waits for its sync under SYNC_FLUSH."""
+    cut_damaged: bool = key("cutDamagedCommitLog", default=False)
+    """Ours, of a broker without a group: cut the log where it has rotted, for one start."""
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
     get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
 
@@ -125,7 +134,8 @@ class BrokerConfig:
         except LocalProtocolError as error:
             raise FatalError(f"brokerIP1={self.broker_ip1}: an IP address is expected") from error
         self.namesrvs  # noqa: B018 - checks the addresses
-        self.dledger_config()
+        if self.enable_dledger:
+            self.dledger_config()
         self.retention_config()
 
     @property
@@ -135,8 +145,8 @@ class BrokerConfig:
 
     @property
     def self_id(self) -> str:
-        """Id of this replica in its group."""
-        return self.dledger_self_id if self.enable_dledger else SINGLE_ID
+        """Id of this replica in its group; the name of a broker without one."""
+        return self.dledger_self_id if self.enable_dledger else self.broker_name
 
     @property
     def broker_addr(self) -> str:
@@ -169,17 +179,36 @@ class BrokerConfig:
     @property
     def partitions(self) -> tuple[str, ...]:
         """Directories on the disks that log and queues fill."""
-        return (self.store_path, self.dledger_directory)
+        log = self.dledger_directory if self.enable_dledger else self.commit_log_directory
+        return (self.store_path, log)
+
+    @property
+    def commit_log_directory(self) -> str:
+        """Where the plain log of a broker without a group lies."""
+        return self.store_path_commit_log or f"{self.store_path}/commitlog"
+
+    def plain_log_config(self) -> PlainLogConfig:
+        """Return the settings of the log of a broker without a group."""
+        return PlainLogConfig(
+            directory=self.commit_log_directory,
+            name=self.broker_name,
+            segment_bytes=self.segment_bytes,
+            flush_disk_type=self.flush_disk_type,
+            flush_interval_ms=self.flush_interval_ms,
+            flush_pages_min=self.flush_pages_min,
+            flush_thorough_ms=self.flush_thorough_ms,
+            cut_damaged=self.cut_damaged,
+        )
 
     def dledger_config(self) -> DLedgerConfig:
-        """Return the settings of the replicated log."""
-        peers = self._peers() if self.enable_dledger else {SINGLE_ID: ""}
+        """Return the settings of the replicated log. Only with enableDLegerCommitLog."""
+        peers = self._peers()
         try:
             return DLedgerConfig(
                 group=self.registered_name,
                 self_id=self.self_id,
                 peers=peers,
-                joining=self.joining and self.enable_dledger,
+                joining=self.joining,
                 directory=self.dledger_directory,
                 flush_disk_type=self.flush_disk_type,
                 data_segment_bytes=self.segment_bytes,
@@ -188,19 +217,15 @@ class BrokerConfig:
                 election_ticks_min=self.election_ticks_min,
                 election_ticks_max=self.election_ticks_max,
                 disk_hang_ms=self.disk_hang_ms,
-                preferred_leader=self._preferred_leader,
+                preferred_leader=self.preferred_leader_id or None,
                 event_file_bytes=self.event_file_bytes,
             )
         except ValueError as error:
             raise FatalError(f"dLegerTickMs and its neighbours: {error}") from error
 
-    @property
-    def _preferred_leader(self) -> str | None:
-        return (self.preferred_leader_id or None) if self.enable_dledger else None
-
     def store_config(self) -> StoreConfig:
         """Return the settings of the store."""
-        return StoreConfig(
+        config = StoreConfig(
             directory=self.store_path,
             store_host=self.store_host,
             queue_file_bytes=self.queue_file_bytes,
@@ -208,6 +233,9 @@ class BrokerConfig:
             get_bytes_max=self.get_bytes_max,
             get_messages_max=self.get_messages_max,
         )
+        if self.enable_dledger:
+            return config
+        return dataclasses.replace(config, max_wait_ack_ms=self.sync_flush_timeout_ms)
 
     def retention_config(self) -> RetentionConfig:
         """Return how long messages are kept, and what a full disk means."""

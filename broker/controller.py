@@ -14,33 +14,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.compaction import Compactor
 from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
+from broker.machine import Handover, Machine
 from broker.offset_replication import OffsetReplicator
-from broker.ports import check_directory, check_peer_port_free, check_port_free
+from broker.plain_mode import PlainMode
+from broker.ports import check_port_free
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
-from broker.processor.compact import CompactProcessor
 from broker.processor.lock import LockProcessor
-from broker.processor.membership import MembershipProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
-from broker.processor.raft import RaftProcessor
 from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
+from broker.raft_mode import RaftMode
 from broker.registration import Registrar
 from broker.registration_body import register_request, unregister_request
 from broker.replicated_state import LogProposer, StateKind
-from broker.retained_log import RaftLog
 from broker.retention import DiskUse, Retention
-from broker.role import broker_id
-from broker.snapshot import Snapshot
 from broker.tables import Tables
 from broker.wake_up import WakeUp
-from dledger.node import DLedgerNode
 from remoting.protocol.unique_id import UniqueIdGenerator
 from remoting.transport.client import RemotingClient
 from remoting.transport.server import RemotingServer
@@ -67,8 +62,6 @@ OFFSET_FLUSH_MS: Final = 1_000
 SNAPSHOT_MS: Final = 5_000
 CLIENT_SWEEP_MS: Final = 10_000
 OFFSET_DRAIN_MS: Final = 1_000
-#: The term of a registration that is not of a Raft group.
-NO_TERM: Final = -1
 
 
 class BrokerController:
@@ -110,26 +103,19 @@ class BrokerController:
             build_leave=lambda: unregister_request(config, self._broker_id),
             period_ms=config.register_period_ms,
         )
-        self._snapshot = Snapshot(f"{config.store_path}/config", self.tables.state, disk, clock)
         self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=tasks.fail)
-        self.node = DLedgerNode(
-            config.dledger_config(),
-            self.store,
-            disk=disk,
-            clock=clock,
-            rng=rng,
-            on_fatal=tasks.fail,
-        )
-        self.store.attach(self.node)
-        self._compactor = Compactor(self.node, self.store, self._snapshot, self._save_snapshot)
+        self._offsets = OffsetReplicator(self.tables.offsets, self.store)
+        self._mode = self._make_mode(disk)
+        if isinstance(self._mode, RaftMode):
+            #: Only of a member of a group.
+            self.node, self._compactor = self._mode.log, self._mode.compactor
         self._retention = Retention(
             config.retention_config(),
-            RaftLog(self.node, self._compactor),
+            self._mode.retained,
             disk_used=DiskUse(disk, config.partitions).ratio,
             clock=clock,
             refuse=self.store.refuse_messages,
         )
-        self._offsets = OffsetReplicator(self.tables.offsets, self.store)
         self._processors = self._make_processors()
         self._wake_up = WakeUp(
             self.tables.held,
@@ -150,17 +136,18 @@ class BrokerController:
         Raises:
             FatalError: port in use, or a directory that is foreign, in use or damaged.
         """
-        config, leave = self._config, self._leave
+        config, leave, mode = self._config, self._leave, self._mode
         await check_port_free("listenPort", config.bind_address, config.listen_port)
-        await check_peer_port_free(self.node.config.listen_address)
-        check_directory(self._disk, config.store_path, config.self_id)
+        await mode.check()
         leave.push_async_callback(self._client.close)
-        self.node.open()
-        leave.push_async_callback(self.node.stop)
-        self.store.load(*self._compactor.load(self._snapshot.load()))
+        leave.callback(mode.leave)
+        mode.open()
+        leave.push_async_callback(mode.log.stop)
+        mode.load()
         leave.push_async_callback(self.store.stop)
-        await self.node.start()
+        await mode.log.start()
         self.store.start()
+        await mode.begin()
         leave.push_async_callback(self._save_snapshot)
         leave.push_async_callback(self._retention.settle)
         leave.push_async_callback(self._tasks.stop)
@@ -176,7 +163,7 @@ class BrokerController:
             config.registered_name,
             config.self_id,
             config.broker_addr,
-            self.node.boot_id,
+            mode.boot_id,
         )
 
     @property
@@ -200,6 +187,8 @@ class BrokerController:
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:
         """Apply a replicated change."""
+        if self._mode.includes(index, kind):
+            return
         self.tables.state.apply(index, kind, payload)
         if kind == StateKind.TOPIC.value and self.store.writable:
             self._registrar.change()
@@ -207,7 +196,7 @@ class BrokerController:
     def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
         """Take over the state of a snapshot that took the log's place."""
         _log.info("event=state_restored_from_a_snapshot state_index=%d", state_index)
-        return self._compactor.restore(state)
+        return self._mode.restore(state)
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event
         """Take or lose the leadership: other broker id, and nobody waits here in vain."""
@@ -218,6 +207,12 @@ class BrokerController:
         self._registrar.change()
 
     # Private
+
+    def _make_mode(self, disk: Disk) -> RaftMode | PlainMode:
+        kind = RaftMode if self._config.enable_dledger else PlainMode
+        machine = Machine(disk, self._clock, self._rng, self._tasks.fail)
+        handover = Handover(self._save_snapshot, lambda: self._offsets.drain(OFFSET_DRAIN_MS))
+        return kind(self._config, self.tables.state, self.store, machine, handover)
 
     def _start_clockwork(self) -> None:
         pull, client = self._processors.pull, self._processors.client
@@ -238,20 +233,18 @@ class BrokerController:
 
     @property
     def _broker_id(self) -> int:
-        return broker_id(self._config.self_id, writable=self.store.writable)
+        return self._mode.broker_id
 
     def _registration(self) -> RemotingCommand:
-        term = self.node.term if self._config.enable_dledger else NO_TERM
-        return register_request(self._config, self.tables.topics, self._broker_id, term)
+        topics = self.tables.topics
+        return register_request(self._config, topics, self._broker_id, self._mode.term)
 
     def _on_namesrv_lost(self, addr: str, _connection: object) -> None:
         self._registrar.connection_lost(addr)
 
     def _status(self) -> dict[str, Any]:
         return {
-            **self.node.status(),
-            "applied": self.store.applied_index,
-            "boot_id": self.node.boot_id,
+            **self._mode.status(),
             **(self._retention.status() if self._config.clean_interval_ms else {}),
         }
 
@@ -261,10 +254,10 @@ class BrokerController:
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
-        capture = self._snapshot.capture(self.store.applied_index)
+        capture = self._mode.snapshot.capture(self.store.applied_index)
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._writer, self._snapshot.write, capture)
+            await loop.run_in_executor(self._writer, self._mode.snapshot.write, capture)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 message = f"cannot write a snapshot of the state: {error}"
@@ -325,12 +318,8 @@ class BrokerController:
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),
-            membership=MembershipProcessor(self.node),
-            raft=RaftProcessor(
-                self.node,
-                lambda: store.applied_index,
-                lambda: self._offsets.drain(OFFSET_DRAIN_MS),
-            ),
-            compact=CompactProcessor(self._compactor),
+            membership=self._mode.membership,
+            raft=self._mode.raft,
+            compact=self._mode.compact,
             clean=CleanProcessor(self._retention, store, self._tasks.spawn),
         )

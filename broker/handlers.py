@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.processor.clean import CleanProcessor
     from broker.processor.client import ClientProcessor
     from broker.processor.lock import LockProcessor
+    from broker.processor.no_group import NoGroup
     from broker.processor.offset import OffsetProcessor
     from broker.processor.pull import PullProcessor
     from broker.processor.query import QueryProcessor
@@ -38,9 +39,9 @@ class Processors(NamedTuple):
     query: QueryProcessor
     lock: LockProcessor
     admin: AdminProcessor
-    raft: RaftProcessor
-    membership: MembershipProcessor
-    compact: CompactProcessor
+    raft: RaftProcessor | NoGroup
+    membership: MembershipProcessor | NoGroup
+    compact: CompactProcessor | NoGroup
     clean: CleanProcessor
 
 

@@ -13,9 +13,11 @@ from remoting.protocol.hosts import parse_address
 from runtime.errors import FatalError
 
 if TYPE_CHECKING:
+    from broker.config import BrokerConfig
     from runtime.disk import Disk
 
 _PREFIX: Final = "dledger-"
+_SEGMENT_NAME_CHARS: Final = 20
 
 
 async def check_port_free(key: str, host: str, port: int) -> None:
@@ -58,3 +60,50 @@ def check_directory(disk: Disk, store_path: str, self_id: str) -> None:
         raise FatalError(
             f"storePathRootDir={store_path} is the directory of replica {owner}, not of {self_id}"
         )
+
+
+def check_no_group(disk: Disk, config: BrokerConfig) -> None:
+    """Find out whether the directory of a broker without a group holds the log of one.
+
+    Before it had a plain log, LedgerMQ ran such a broker as a group of one, with its log in
+    ``dledger-n0``; RocketMQ leaves ``dledger-ID`` where DLedger was switched off.
+
+    Raises:
+        FatalError: it does; the message says how to go on with that log.
+    """
+    path = config.store_path
+    logs = [name for name in _names(disk, path) if name.startswith(_PREFIX)]
+    if logs:
+        member = logs[0].removeprefix(_PREFIX)
+        raise FatalError(
+            f"storePathRootDir={path} holds the log of a Raft group ({logs[0]}), which a broker"
+            f" without enableDLegerCommitLog does not read. To go on with it as a group of one:"
+            f" enableDLegerCommitLog=true dLegerGroup={config.broker_name} dLegerSelfId={member}"
+            f" dLegerPeers={member}-{config.broker_ip1}:{config.listen_port + 30000}; to begin"
+            " anew, give this broker another directory"
+        )
+
+
+def check_no_plain_log(disk: Disk, config: BrokerConfig) -> None:
+    """Find out whether a member of a group would pass over the messages of a plain log.
+
+    Raises:
+        FatalError: it would.
+    """
+    path = config.store_path
+    if any(name.startswith(_PREFIX) for name in _names(disk, path)):
+        return
+    where = config.commit_log_directory
+    if any(len(name) == _SEGMENT_NAME_CHARS and name.isdigit() for name in _names(disk, where)):
+        raise FatalError(
+            f"storePathRootDir={path}: {where} holds messages of a broker without a group, which"
+            " a member of a group does not read. Set enableDLegerCommitLog=false to serve them,"
+            " or give the member another directory"
+        )
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    try:
+        return disk.names(directory)
+    except OSError as error:
+        raise FatalError(f"{directory} cannot be read: {error}") from error

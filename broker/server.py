@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from broker.ports import check_no_plain_log
 from remoting.transport.config import TransportConfig, connections_within
 from runtime.clock import SystemClock
 from runtime.config import Properties, bind, load_properties
@@ -36,9 +37,12 @@ async def serve(config: BrokerConfig) -> None:
     Raises:
         FatalError: it cannot start or go on.
     """
+    disk = RealDisk()
+    if config.enable_dledger:
+        check_no_plain_log(disk, config)
     controller = BrokerController(
         config,
-        disk=RealDisk(),
+        disk=disk,
         clock=SystemClock(),
         rng=SystemRng(),
         tasks=Supervisor(),

@@ -62,7 +62,8 @@ LOOKED_UP_MAX: Final = SMALL_LOG_BYTES
 SAFETY_MS: Final = 3_000
 """RocketMQ believes its checkpoint only so far."""
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
-"""Tags codes up to here are addresses of RocketMQ's ConsumeQueueExt, no hashes."""
+"""Tags codes up to here are addresses of RocketMQ's ConsumeQueueExt, which we do not read: such
+units are made again, with the hash."""
 
 QueueKey = tuple[bytes, int]
 
@@ -295,9 +296,7 @@ class Adoption:
             return True
         except (LookupError, CorruptRecord):
             return False
-        return _states(record, key, offset) and (
-            queue.is_schedule or tags <= EXT_ADDRESS_MAX or tags == tags_code(record[6])
-        )
+        return _states(record, key, offset) and (queue.is_schedule or tags == tags_code(record[6]))
 
     # 4. Completeness
 
@@ -406,8 +405,8 @@ def _good_units(data: bytes, at: int, physical_end: int) -> tuple[int, int]:
     Returns that, and where in the log the last of them ends.
     """
     count = 0
-    for physical, size, _ in UNIT.iter_unpack(memoryview(data)[at:]):
-        if size <= 0 or physical < physical_end:
+    for physical, size, tags in UNIT.iter_unpack(memoryview(data)[at:]):
+        if size <= 0 or physical < physical_end or tags <= EXT_ADDRESS_MAX:
             break
         physical_end = physical + size
         count += 1

@@ -90,12 +90,19 @@ class StoreDirectory:
             )
             self._replace(ROCKETMQ_FILE, encode_times(self.times))
 
-    def leave(self, *, clean: bool) -> None:
-        """Give the directory up; ``clean``: everything is on disk and agrees, so ``abort`` goes."""
+    def leave(self, *, clean: bool, times: StoreTimes | None = None) -> None:
+        """Give the directory up.
+
+        Args:
+            clean: everything is on disk and agrees, so that ``abort`` goes.
+            times: what ``checkpoint`` shall promise from now on, if that is more than before.
+        """
         if self._lock is None:
             return
         if clean:
             try:
+                if times is not None:
+                    self._disk.replace(f"{self.path}/{ROCKETMQ_FILE}", encode_times(times))
                 self._disk.remove(f"{self.path}/{ABORT_FILE}")
             except OSError as error:
                 # It stays: the next start looks twice at files that are in order.
@@ -126,12 +133,21 @@ class SyncedTimes:
         self._synced_index = synced_index
         self._index_time = index_time
         self._waiting: deque[tuple[int, int]] = deque()
-        self._physic = 0
+        self.last = NO_TIMES
+        """What was promised last; at a start, what ``checkpoint`` promises."""
 
     def __call__(self, index: int, stored: int) -> StoreTimes:
         """Return the times of queues that are synced up to ``index``."""
         self._waiting.append((index, stored))
         synced = self._synced_index()
+        physic = self.last.physic
         while self._waiting and self._waiting[0][0] <= synced:
-            self._physic = self._waiting.popleft()[1]
-        return StoreTimes(min(self._physic, stored), stored, min(self._index_time(), stored))
+            physic = self._waiting.popleft()[1]
+        index = min(self._index_time(), stored)
+        self.last = StoreTimes(min(physic, stored), stored, index)
+        return self.last
+
+    def when_all_is_synced(self) -> StoreTimes:
+        """Return the times of queues as they were told last, with all of the log on disk."""
+        logics = self.last.logics
+        return StoreTimes(logics, logics, min(self._index_time(), logics))

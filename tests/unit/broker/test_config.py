@@ -20,8 +20,35 @@ def test_preferred_leader_reaches_the_log_and_may_join_later():
     assert BrokerConfig(**GROUP).dledger_config().preferred_leader is None
 
 
-def test_preferred_leader_of_a_broker_on_its_own_is_ignored():
-    assert BrokerConfig(preferred_leader_id="n1").dledger_config().preferred_leader is None
+def test_broker_on_its_own_needs_no_group_and_has_the_plain_log_where_rocketmq_has_it():
+    config = BrokerConfig(broker_name="b", store_path="data", preferred_leader_id="n1")
+    assert (config.self_id, config.registered_name) == ("b", "b")
+    assert config.plain_log_config().directory == "data/commitlog"
+    assert config.partitions == ("data", "data/commitlog")
+    assert config.store_config().max_wait_ack_ms == 5_000
+    assert BrokerConfig(**GROUP).store_config().max_wait_ack_ms == 2_500
+
+
+def test_keys_of_the_plain_log_are_rocketmqs():
+    config = bind(
+        BrokerConfig,
+        {
+            "storePathCommitLog": "/log",
+            "flushDiskType": "SYNC_FLUSH",
+            "flushIntervalCommitLog": "200",
+            "flushCommitLogLeastPages": "8",
+            "flushCommitLogThoroughInterval": "7000",
+            "syncFlushTimeout": "1234",
+            "mappedFileSizeCommitLog": "262144",
+            "cutDamagedCommitLog": "true",
+            "transientStorePoolEnable": "true",
+        },
+    )
+    assert config.store_config().max_wait_ack_ms == 1234
+    log = config.plain_log_config()
+    assert (log.directory, log.segment_bytes, log.cut_damaged) == ("/log", 262144, True)
+    assert log.flush_disk_type.value == "SYNC_FLUSH"
+    assert (log.flush_interval_ms, log.flush_pages_min, log.flush_thorough_ms) == (200, 8, 7000)
 
 
 def test_preferred_leader_is_an_id():

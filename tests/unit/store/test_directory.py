@@ -107,3 +107,13 @@ def test_the_log_is_promised_only_as_far_as_it_is_synced():
     assert times(400, 40) == StoreTimes(20, 40, 40)
     synced[0] = 500
     assert times(500, 50) == StoreTimes(50, 50, 50)
+    assert times(600, 60) == StoreTimes(50, 60, 60)
+    assert times.when_all_is_synced() == StoreTimes(60, 60, 60)
+
+
+def test_the_last_promise_is_made_before_abort_goes(tmp_path):
+    directory = entered(tmp_path)
+    directory.mark_unclean()
+    directory.leave(clean=True, times=StoreTimes(6, 6, 6))
+    assert decode_times((tmp_path / "checkpoint").read_bytes()) == StoreTimes(6, 6, 6)
+    assert not (tmp_path / "abort").exists()

@@ -1,0 +1,31 @@
+"""What the parts of a broker that keep something on disk are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from runtime.clock import Clock
+    from runtime.disk import Disk
+    from runtime.errors import FatalError
+    from runtime.rng import Rng
+
+
+class Machine(NamedTuple):
+    """The machine, or the simulator's, and what to do when it fails."""
+
+    disk: Disk
+    clock: Clock
+    rng: Rng
+    on_fatal: Callable[[FatalError], None]
+
+
+class Handover(NamedTuple):
+    """What a log asks of the broker above it."""
+
+    save: Callable[[], Awaitable[None]]
+    """Write the tables to disk."""
+    drain: Callable[[], Awaitable[object]]
+    """Replicate what clients entrusted to this broker and the log does not hold yet."""

@@ -1,0 +1,189 @@
+"""A broker on its own: RocketMQ's plain CommitLog in a directory that RocketMQ can share.
+
+What is done to the directory has an order. Start: it is locked, the log is opened with what
+``abort`` and ``checkpoint`` say, then tables and queues; ``abort`` is made before anything but a
+torn end is cut, and before the first message is taken. Tables that RocketMQ wrote are written anew,
+with our mark, before that, too. Stop: tables, queues and checkpoint, then the log; ``abort`` goes
+last, and only if all of the log is in queues that are on disk.
+Source: protocol.md 5; RocketMQ DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.ports import check_no_group
+from broker.processor.no_group import NoGroup
+from broker.retained_log import Dropped, SegmentAges
+from broker.role import MASTER_ID
+from broker.shared_snapshot import SharedSnapshot
+from runtime.errors import FatalError
+from store.adoption import SAFETY_MS
+from store.directory import StoreDirectory, SyncedTimes
+from store.plain import PlainLog
+from store.takeover import take_over
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.config import BrokerConfig
+    from broker.machine import Handover, Machine
+    from broker.replicated_state import ReplicatedState
+    from store.beginning import QueueBase
+    from store.message_store import MessageStore
+    from store.retention import Segment
+
+_log = logging.getLogger(__name__)
+
+#: The term of a registration that is not of a Raft group.
+NO_TERM: Final = -1
+
+
+class PlainMode:
+    """The parts of a broker that exist because it stands alone.
+
+    Made once; it attaches the log to the store.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        machine: Machine,
+        handover: Handover,
+    ) -> None:
+        disk, clock, rng, on_fatal = machine
+        self._config = config
+        self._disk = disk
+        self._store = store
+        self._save = handover.save
+        self._directory = StoreDirectory(config.store_path, disk)
+        self._failed = self._loaded = False
+        self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
+
+        def fail(error: FatalError) -> None:
+            self._failed = True
+            on_fatal(error)
+
+        self.log = PlainLog(config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=fail)
+        self._times = SyncedTimes(lambda: self.log.synced_index, lambda: 0)
+        store.attach(self.log, self._times)
+        self.retained = PlainRetainedLog(self.log, store, self.snapshot, handover.save)
+        self.membership = self.raft = self.compact = NoGroup()
+        self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
+        check_no_group(self._disk, self._config)
+
+    def open(self) -> None:
+        """Take the directory, and open the log. Errors: `FatalError`."""
+        directory = self._directory
+        directory.enter()
+        safe_ms = min(directory.times.physic, directory.times.logics) - SAFETY_MS
+        self.log.open(clean=directory.was_clean, safe_timestamp_ms=max(0, safe_ms))
+
+    def load(self) -> None:
+        """Load tables and queues. Errors: `FatalError`."""
+        applied_index = self.snapshot.load_for(self.log.end_index)
+        self._store.load(
+            applied_index,
+            recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
+        )
+        self._directory.mark_unclean()
+        self._times.last = self._directory.times
+        self._loaded = True
+
+    async def begin(self) -> None:
+        """Mark the tables as ours, before anything is taken that they might lack."""
+        await self._save()
+
+    def leave(self) -> None:
+        """Give the directory up, after store and log have stopped."""
+        if not self._loaded:
+            self._directory.leave(clean=False)  # as it was found
+            return
+        is_clean = (
+            not self._failed
+            and self.log.synced_index == self.log.end_index == self._store.covered_index
+        )
+        if not is_clean:
+            _log.warning(
+                "event=left_unclean directory=%s end_index=%d synced_index=%d queues_cover=%d",
+                self._config.store_path, self.log.end_index, self.log.synced_index,
+                self._store.covered_index,
+            )  # fmt: skip
+        self._directory.leave(clean=is_clean, times=self._times.when_all_is_synced())
+
+    def includes(self, index: int, kind: str) -> bool:
+        """Tell whether the tables include a record that the store hands out."""
+        return self.snapshot.includes(kind, index)
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Refuse: nobody sends a snapshot to a log of its own."""
+        del state
+        raise FatalError("a snapshot of a group does not belong in a log without one")
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers: that of a master."""
+        return MASTER_ID
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told: none."""
+        return NO_TERM
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself."""
+        return {
+            **self.log.status(),
+            "applied": self._store.applied_index,
+            "boot_id": self.boot_id,
+        }
+
+
+class PlainRetainedLog:
+    """A `broker.retained_log.RetainedLog` without a group.
+
+    Args:
+        save: writes the tables to disk.
+    """
+
+    def __init__(
+        self,
+        log: PlainLog,
+        store: MessageStore,
+        snapshot: SharedSnapshot,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._snapshot = snapshot
+        self._save = save
+        self._ages = SegmentAges(log)
+
+    def segments(self) -> list[Segment]:
+        """Return the segments that hold something."""
+        log = self._log
+        heads = range(log.first_position, log.end_index + 1, log.config.segment_bytes)
+        return self._ages.segments([(start, start) for start in heads], log.end_position)
+
+    async def drop_before(self, position: int) -> Dropped:
+        """Let the log begin at ``position``, as far as tables and queues on disk cover it."""
+        await self._save()
+        await self._store.write_checkpoint()
+        limits = (
+            (position, "no more was asked for"),
+            (self._snapshot.saved_index + 1, "the tables on disk include no more"),
+            (self._store.covered_index + 1, "the queues on disk cover no more"),
+        )
+        limit, reason = min(limits, key=lambda limit: limit[0])
+        segment_bytes = self._log.config.segment_bytes
+        begin = limit - limit % segment_bytes
+        if begin <= self._log.first_position:
+            return Dropped(0, reason)
+        self._store.on_trimmed(begin)
+        return Dropped(self._log.drop_before(begin), reason)

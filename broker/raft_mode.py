@@ -1,0 +1,107 @@
+"""A broker that is a member of a Raft group: what its log, its directory and its tables need.
+
+`broker.plain_mode` is the other kind of broker. `broker.controller` treats both alike.
+Source: architecture.md 3, 5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.compaction import Compactor
+from broker.ports import check_directory, check_peer_port_free
+from broker.processor.compact import CompactProcessor
+from broker.processor.membership import MembershipProcessor
+from broker.processor.raft import RaftProcessor
+from broker.retained_log import RaftLog
+from broker.role import broker_id
+from broker.snapshot import Snapshot
+from dledger.node import DLedgerNode
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.machine import Handover, Machine
+    from broker.replicated_state import ReplicatedState
+    from store.beginning import QueueBase
+    from store.message_store import MessageStore
+
+
+class RaftMode:
+    """The parts of a broker that exist because it is a member of a group.
+
+    Made once; it attaches the log to the store.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        machine: Machine,
+        handover: Handover,
+    ) -> None:
+        disk, clock, rng, on_fatal = machine
+        self._config = config
+        self._disk = disk
+        self._store = store
+        self.snapshot = Snapshot(f"{config.store_path}/config", state, disk, clock)
+        self.log = DLedgerNode(
+            config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
+        )
+        store.attach(self.log)
+        self.compactor = Compactor(self.log, store, self.snapshot, handover.save)
+        self.retained = RaftLog(self.log, self.compactor)
+        self.membership = MembershipProcessor(self.log)
+        self.raft = RaftProcessor(self.log, lambda: store.applied_index, handover.drain)
+        self.compact = CompactProcessor(self.compactor)
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
+        await check_peer_port_free(self.log.config.listen_address)
+        check_directory(self._disk, self._config.store_path, self._config.self_id)
+
+    def open(self) -> None:
+        """Open the log. Errors: `FatalError`."""
+        self.log.open()
+
+    def load(self) -> None:
+        """Load tables and queues. Errors: `FatalError`."""
+        self._store.load(*self.compactor.load(self.snapshot.load()))
+
+    async def begin(self) -> None:
+        """Nothing is due once log and store have started."""
+
+    def leave(self) -> None:
+        """Nothing is left to do once store and log have stopped."""
+
+    def includes(self, index: int, kind: str) -> bool:
+        """Tell whether the tables include a record that the store hands out: never."""
+        del index, kind
+        return False
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Take over the state of a snapshot that took the log's place."""
+        return self.compactor.restore(state)
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers now."""
+        return broker_id(self._config.self_id, writable=self._store.writable)
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told."""
+        return self.log.term
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself."""
+        return {
+            **self.log.status(),
+            "applied": self._store.applied_index,
+            "boot_id": self.boot_id,
+        }
+
+    @property
+    def boot_id(self) -> str:
+        """Tells this run of the process from others."""
+        return self.log.boot_id

@@ -1,0 +1,130 @@
+"""A broker on its own as a process: one owner, one directory, what it refuses and how."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.broker_cluster import free_ports
+from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def alone(directory: Path, **more: object) -> dict[str, object]:
+    """Return the settings of a broker on its own."""
+    values = settings(directory) | {"brokerName": "alone", "listenPort": free_ports(1)[0]}
+    for name in ("enableDLegerCommitLog", "dLegerGroup", "dLegerSelfId", "dLegerPeers"):
+        del values[name]
+    return values | more
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
+    values = alone(tmp_path)
+    process = start(tmp_path, values)
+    try:
+        wait_for(process, "event=broker_started")
+        yield process, values
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def wait_for(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"the broker ended without {words}")
+
+
+def test_a_second_process_is_refused_with_what_to_do(
+    tmp_path: Path, running: tuple[subprocess.Popen[str], dict[str, object]]
+) -> None:
+    complaint = refused(tmp_path, alone(tmp_path))
+    for words in ("storePathRootDir=", str(tmp_path / "store"), "in use", "Stop that broker"):
+        assert words in complaint
+    assert running[0].poll() is None
+
+
+def test_abort_is_there_while_it_runs_and_after_a_crash_only(
+    tmp_path: Path, running: tuple[subprocess.Popen[str], dict[str, object]]
+) -> None:
+    process, values = running
+    store = tmp_path / "store"
+    assert (store / "abort").exists()
+    process.kill()
+    process.communicate(timeout=TIMEOUT_S)
+    assert (store / "abort").exists()
+    again = start(tmp_path, values)
+    wait_for(again, "event=broker_started")
+    again.terminate()
+    _, errors = again.communicate(timeout=TIMEOUT_S)
+    assert again.returncode == 0, errors
+    assert "ERROR" not in errors
+    assert not (store / "abort").exists()
+    assert (store / "checkpoint").stat().st_size == 4096
+    assert "ledgerIndex" in json.loads((store / "config/topics.json").read_text())
+
+
+def test_the_log_of_a_former_group_of_one_is_not_passed_over(tmp_path: Path) -> None:
+    peer = free_ports(1)[0]
+    group = {
+        "enableDLegerCommitLog": "true", "dLegerGroup": "alone", "dLegerSelfId": "n0",
+        "dLegerPeers": f"n0-127.0.0.1:{peer}",
+    }  # fmt: skip
+    member = start(tmp_path, alone(tmp_path, **group))
+    wait_for(member, "writable=True")
+    member.terminate()
+    member.communicate(timeout=TIMEOUT_S)
+    complaint = refused(tmp_path, alone(tmp_path))
+    for words in ("dledger-n0", "dLegerGroup=alone", "dLegerSelfId=n0", "dLegerPeers=n0-127.0.0.1"):
+        assert words in complaint
+    assert not (tmp_path / "store/commitlog").exists()
+    assert not (tmp_path / "store/abort").exists()
+
+
+def test_a_member_of_a_group_does_not_pass_over_a_plain_log(
+    tmp_path: Path, running: tuple[subprocess.Popen[str], dict[str, object]]
+) -> None:
+    process, _ = running
+    process.terminate()
+    process.communicate(timeout=TIMEOUT_S)
+    log = tmp_path / "store/commitlog"
+    shutil.rmtree(log)
+    log.mkdir()
+    (log / "00000000000000000000").write_bytes(bytes(1 << 20))
+    complaint = refused(tmp_path, settings(tmp_path))
+    assert "commitlog" in complaint
+    assert "enableDLegerCommitLog=false" in complaint
+    assert not (tmp_path / "store/dledger-n0").exists()
+
+
+@pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])
+def test_roles_of_replication_are_refused(tmp_path: Path, role: str) -> None:
+    assert f"brokerRole={role}" in refused(tmp_path, alone(tmp_path, brokerRole=role))
+    assert not (tmp_path / "store").exists()
+
+
+def test_queue_files_of_another_size_are_refused_and_left_alone(
+    tmp_path: Path, running: tuple[subprocess.Popen[str], dict[str, object]]
+) -> None:
+    process, values = running
+    process.terminate()
+    process.communicate(timeout=TIMEOUT_S)
+    store = tmp_path / "store"
+    queue = store / "consumequeue/t/0"
+    queue.mkdir(parents=True)
+    (queue / "00000000000000000000").write_bytes(bytes(4000))
+    (store / "consumequeue.checkpoint").unlink()
+    complaint = refused(tmp_path, values)
+    assert "has 4000 bytes, mappedFileSizeConsumeQueue says 6000000" in complaint
+    assert (queue / "00000000000000000000").stat().st_size == 4000
+    assert not (store / "abort").exists()

@@ -1,0 +1,184 @@
+"""The stores of a real RocketMQ 4.9.7 master, opened by our broker: nothing is missing.
+
+Each is read as its Java client read it, written to, stopped cleanly or not, and opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remoting.protocol.message import decode_records
+from tests import fixtures
+from tests.integration.broker_cluster import until
+from tests.integration.plain_broker import Plain, plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ["clean", "killed"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("recorded")
+    for name in NAMES:
+        with tarfile.open(fixtures.store(f"master-4.9.7-{name}")) as archive:
+            archive.extractall(root / name, filter="data")
+    return root
+
+
+@pytest.fixture(scope="module")
+def lines() -> tuple[dict[tuple[str, int], Any], dict[tuple[str, int, int], Any]]:
+    """Queues and messages, as the Java client found them."""
+    queues, messages = {}, {}
+    for line in fixtures.stored_messages("master-4.9.7"):
+        if "queue" in line:
+            queues[line["queue"]["topic"], line["queue"]["queueId"]] = line["queue"]
+        else:
+            messages[line["topic"], line["queueId"], line["queueOffset"]] = line
+    return queues, messages
+
+
+Lines = tuple[dict[tuple[str, int], Any], dict[tuple[str, int, int], Any]]
+
+
+def copied(recorded: Path, tmp_path: Path, name: str) -> Path:
+    shutil.copytree(recorded / name / "store", tmp_path / "store")
+    return tmp_path / "store"
+
+
+async def check_all(broker: Plain, lines: Lines, more: int = 0) -> None:
+    """Read everything there is; ``more`` messages are ours."""
+    queues, messages = lines
+    missing = dict(messages)
+    for (topic, queue_id), limit in queues.items():
+        assert await broker.limits(topic, queue_id) == (limit["min"], limit["max"])
+        for record in await broker.read_all(topic, queue_id):
+            line = missing.pop((topic, queue_id, record.queue_offset))
+            assert record.physical_offset == line["commitLogOffset"]
+            assert record.size == line["storeSize"]
+            assert record.message_id() == line["msgId"]
+            assert record.offset_message_id() == line["offsetMsgId"]
+            assert record.content() == base64.b64decode(line["bodyBase64"])
+            assert record.store_timestamp == line["storeTimestamp"]
+    assert not missing
+    bodies = [record.body for record in await broker.read_all("ours", 0)] if more else []
+    assert bodies == [b"%d" % number * 50 for number in range(more)]
+
+
+async def write(broker: Plain, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        assert await broker.send("ours", 0, b"%d" % number * 50) == number
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_message_is_served_and_what_we_add(
+    recorded: Path, lines: Lines, tmp_path: Path, name: str
+) -> None:
+    store = copied(recorded, tmp_path, name)
+
+    async def main() -> None:
+        for times in range(3):
+            async with plain(store) as broker:
+                assert (store / "abort").exists()
+                await check_all(broker, lines, 100 * times)
+                await write(broker, 100 * times, 100)
+            assert not (store / "abort").exists()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_messages_are_found_by_id_and_by_time(
+    recorded: Path, lines: Lines, tmp_path: Path, name: str
+) -> None:
+    store = copied(recorded, tmp_path, name)
+    queues, messages = lines
+
+    async def main() -> None:
+        async with plain(store) as broker:
+            for line in list(messages.values())[::25]:
+                answer = await broker.ask(33, offset=line["commitLogOffset"])
+                assert answer.code == 0
+                (record,) = decode_records(answer.body, check_crc=True)
+                assert record.offset_message_id() == line["offsetMsgId"]
+            for (topic, queue_id), limit in queues.items():
+                if limit["max"] == limit["min"]:
+                    continue
+                of_queue = sorted(
+                    (line["queueOffset"], line["storeTimestamp"])
+                    for (t, q, _), line in messages.items()
+                    if (t, q) == (topic, queue_id)
+                )
+                earliest = await broker.ask(32, topic=topic, queueId=queue_id)
+                assert int(earliest.ext_fields["timestamp"]) == of_queue[0][1]
+                for offset, stored in {of_queue[0], of_queue[len(of_queue) // 2], of_queue[-1]}:
+                    found = await broker.offset(29, topic=topic, queueId=queue_id, timestamp=stored)
+                    # Several may be of that millisecond.
+                    assert dict(of_queue)[found] == stored, (topic, queue_id, offset, found)
+
+    asyncio.run(main())
+
+
+def test_offsets_groups_and_topics_are_taken_over(recorded: Path, tmp_path: Path) -> None:
+    store = copied(recorded, tmp_path, "killed")
+    before = {
+        name: (store / "config" / name).read_bytes()
+        for name in ("delayOffset.json", "consumerFilter.json", "topics.json")
+    }
+
+    async def main() -> None:
+        async with plain(store) as broker:
+            query = {"consumerGroup": "cg_push", "topic": "fx_push_d7kpb", "queueId": 1}
+            assert await broker.offset(14, **query) == 12
+            tables = broker.controller.tables
+            assert tables.groups.get("cg_push") is not None
+            topic = tables.topics.get("fx_reb_d6pp8")
+            assert topic is not None
+            assert topic.write_queues == 8
+            await broker.ask(15, **query, commitOffset=7)
+            await until(lambda: not tables.offsets.has_pending, "a replicated offset")
+        assert (store / "config/topics.json.bak").read_bytes() == before["topics.json"]
+        async with plain(store) as broker:
+            assert await broker.offset(14, **query) == 7
+
+    asyncio.run(main())
+    for name in ("delayOffset.json", "consumerFilter.json"):
+        assert (store / "config" / name).read_bytes() == before[name]
+    topics = json.loads((store / "config/topics.json").read_text())["topicConfigTable"]
+    assert topics.keys() >= json.loads(before["topics.json"])["topicConfigTable"].keys()
+
+
+def test_directory_that_was_not_left_cleanly_is_opened_again(
+    recorded: Path, lines: Lines, tmp_path: Path
+) -> None:
+    """A copy of the files of a running broker is what a crash leaves."""
+    store = copied(recorded, tmp_path, "clean")
+
+    async def main() -> None:
+        for times in range(3):
+            crashed = tmp_path / f"crashed{times}"
+            async with plain(store) as broker:
+                await write(broker, 0, 150)
+                if times:
+                    await broker.controller.store.write_checkpoint()
+                if times > 1:
+                    await write(broker, 150, 30)
+                shutil.copytree(store, crashed)
+            count = 180 if times > 1 else 150
+            async with plain(crashed) as broker:
+                await check_all(broker, lines, count)
+                await write(broker, count, 10)
+            async with plain(crashed) as broker:
+                await check_all(broker, lines, count + 10)
+            shutil.rmtree(store)
+            shutil.copytree(recorded / "clean" / "store", store)
+
+    asyncio.run(main())
