@@ -93,6 +93,7 @@ class Cluster(ServerProcesses):
                 f"dLegerSelfId=n{node}",
                 f"dLegerPeers={peers}",
                 f"flushDiskType={self._flush}",
+                "cleanResourceInterval=0",  # the machine's disk may be full; it is not measured
                 "",
             ]
         )

@@ -8,7 +8,11 @@ nothing of faults, witnesses or workloads. Source: chaos.md 6.1 (backends).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+KEEP_THE_LOG: Final = {"cleanResourceInterval": "0"}
+"""Brokers neither drop messages nor refuse them for the level of this machine's disk: the logs are
+evidence."""
 
 
 class ClusterFailed(Exception):  # noqa: N818 - it says what happened

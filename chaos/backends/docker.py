@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.backends import engine
-from chaos.backends.base import ClusterFailed, ClusterSpec
+from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec
 from chaos.backends.netfilter import NetfilterLinks
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.wire import RAFT_STATUS, StatusConnection
@@ -161,6 +161,7 @@ class DockerCluster:
             "brokerName": self._spec.group,
             "dLegerGroup": self._spec.group,
             "flushDiskType": self._spec.flush,
+            **KEEP_THE_LOG,
             **self._spec.settings,
         }
         service: dict[str, object] = {

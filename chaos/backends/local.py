@@ -17,7 +17,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.backends.base import ClusterFailed, ClusterSpec, LinkState, link_names
+from chaos.backends.base import (
+    KEEP_THE_LOG,
+    ClusterFailed,
+    ClusterSpec,
+    LinkState,
+    link_names,
+)
 from chaos.backends.process import Child
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.control import ProxyControl, ProxyFailed
@@ -246,6 +252,7 @@ class LocalCluster:
             "dLegerPeers": ";".join(peers),
             "flushDiskType": self._spec.flush,
             "mappedFileSizeCommitLog": "67108864",
+            **KEEP_THE_LOG,
             **self._spec.settings,
         }
         node.config.parent.mkdir(parents=True, exist_ok=True)
