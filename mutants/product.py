@@ -27,9 +27,9 @@ def ack_before_quorum() -> None:
     def acknowledge(log: CommitLog, before: int) -> None:
         for number in range(before, len(log.pending)):
             item = log.pending[number]
-            _, _, queue_offset, physical_offset, _, _, done = item
+            _, _, queue_offset, physical_offset, _, _, done, _ = item
             if done is not None:
-                log.pending[number] = (*item[:6], None)
+                log.pending[number] = (*item[:6], None, item[7])
                 done(PutStatus.OK, queue_offset, physical_offset)
 
     def eager_put(self: CommitLog, message: PutMessage, done: PutCallback) -> None:

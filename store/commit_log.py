@@ -31,6 +31,7 @@ from store.layout import (
     KIND_NOOP,
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
+    Keyed,
     delivery_code,
     state_properties,
     store_timestamp,
@@ -49,9 +50,10 @@ if TYPE_CHECKING:
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
 
-Pending = tuple[int, "ConsumeQueue | None", int, int, int, int, PutCallback | None]
-"""``(index, queue, queue_offset, physical_offset, size, tags_code, done)`` of an own entry that is
-not committed. Without a queue it is a state record or a prepared message."""
+Pending = tuple[int, "ConsumeQueue | None", int, int, int, int, PutCallback | None, Keyed | None]
+"""``(index, queue, queue_offset, physical_offset, size, tags_code, done, keyed)`` of an own entry
+that is not committed. Without a queue it is a state record or a prepared message; ``keyed`` is what
+the key index is told of a message, if there is an index."""
 
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
 """Nothing was appended; ``struct.error``: a value of the message does not fit its field."""
@@ -94,6 +96,8 @@ class CommitLog:
         self.pending: deque[Pending] = deque()
         """Own entries in log order, not committed."""
         self.writable = False
+        self.has_keys = False
+        """Whether there is a key index."""
 
     def put(self, message: PutMessage, done: PutCallback) -> None:
         """Append one message; ``done`` hears how it ended.
@@ -116,14 +120,17 @@ class CommitLog:
             done(_refused(error), -1, -1)
             return
         index = self._append((record,), size)
+        keyed = None
+        if self.has_keys:
+            keyed = (message.topic, message.properties, physical, now, message.sys_flag)
         if not indexed:
-            self.pending.append((index, None, 0, physical, size, 0, done))
+            self.pending.append((index, None, 0, physical, size, 0, done, keyed))
             return
         queue.next_offset = queue_offset + 1
         tags = message.tags_code
         if queue.is_schedule:
             tags = delivery_code(message.properties, now, self._delays_ms)
-        self.pending.append((index, queue, queue_offset, physical, size, tags, done))
+        self.pending.append((index, queue, queue_offset, physical, size, tags, done, keyed))
 
     def put_batch(self, messages: Sequence[PutMessage], done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
@@ -165,8 +172,9 @@ class CommitLog:
             if queue.is_schedule:
                 tags = delivery_code(messages[number].properties, now, self._delays_ms)
             last = finish if number == len(records) - 1 else None
+            keyed = self._keyed(messages[number], physicals[number], now)
             self.pending.append(
-                (index, queue, start + number, physicals[number], sizes[number], tags, last)
+                (index, queue, start + number, physicals[number], sizes[number], tags, last, keyed)
             )
 
     def propose_state(self, kind: str, payload: bytes, done: StateCallback) -> None:
@@ -185,7 +193,7 @@ class CommitLog:
         assert len(record) == size, (len(record), size)
         index = self._append((record,), size)
         self._states[index] = StateProposal(kind, payload, done)
-        self.pending.append((index, None, 0, physical, size, 0, None))
+        self.pending.append((index, None, 0, physical, size, 0, None, None))
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the record with which a leader opens its term (`DLedgerListener`).
@@ -214,7 +222,7 @@ class CommitLog:
         """
         pending = self.pending
         while pending and pending[0][0] <= commit_index:
-            _, _, queue_offset, physical, _, _, done = pending.popleft()
+            _, _, queue_offset, physical, _, _, done, _ = pending.popleft()
             if done is not None:
                 done(PutStatus.OK, queue_offset, physical)
 
@@ -240,7 +248,7 @@ class CommitLog:
             if item[0] > limit:
                 break
             late.append((item, self._states.get(item[0])))
-            self.pending[number] = (*item[:6], None)
+            self.pending[number] = (*item[:6], None, item[7])
         in_group = self._node.counts_entries
         _tell(late, PutStatus.QUORUM_TIMEOUT if in_group else PutStatus.FLUSH_TIMEOUT)
 
@@ -268,6 +276,12 @@ class CommitLog:
             last = self._node.last_body()
             if last is not None:
                 self._last_timestamp = max(self._last_timestamp, store_timestamp(last))
+
+    def _keyed(self, message: PutMessage, physical: int, now: int) -> Keyed | None:
+        """Return what the key index is told of a message, None without one."""
+        if not self.has_keys:
+            return None
+        return message.topic, message.properties, physical, now, message.sys_flag
 
     def _timestamp(self) -> int:
         now = self._wall_ms()
@@ -334,7 +348,7 @@ def _heads_for(store_host: bytes) -> dict[int, tuple[int, Callable[..., bytes], 
 
 def _tell(items: list[Ended], status: PutStatus) -> None:
     """Answer ``items`` in order; an answered state record may yet be applied."""
-    for (_, _, queue_offset, physical, _, _, done), state in items:
+    for (_, _, queue_offset, physical, _, _, done, _), state in items:
         if done is not None:
             done(status, queue_offset, physical)
         elif state is not None and state.done is not None:

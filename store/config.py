@@ -1,9 +1,11 @@
 """Settings of the store. RocketMQ's own keys are bound to them by the broker."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from store.layout import UNIT_BYTES
 
+INDEX_COUNT_MAX: Final = 100_000_000
 DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
     seconds * 1000
     for seconds in (
@@ -13,6 +15,30 @@ DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
     )
 )
 """``messageDelayLevel`` 1s 5s 10s 30s 1m .. 10m 20m 30m 1h 2h; level 1 is the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConfig:
+    """Size of the files of the key index, and its limits."""
+
+    slots: int = 5_000_000
+    """``maxHashSlotNum``: slots of a file."""
+    entries: int = 20_000_000
+    """``maxIndexNum``: entries of a file, that of number 0 included."""
+    offsets_max: int = 64
+    """``maxMsgsNumBatch``: messages of one query."""
+    steps_max: int = 65_536
+    """Entries that one query looks at."""
+    checkpoint_ms: int = 5_000
+    """Period in which the files are synced."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slots <= INDEX_COUNT_MAX:
+            message = f"maxHashSlotNum={self.slots}: 1..{INDEX_COUNT_MAX} is expected"
+            raise ValueError(message)
+        if not 1 < self.entries <= INDEX_COUNT_MAX:
+            message = f"maxIndexNum={self.entries}: 2..{INDEX_COUNT_MAX} is expected"
+            raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +74,8 @@ class StoreConfig:
     """Period of timeouts, queue writes and retries."""
     checkpoint_ms: int = 5000
     """Period of checkpoints: queues fsynced, dispatch position recorded."""
+    index: IndexConfig | None = None
+    """``messageIndexEnable``: the index of keys; None: there is none."""
     delay_levels_ms: tuple[int, ...] = DEFAULT_DELAY_LEVELS_MS
     """``messageDelayLevel``: delays of level 1, 2, ..."""
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from store.commit_log import CommitLog, Pending
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
-    from store.ports import LogNode, StoreListener
+    from store.layout import Keyed
+    from store.ports import KeySink, LogNode, StoreListener
 
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 _start_by_index: "Callable[[Pending], int]" = itemgetter(0)
@@ -72,6 +73,10 @@ class Dispatcher:
         self._touched: list[tuple[ConsumeQueue, int]] = []
         self._start_of = _start_by_index if node.counts_entries else _start_by_position
         self._header_bytes = node.header_bytes
+        self.keys: KeySink | None = None
+        """The index of keys, if there is one."""
+        self._keyed: list[Keyed] = []
+        """Messages that it was not told of yet: never any between two turns."""
         self.applied_index = -1
         """Last entry dispatched."""
         self._applied_position = -1
@@ -95,6 +100,7 @@ class Dispatcher:
     def restart(self, applied_index: int, state_applied_index: int) -> None:
         """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
         self._touched.clear()
+        self._keyed.clear()
         self.begin(applied_index, -1)
         self.state_applied_index = state_applied_index
         self.applied_term = 0
@@ -120,10 +126,13 @@ class Dispatcher:
                 break
         else:
             self._is_waiting = False
+        if self._keyed and self.keys is not None:
+            keyed, self._keyed = self._keyed, []
+            self.keys.put_all(keyed)
         self._notify()
         if self.applied_index < commit_index:
             self._commit_log.acknowledge(commit_index)
-            return self._queues.has_space and not self._is_waiting
+            return self._queues.has_space and not self._is_waiting and self._keys_have_room()
         return False
 
     def _wait_for_repair(self, error: RottenEntry) -> None:
@@ -144,7 +153,11 @@ class Dispatcher:
         while queues.unwritten_units >= self._unwritten_max:
             if not queues.flush(self._flush_max):
                 return queues.unwritten_units < self._unwritten_max
-        return True
+        return self._keys_have_room()
+
+    def _keys_have_room(self) -> bool:
+        keys = self.keys
+        return keys is None or keys.has_room or keys.flush()
 
     def _dispatch_own(self, following: int, commit_index: int) -> None:
         """Answer and dispatch own entries from memory; all of them follow each other in the log."""
@@ -153,9 +166,12 @@ class Dispatcher:
         touched = self._touched
         ok = PutStatus.OK
         start_of = self._start_of
+        keys = self._keyed
         physical = count = 0
         while pending and start_of(pending[0]) == following and pending[0][0] <= commit_index:
-            index, queue, queue_offset, physical, size, tags, done = pending.popleft()
+            index, queue, queue_offset, physical, size, tags, done, keyed = pending.popleft()
+            if keyed is not None:
+                keys.append(keyed)
             if queue is None:
                 self._apply_own_state(index)
             else:
@@ -192,6 +208,7 @@ class Dispatcher:
         by_key = queues.by_key
         unwritten = queues.unwritten
         touched = self._touched
+        has_keys, keys = self.keys is not None, self._keyed
         count = 0
         for index, physical, chunk, at, body_bytes in self._node.bodies(first, last, limit):
             record = _read(index, chunk, at, body_bytes)
@@ -199,9 +216,12 @@ class Dispatcher:
             self.applied_index = index
             self._applied_position = physical - self._header_bytes
             count += 1
+            if flags & FLAG_NOT_INDEXED and topic == STATE_TOPIC_BYTES:
+                self._apply_state(index, properties, chunk[at : at + size])
+                continue
+            if has_keys:
+                keys.append((topic, properties, physical, stored, flags))
             if flags & FLAG_NOT_INDEXED:
-                if topic == STATE_TOPIC_BYTES:
-                    self._apply_state(index, properties, chunk[at : at + size])
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:

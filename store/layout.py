@@ -56,6 +56,9 @@ _tags_cache: dict[bytes, int] = {}
 
 RecordFields = tuple[int, int, int, int, int, bytes, bytes]
 """``(size, queue_id, queue_offset, sys_flag, store_timestamp, topic, properties)``."""
+Keyed = tuple[bytes, bytes, int, int, int]
+"""``(topic, properties, physical offset, store timestamp, sysFlag)``: a message's part for the
+index of keys."""
 
 
 class CorruptRecord(Exception):  # noqa: N818 - anchors.md 3.16 names it so

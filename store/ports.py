@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from store.beginning import QueueBase
+    from store.layout import Keyed
 
 
 class LogNode(Protocol):
@@ -110,6 +111,23 @@ class LogNode(Protocol):
 
     def find(self, physical_offset: int) -> int | None:
         """Return the index of the entry whose body begins there, None if there is none."""
+        ...
+
+
+class KeySink(Protocol):
+    """Who is told of the keys of messages, in log order, some of them more than once."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be put before what waits is written."""
+        ...
+
+    def put_all(self, messages: "list[Keyed]") -> None:
+        """Take messages that were dispatched. Errors: `FatalError`."""
+        ...
+
+    def flush(self) -> bool:
+        """Write what waits; False if the disk is full. Errors: `FatalError`."""
         ...
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from runtime.clock import Clock
     from runtime.disk import Disk
-    from store.index.config import IndexConfig
+    from store.config import IndexConfig
     from store.ports import LogNode
 
 _log = logging.getLogger(__name__)

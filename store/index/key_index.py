@@ -23,7 +23,7 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.codec import ENTRY, FIRST_ENTRY, SECONDS_MAX, Header, Layout
 from store.index.file import DamagedIndex, IndexFile, SlotWrite
 from store.index.handles import Handles
-from store.index.keys import Keyed, KeyHashes, Row
+from store.index.keys import KeyHashes, Row
 from store.index.marks import INDEX_FILE, IndexMark, encode_mark
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
     from runtime.disk import Disk
     from store.checkpoint import LogMark
-    from store.index.config import IndexConfig
+    from store.config import IndexConfig
+    from store.layout import Keyed
 
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Entries kept in memory before dispatch waits for the disk."""

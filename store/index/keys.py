@@ -15,8 +15,8 @@ from store.index.codec import folded, text_hash
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Keyed = tuple[bytes, bytes, int, int, int]
-"""``(topic, properties, physical offset, store timestamp, sysFlag)`` of a message."""
+    from store.layout import Keyed
+
 Row = tuple[int, int, int]
 """``(key hash, physical offset, store timestamp)``."""
 

@@ -1,0 +1,106 @@
+"""Messages by key: the index says where they may be, the log what they are.
+
+A candidate of the index counts only if its record has the topic and the key asked for, so that
+neither another key of the same hash nor damage in an index file brings up a wrong message. It
+changes nothing. Source: protocol.md 3.9, 5.4; RocketMQ DefaultMessageStore.queryMessage.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dledger.errors import RottenEntry
+from store.index import Span, search
+from store.index.keys import has_key
+from store.layout import read_record, store_timestamp
+
+if TYPE_CHECKING:
+    from store.config import IndexConfig
+    from store.index.key_index import KeyIndex
+
+ROUNDS_MAX: Final = 3
+"""A round that found only messages of other keys is followed by one for the time before them."""
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of records in one answer, if it is more than one record; the newest are kept."""
+
+ReadMessage = Callable[[int], memoryview | None]
+"""``(physical offset)``: the committed record there, see `Reader.message_at`."""
+
+
+class KeyResult(msgspec.Struct, gc=False):
+    """Messages of one key, oldest first, and how far the index reaches."""
+
+    records: list[memoryview]
+    last_timestamp: int = 0
+    """Store timestamp (ms) of the newest message in the index, if it was looked at."""
+    last_physical: int = 0
+
+
+class KeyQuery:
+    """Answers what has a key."""
+
+    def __init__(self, config: "IndexConfig", index: "KeyIndex", read: ReadMessage) -> None:
+        self._config = config
+        self._index = index
+        self._read = read
+
+    def find(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
+        """Return at most ``limit`` messages of a topic whose unique key or one of KEYS is ``key``.
+
+        ``span``: first and last store time, ms; times are compared in whole seconds from the first
+        message of an index file, as RocketMQ does. The newest are taken, and returned oldest first.
+        Errors: `RottenEntry` if there is none but one that is damaged on this disk; `OSError`.
+        """
+        begin, end = span
+        limit = min(limit, self._config.offsets_max)
+        wanted = topic.encode("utf-8", "replace"), key.encode("utf-8", "replace")
+        result = KeyResult([])
+        rotten: RottenEntry | None = None
+        if limit <= 0 or not key:
+            return result
+        for _ in range(ROUNDS_MAX):
+            found = search(self._index, wanted, limit, Span(begin, end), self._config.steps_max)
+            if not found.physicals:
+                break
+            result.last_timestamp, result.last_physical = found.last_timestamp, found.last_physical
+            before = end
+            try:
+                result.records, end = self._read_all(sorted(found.physicals), wanted, end)
+            except RottenEntry as error:
+                rotten = error
+            if result.records or end < begin or end == before:
+                break
+        if rotten is not None and not result.records:
+            raise rotten
+        return result
+
+    def _read_all(
+        self, physicals: list[int], wanted: tuple[bytes, bytes], end: int
+    ) -> tuple[list[memoryview], int]:
+        """Return those records that are wanted, oldest first, and the time of the first candidate.
+
+        Errors: `RottenEntry` if no record is left and one is damaged.
+        """
+        topic, key = wanted
+        records: list[memoryview] = []
+        total = 0
+        rotten: RottenEntry | None = None
+        for physical in reversed(physicals):
+            try:
+                record = self._read(physical)
+            except RottenEntry as error:
+                rotten = error
+                continue
+            if record is None:
+                continue
+            end = store_timestamp(record)
+            *_, its_topic, properties = read_record(record)
+            if its_topic == topic and has_key(properties, key):
+                total += len(record)
+                if records and total > ANSWER_BYTES_MAX:
+                    break
+                records.append(record)
+        if rotten is not None and not records:
+            raise rotten
+        return records[::-1], end
