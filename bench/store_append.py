@@ -139,6 +139,9 @@ class MemoryLog:
         """See `LogNode`."""
         return memoryview(self.bodies_by_place[physical_offset])[:size]
 
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """See `LogNode`; there is no disk."""
+
     def find(self, physical_offset: int) -> int | None:
         """See `LogNode`; nothing is looked up by place."""
         raise AssertionError(physical_offset)

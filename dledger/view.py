@@ -135,6 +135,10 @@ class ReplicaView:
         """
         return self._store.body_at(physical_offset, size)
 
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, without waiting; those of one segment."""
+        self._store.read_ahead(physical_offset, size)
+
     def find(self, physical_offset: int) -> LogIndex | None:
         """Return the index of the entry whose body begins there, None if there is none."""
         return self._store.find(physical_offset - ENTRY_HEADER_BYTES)

@@ -60,6 +60,13 @@ class StoreConfig:
     """``maxTransferCountOnMessageInMemory``: messages of one read."""
     get_bytes_max: int = 256 * 1024
     """``maxTransferBytesOnMessageInMemory``: bytes of one read."""
+    cold_behind_bytes: int = 0
+    """``accessMessageInMemoryMaxRatio`` of the memory: a read from farther behind the end of the
+    log counts as one from disk; 0: none does."""
+    get_cold_messages_max: int = 8
+    """``maxTransferCountOnMessageInDisk``: messages of one read from disk."""
+    get_cold_bytes_max: int = 64 * 1024
+    """``maxTransferBytesOnMessageInDisk``: bytes of one read from disk."""
     get_units_max: int = 800
     """Consume queue units one read looks at."""
     dispatch_batch: int = 512

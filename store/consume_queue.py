@@ -236,6 +236,12 @@ class ConsumeQueue:
         self.unchecked &= ~(1 << block)
         self._files.forget_damage(self, block)
 
+    def distrust(self, offset: int) -> None:
+        """Have the block of a unit compared with its CRC again before it is read again."""
+        position = offset * UNIT_BYTES
+        if self.first_file <= position < self.written:
+            self.unchecked |= 1 << self._block_at(position)
+
     def _crc_of(self, block: int) -> int:
         where = block * CRC_BYTES
         if where < len(self.crcs):

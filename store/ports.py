@@ -109,6 +109,10 @@ class LogNode(Protocol):
         """
         ...
 
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, without waiting; those of one segment."""
+        ...
+
     def find(self, physical_offset: int) -> int | None:
         """Return the index of the entry whose body begins there, None if there is none."""
         ...

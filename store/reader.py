@@ -2,11 +2,21 @@
 
 Only what was dispatched can be found in a queue, and only committed entries are dispatched, so that
 nothing uncommitted is ever read. It changes nothing.
+
+Each record is compared with its CRC in each read, although the one before may have done it: what is
+in memory may be dropped and read from a rotten disk again at any time, and nobody is told. It is a
+quarter of what a read costs. A record must also be that of the queue and offset asked for, so that
+a unit that rotted since it was checked never shows another message.
+
+Units are read in pieces that serve several reads of a queue. What lies far behind the end of the
+log is probably not in memory: fewer messages are read then, so that nobody else waits long for the
+disk, and the kernel is asked for those of the next read.
 Source: protocol.md 3.5 (statuses, next offsets, limits), 5.3 (search by time);
 RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 """
 
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
 from dledger.errors import RottenEntry
 from store.consume_queue import DamagedUnits
@@ -19,6 +29,20 @@ if TYPE_CHECKING:
     from store.ports import LogNode
 
 
+PIECE_UNITS: Final = 512
+"""Units read at once from a queue that has so many more; 10 KB."""
+PIECES_MAX: Final = 128
+"""Queues of which units are kept."""
+AHEAD_BYTES: Final = 1 << 20
+"""The kernel is asked for no more at a time."""
+_LIGHT_QUEUE: Final = "%LMQ%"
+"""Queues whose units name records of other topics (``enableLmq``)."""
+_NO_PIECE: Final = (0, b"")
+_unpack_place = Struct(">i4xq").unpack_from
+"""Queue id and queue offset of a record, from byte 12 on."""
+_unpack_physical = Struct(">q").unpack_from
+
+
 class Reader:
     """Answers questions about stored messages."""
 
@@ -29,6 +53,11 @@ class Reader:
         self._bytes_max = config.get_bytes_max
         self._units_max = config.get_units_max
         self._units_per_file = config.queue_file_bytes // UNIT_BYTES
+        self._cold_behind = config.cold_behind_bytes
+        self._cold_count_max = config.get_cold_messages_max
+        self._cold_bytes_max = config.get_cold_bytes_max
+        self._pieces: dict[ConsumeQueue, tuple[int, bytes]] = {}
+        """Units read last from a queue, and the offset of the first; the longest unused first."""
 
     def get(
         self,
@@ -56,18 +85,59 @@ class Reader:
         max_bytes = min(max_bytes, self._bytes_max)
         wanted = min(max_count, self._units_max) if codes is None else self._units_max
         try:
-            units = queue.read(offset, min(wanted, high - offset))
+            units = self._units(queue, offset, min(wanted, high - offset))
         except DamagedUnits:
             return GetResult(GetStatus.DAMAGED, offset, low, high, [], 0, 0)
-        buffers, count, size_bytes, scanned, status = self._collect(
-            units, (max_count, max_bytes), codes
+        behind = self._node.committed_position - _unpack_physical(units)[0]
+        is_cold = 0 < self._cold_behind < behind
+        if is_cold:
+            max_count = min(max_count, self._cold_count_max)
+            max_bytes = min(max_bytes, self._cold_bytes_max)
+            self._read_ahead(units, 2 * max_count)
+        buffers, size_bytes, scanned, status = self._collect(
+            queue, offset, units, (max_count, max_bytes), codes
         )
-        return GetResult(status, offset + scanned, low, high, buffers, count, size_bytes)
+        return GetResult(
+            status, offset + scanned, low, high, buffers, len(buffers), size_bytes, is_cold
+        )
+
+    def _units(self, queue: "ConsumeQueue", offset: int, count: int) -> bytes:
+        """Return units; more of them are read at a time where more reads are to be expected.
+
+        Errors: `DamagedUnits`.
+        """
+        if queue.max_offset - offset < PIECE_UNITS:
+            return queue.read(offset, count)
+        first, piece = self._pieces.pop(queue, _NO_PIECE)
+        at = (offset - first) * UNIT_BYTES
+        if at < 0 or at + count * UNIT_BYTES > len(piece):
+            first, at = offset, 0
+            piece = queue.read(offset, max(count, PIECE_UNITS))
+            if len(self._pieces) >= PIECES_MAX:
+                del self._pieces[next(iter(self._pieces))]
+        self._pieces[queue] = (first, piece)
+        return piece[at : at + count * UNIT_BYTES]
+
+    def _read_ahead(self, units: bytes, count: int) -> None:
+        """Ask for the records of the first units, together if they lie close to each other."""
+        places = [place[:2] for place in UNIT.iter_unpack(units[: count * UNIT_BYTES])]
+        begin = places[0][0]
+        span = sum(places[-1]) - begin
+        if 0 < span <= AHEAD_BYTES:
+            self._node.read_ahead(begin, span)
+        else:
+            for physical, size in places:
+                self._node.read_ahead(physical, min(size, AHEAD_BYTES))
 
     def _collect(
-        self, units: bytes, limits: tuple[int, int], codes: frozenset[int] | None
-    ) -> tuple[list[memoryview], int, int, int, GetStatus]:
-        """Return (views, messages, bytes, units scanned, status) for these units."""
+        self,
+        queue: "ConsumeQueue",
+        offset: int,
+        units: bytes,
+        limits: tuple[int, int],
+        codes: frozenset[int] | None,
+    ) -> tuple[list[memoryview], int, int, GetStatus]:
+        """Return (views, bytes, units scanned, status) for these units."""
         max_count, max_bytes = limits
         body_at = self._node.body_at
         removed_below = self._node.first_position
@@ -84,21 +154,29 @@ class Reader:
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             try:
-                buffers.append(body_at(physical, size))
-            except (RottenEntry, LookupError):
+                record = body_at(physical, size)
+                if _unpack_place(record, 12) != (queue.queue_id, offset + scanned - 1):
+                    _check_place(queue, record)
+            except (RottenEntry, LookupError) as error:
                 scanned -= 1
+                self._note(queue, offset + scanned, error)
                 if scanned == 0:
                     status = GetStatus.DAMAGED
                 break
+            buffers.append(record)
             count += 1
             total += size
         if count:
             status = GetStatus.FOUND
-        elif status is GetStatus.DAMAGED:
-            pass
-        elif not scanned:
+        elif not scanned and status is not GetStatus.DAMAGED:
             status = GetStatus.OFFSET_FOUND_NULL
-        return buffers, count, total, scanned, status
+        return buffers, total, scanned, status
+
+    def _note(self, queue: "ConsumeQueue", offset: int, error: Exception) -> None:
+        """Look again at units that name no message of their queue: they may have rotted."""
+        if isinstance(error, LookupError):
+            self._pieces.pop(queue, None)
+            queue.distrust(offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last readable queue offset; 0 for a queue that does not exist."""
@@ -194,6 +272,15 @@ class Reader:
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
         physical, size, _ = UNIT.unpack(queue.read(offset, 1))
         return store_timestamp(self._node.body_at(physical, size))
+
+
+def _check_place(queue: "ConsumeQueue", record: memoryview) -> None:
+    """Take a record of another queue or offset as none, unless RocketMQ puts such there.
+
+    Errors: `LookupError`.
+    """
+    if not queue.topic.startswith(_LIGHT_QUEUE):
+        raise LookupError(queue.topic, len(record))
 
 
 def _out_of_range(offset: int, low: int, high: int) -> GetResult:

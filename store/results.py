@@ -93,6 +93,9 @@ class GetResult(msgspec.Struct, gc=False):
     buffers: list[memoryview]
     count: int
     size_bytes: int
+    is_far_behind: bool = False
+    """What was read lies so far behind the end that it counts as on disk: a slave may as well
+    answer the next reads."""
 
 
 PutCallback = Callable[[PutStatus, int, int], None]

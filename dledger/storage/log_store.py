@@ -32,7 +32,7 @@ from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
-from runtime.disk import NO_SPACE, File
+from runtime.disk import NO_SPACE, File, read_ahead
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _unpack_unit: Final = UNIT.unpack_from
@@ -342,6 +342,13 @@ class LogStore:
         if index is None:
             raise LookupError(position)
         return self.body_view(index)
+
+    def read_ahead(self, physical_offset: int, size_bytes: int) -> None:
+        """Ask for bytes that will be read soon; those of one segment."""
+        offset = physical_offset % self._segment_bytes
+        data = self._data.segment_view(physical_offset - offset)
+        if data is not None:
+            read_ahead(data, offset, size_bytes)
 
     def find(self, position: int) -> LogIndex | None:
         """Return the index of the entry at ``position``, None if none begins there."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from dledger.core.model import Role
 from dledger.errors import RottenEntry
+from runtime.disk import read_ahead
 from store.layout import store_timestamp
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
@@ -194,6 +195,13 @@ class PlainView:
                 raise LookupError(physical_offset)
             raise self._rotten(physical_offset, found)
         return view[at : at + size]
+
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, without waiting; those of one segment."""
+        at = physical_offset % self._segments.segment_bytes
+        view = self._segments.segment_view(physical_offset - at)
+        if view is not None:
+            read_ahead(view, at, size)
 
     def find(self, physical_offset: int) -> int | None:
         """Return the index of the sound record that begins there, None if there is none."""

@@ -157,6 +157,7 @@ class FakeNode:
         self.is_leader = False
         self.commit_index = -1
         self.refuse: Exception | None = None
+        self.ahead: list[tuple[int, int]] = []
         self.reserved: list[tuple[int, int]] = []
         self.store: MessageStore | None = None
 
@@ -250,6 +251,9 @@ class FakeNode:
         if index is None or len(self.entries[index][2]) != size:
             raise LookupError(physical_offset)
         return self.body_view(index)
+
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        self.ahead.append((physical_offset, size))
 
     def find(self, physical_offset: int) -> int | None:
         for index, entry in enumerate(self.entries):

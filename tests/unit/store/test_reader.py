@@ -175,8 +175,72 @@ def serve_unchecked(node):
 def test_a_reader_that_does_not_check_is_caught():
     world = filled(5)
     serve_unchecked(world.node)
-    world.node.rot(4)
+    world.node.rot(4, at=48 + 90)
     assert world.store.get("t", 0, 3, 32, 10_000, None).status is GetStatus.FOUND
+
+
+def test_a_unit_that_names_another_message_gives_nothing_until_it_is_mended():
+    world = filled(6)
+    assert world.store.flush()
+    data = world.disk.files["/s/consumequeue/t/0/00000000000000000000"]
+    data[20:40] = data[60:80]
+    result = world.store.get("t", 0, 0, 32, 10_000, None)
+    assert bodies(result) == [b"0000"]
+    for _ in range(2):
+        assert world.store.get("t", 0, 1, 32, 10_000, None).status is GetStatus.DAMAGED
+    world.store.tick()
+    assert bodies(world.store.get("t", 0, 0, 32, 10_000, None)) == [b"%04d" % n for n in range(6)]
+
+
+def test_a_light_queue_may_name_records_of_another():
+    world = filled(1)
+    queue = world.store._queues.maybe_make(b"%LMQ%x", 0)
+    queue.tail += world.store._queues.by_name["t", 0].tail * 2
+    queue.max_offset = 2
+    assert bodies(world.store.get("%LMQ%x", 0, 1, 32, 10_000, None)) == [b"0000"]
+
+
+def test_what_lies_far_behind_the_end_is_read_little_by_little_and_ahead():
+    world = filled(40, cold_behind_bytes=3000, get_cold_messages_max=8, get_cold_bytes_max=700)
+    entries = world.node.entries
+    size = len(entries[1][2])
+    result = world.store.get("t", 0, 0, 32, 10**6, None)
+    assert (result.count, result.is_far_behind) == (700 // size, True)
+    begin = entries[1][0] + 48
+    assert world.node.ahead == [(begin, entries[16][0] + 48 + size - begin)]
+    near = next(n for n in range(40) if entries[n + 1][0] + 48 >= world.node.end - 3000)
+    for offset in (near - 1, near):
+        result = world.store.get("t", 0, offset, 32, 10**6, None)
+        assert result.is_far_behind == (offset < near)
+    assert result.count == min(32, 40 - near)
+    result = world.store.get("t", 0, 0, 3, 10**6, None)
+    assert result.count == 3
+
+
+def test_what_is_read_ahead_is_asked_for_one_by_one_where_it_lies_far_apart():
+    world = World(cold_behind_bytes=1, get_cold_messages_max=2).begin()
+    world.node.lead()
+    for topic in ("t", "other", "other", "t", "t"):
+        world.put(topic=topic, body=bytes(600_000 if topic == "other" else 10))
+    world.node.commit()
+    entries = [entry for entry in world.node.entries[1:] if len(entry[2]) < 1000]
+    assert world.store.get("t", 0, 0, 32, 10**6, None).count == 2
+    assert world.node.ahead == [(at + 48, len(body)) for at, _, body in entries]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1500), st.integers(1, 40)), max_size=8))
+def test_pieces_of_units_give_what_the_queue_has(reads):
+    world = filled(20)
+    queue = world.store._queues.by_name["t", 0]
+    unit = bytes(queue.tail[:20])
+    for start in range(20, 1500):
+        queue.tail += unit
+        queue.max_offset = start + 1
+    reader = world.store._reader
+    for offset, count in reads:
+        if offset + count <= queue.max_offset:
+            assert reader._units(queue, offset, count) == queue.read(offset, count)
+    assert len(reader._pieces) <= 1
 
 
 def test_messages_below_the_log_s_begin_are_being_removed():
