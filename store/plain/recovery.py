@@ -18,6 +18,11 @@ checkpoint, or the stop was clean), stored messages have rotted. RocketMQ cuts t
 same, with everything behind. We refuse to start (`FatalError`), unless ``cut_damaged`` is set.
 
 Cutting begins with the last file, so that a start that is interrupted finds the same end again.
+
+What is kept after a crash is made durable before it counts, in SYNC_FLUSH too: a process that was
+killed may have left it in the page cache alone. A sync is not enough for that: after one that
+failed the kernel takes the pages for written. So what the checkpoint does not know as synced is
+written again, as it is read, and then synced.
 Source: protocol.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
 """
 
@@ -43,6 +48,8 @@ from store.plain.writer import NOTHING, Extent
 CLEAN_WALK_FILES: Final = 3
 SEARCH_BYTES: Final = 1 << 20
 """Piece in which damaged bytes are searched for a record."""
+MARK_BYTES: Final = 1 << 20
+"""How far the records lie apart that a walk remembers."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -91,6 +98,8 @@ class _Walked(NamedTuple):
     last_start: int
     last_end: int
     entries: int
+    marks: list[int]
+    """Where some records begin that are well apart."""
 
 
 class _Recovery:
@@ -116,9 +125,9 @@ class _Recovery:
         position = walked.position
         if self._remaining(position) < BLANK_BYTES:
             position += self._remaining(position)
-        # A process that was killed may have left in the page cache what it never synced. From here
-        # on it counts as stored, in SYNC_FLUSH too, so it must survive a loss of power.
-        segments.sync_from(walked.begin)
+        if not self._is_clean:
+            segments.write_again(self._find_unsynced(walked), walked.position)
+            segments.sync_from(walked.begin)
         last_end = walked.last_end if walked.last_start != NOTHING else segments.start
         _log.info(
             "event=commit_log_opened from=%d to=%d entries=%d end=%r",
@@ -166,13 +175,18 @@ class _Recovery:
         """Go from record to record; ``begin`` is where one begins, or a file."""
         segments, segment_bytes = self._segments, self._segment_bytes
         position, entries, last_start, last_end = begin, 0, NOTHING, begin
+        marks: list[int] = []
+        mark_at = begin + MARK_BYTES
         while True:
             base = position - position % segment_bytes
             view = segments.segment_view(base)
             if view is None:
                 # The last record reaches to the very end of the last file.
-                return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries)
+                return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries, marks)
             while (size := inspect(view, position - base, position)) > 0:
+                if position >= mark_at:
+                    marks.append(position)
+                    mark_at = position + MARK_BYTES
                 last_start = position
                 last_end = position = position + size
                 entries += 1
@@ -183,7 +197,20 @@ class _Recovery:
             if size == IS_BLANK and base + segment_bytes < segments.end:
                 position = base + segment_bytes
                 continue
-            return _Walked(begin, position, size, last_start, last_end, entries)
+            return _Walked(begin, position, size, last_start, last_end, entries, marks)
+
+    def _find_unsynced(self, walked: _Walked) -> int:
+        """Return a record before which everything is synced, as far as the checkpoint knows."""
+        for mark in reversed(walked.marks):
+            if self._stored_at(mark) < self._safe_timestamp_ms:
+                return mark
+        return walked.begin
+
+    def _stored_at(self, position: int) -> int:
+        base = self._base(position)
+        view = self._segments.segment_view(base)
+        assert view is not None, base
+        return store_timestamp(view[position - base :])
 
     def _settle_end(self, walked: _Walked) -> int:
         """Cut what lies behind the end; return how much was there. Errors: `FatalError`."""
@@ -196,8 +223,10 @@ class _Recovery:
                 segments.describe(position), position, end - position, _describe(walked.code),
             )  # fmt: skip
         # A blank without a file behind it is written anew; files that were made ahead go, as in
-        # RocketMQ, but for the one in which the next record will lie.
-        if end > position or segments.end > self._base(position) + self._segment_bytes:
+        # RocketMQ, but for the one in which the next record will lie. After a crash zeros are
+        # written even where zeros are read: they may be those of a sync that failed.
+        is_ahead = segments.end > self._base(position) + self._segment_bytes
+        if end > position or is_ahead or not self._is_clean:
             segments.cut(position)
         return end - position
 
@@ -233,12 +262,7 @@ class _Recovery:
             if inspect(view, 0, base) > 0:
                 found = base
             base += self._segment_bytes
-        if found is None:
-            return None
-        base = self._base(found)
-        view = self._segments.segment_view(base)
-        assert view is not None, base
-        return found, store_timestamp(view[found - base :])
+        return None if found is None else (found, self._stored_at(found))
 
     def _find_record(self, position: int, end: int) -> int | None:
         """Return where the first sound record of a file begins, at or behind ``position``.

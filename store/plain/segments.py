@@ -12,12 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from runtime.disk import Buffer, Disk, File
+from runtime.disk import NO_SPACE, Buffer, Disk, File
 from runtime.errors import FatalError
 
 NAME_DIGITS: Final = 20
 IGNORED_NAMES: Final = frozenset({"lost+found"})
 """What a file system puts into the root of a volume."""
+COPY_BYTES: Final = 1 << 20
 
 _log: Final = logging.getLogger(__name__)
 
@@ -157,6 +158,28 @@ class Segments:
         self._open[base] = file
         self.end = base + self.segment_bytes
         return file
+
+    def write_again(self, start: int, end: int) -> None:
+        """Write what is there once more, so that the next sync makes it durable for sure.
+
+        A file system that wants space for that and has none leaves it as it is.
+        `OSError` passes otherwise.
+        """
+        for base in self.bases:
+            if base + self.segment_bytes <= start or base >= end:
+                continue
+            file = self._file(base)
+            offset = max(0, start - base)
+            stop = end - base
+            if stop >= self.segment_bytes:
+                stop = file.nonzero_end(offset)
+            try:
+                for piece in range(offset, stop, COPY_BYTES):
+                    file.pwrite(piece, (file.pread(piece, min(COPY_BYTES, stop - piece)),))
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                _log.warning("event=not_written_again file=%s error=%s", self.path(base), error)
 
     def cut(self, position: int) -> None:
         """Make everything from ``position`` on zero, for good: it survives a loss of power.

@@ -216,7 +216,7 @@ def test_second_start_finds_nothing_to_do(store):
     store.append_file(b"more dirt")
     assert store.open().recovered.cut_bytes > 0
     before = {path.name: path.stat().st_mtime_ns for path in store.root.iterdir()}
-    again = store.open()
+    again = store.open(clean=True)
     assert again.recovered.cut_bytes == 0
     assert {path.name: path.stat().st_mtime_ns for path in store.root.iterdir()} == before
 
