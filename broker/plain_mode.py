@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.config import BrokerConfig
-    from broker.machine import Handover, Machine
+    from broker.machine import Machine
     from broker.replicated_state import ReplicatedState
     from store.beginning import QueueBase
     from store.message_store import MessageStore
@@ -52,13 +52,13 @@ class PlainMode:
         state: ReplicatedState,
         store: MessageStore,
         machine: Machine,
-        handover: Handover,
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         disk, clock, rng, on_fatal = machine
         self._config = config
         self._disk = disk
         self._store = store
-        self._save = handover.save
+        self._save = save
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
         self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
@@ -68,9 +68,9 @@ class PlainMode:
             on_fatal(error)
 
         self.log = PlainLog(config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=fail)
-        self._times = SyncedTimes(lambda: self.log.synced_index, lambda: 0)
+        self._times = SyncedTimes(lambda: self.log.synced_timestamp, lambda: 0)
         store.attach(self.log, self._times)
-        self.retained = PlainRetainedLog(self.log, store, self.snapshot, handover.save)
+        self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
         self.membership = self.raft = self.compact = NoGroup()
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
 

@@ -11,7 +11,6 @@ Source: protocol.md 5.1, 5.5, 5.7; RocketMQ DefaultMessageStore, StoreCheckpoint
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -125,26 +124,21 @@ class SyncedTimes:
     """What ``checkpoint`` may promise of a log that is synced by itself (`checkpointer.Times`).
 
     Args:
-        synced_index: last entry that is on disk for sure.
+        log_time: store timestamp of the last record that is on disk for sure.
         index_time: store timestamp up to which the index files are.
     """
 
-    def __init__(self, synced_index: Callable[[], int], index_time: Callable[[], int]) -> None:
-        self._synced_index = synced_index
+    def __init__(self, log_time: Callable[[], int], index_time: Callable[[], int]) -> None:
+        self._log_time = log_time
         self._index_time = index_time
-        self._waiting: deque[tuple[int, int]] = deque()
         self.last = NO_TIMES
         """What was promised last; at a start, what ``checkpoint`` promises."""
 
-    def __call__(self, index: int, stored: int) -> StoreTimes:
-        """Return the times of queues that are synced up to ``index``."""
-        self._waiting.append((index, stored))
-        synced = self._synced_index()
-        physic = self.last.physic
-        while self._waiting and self._waiting[0][0] <= synced:
-            physic = self._waiting.popleft()[1]
-        index = min(self._index_time(), stored)
-        self.last = StoreTimes(min(physic, stored), stored, index)
+    def __call__(self, _index: int, stored: int) -> StoreTimes:
+        """Return the times of queues that are synced up to a record stored at ``stored``."""
+        self.last = StoreTimes(
+            min(self._log_time(), stored), stored, min(self._index_time(), stored)
+        )
         return self.last
 
     def when_all_is_synced(self) -> StoreTimes:

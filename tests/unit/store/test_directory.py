@@ -99,15 +99,14 @@ def test_times_are_lowered_to_a_limit_and_never_raised(tmp_path):
 
 
 def test_the_log_is_promised_only_as_far_as_it_is_synced():
-    synced, indexed = [100], [0]
+    synced, indexed = [10], [0]
     times = SyncedTimes(lambda: synced[0], lambda: indexed[0])
-    assert times(200, 20) == StoreTimes(0, 20, 0)
-    assert times(300, 30) == StoreTimes(0, 30, 0)
-    synced[0], indexed[0] = 250, 99
-    assert times(400, 40) == StoreTimes(20, 40, 40)
-    synced[0] = 500
-    assert times(500, 50) == StoreTimes(50, 50, 50)
-    assert times(600, 60) == StoreTimes(50, 60, 60)
+    assert times(200, 20) == StoreTimes(10, 20, 0)
+    synced[0], indexed[0] = 25, 99
+    assert times(400, 40) == StoreTimes(25, 40, 40)
+    synced[0] = 70
+    assert times(600, 60) == StoreTimes(60, 60, 60)
+    synced[0] = 65
     assert times.when_all_is_synced() == StoreTimes(60, 60, 60)
 
 
