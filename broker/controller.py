@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
-from broker.machine import Handover, Machine
+from broker.machine import Machine
 from broker.offset_replication import OffsetReplicator
 from broker.plain_mode import PlainMode
 from broker.ports import check_port_free
@@ -105,6 +105,7 @@ class BrokerController:
         )
         self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=tasks.fail)
         self._offsets = OffsetReplicator(self.tables.offsets, self.store)
+        self.store.before_hand_over = self._offsets.flush
         self._mode = self._make_mode(disk)
         if isinstance(self._mode, RaftMode):
             #: Only of a member of a group.
@@ -211,8 +212,7 @@ class BrokerController:
     def _make_mode(self, disk: Disk) -> RaftMode | PlainMode:
         kind = RaftMode if self._config.enable_dledger else PlainMode
         machine = Machine(disk, self._clock, self._rng, self._tasks.fail)
-        handover = Handover(self._save_snapshot, lambda: self._offsets.drain(OFFSET_DRAIN_MS))
-        return kind(self._config, self.tables.state, self.store, machine, handover)
+        return kind(self._config, self.tables.state, self.store, machine, self._save_snapshot)
 
     def _start_clockwork(self) -> None:
         pull, client = self._processors.pull, self._processors.client

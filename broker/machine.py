@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from runtime.clock import Clock
     from runtime.disk import Disk
@@ -20,12 +20,3 @@ class Machine(NamedTuple):
     clock: Clock
     rng: Rng
     on_fatal: Callable[[FatalError], None]
-
-
-class Handover(NamedTuple):
-    """What a log asks of the broker above it."""
-
-    save: Callable[[], Awaitable[None]]
-    """Write the tables to disk."""
-    drain: Callable[[], Awaitable[object]]
-    """Replicate what clients entrusted to this broker and the log does not hold yet."""

@@ -43,7 +43,7 @@ NO_TERM: Final = -1
 class PlainMode:
     """The parts of a broker that exist because it stands alone.
 
-    Made once; it attaches the log to the store.
+    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
     """
 
     def __init__(

@@ -19,8 +19,10 @@ from broker.snapshot import Snapshot
 from dledger.node import DLedgerNode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from broker.config import BrokerConfig
-    from broker.machine import Handover, Machine
+    from broker.machine import Machine
     from broker.replicated_state import ReplicatedState
     from store.beginning import QueueBase
     from store.message_store import MessageStore
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 class RaftMode:
     """The parts of a broker that exist because it is a member of a group.
 
-    Made once; it attaches the log to the store.
+    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class RaftMode:
         state: ReplicatedState,
         store: MessageStore,
         machine: Machine,
-        handover: Handover,
+        save: Callable[[], Awaitable[None]],
     ) -> None:
         disk, clock, rng, on_fatal = machine
         self._config = config
@@ -49,10 +51,10 @@ class RaftMode:
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )
         store.attach(self.log)
-        self.compactor = Compactor(self.log, store, self.snapshot, handover.save)
+        self.compactor = Compactor(self.log, store, self.snapshot, save)
         self.retained = RaftLog(self.log, self.compactor)
         self.membership = MembershipProcessor(self.log)
-        self.raft = RaftProcessor(self.log, lambda: store.applied_index, handover.drain)
+        self.raft = RaftProcessor(self.log, lambda: store.applied_index)
         self.compact = CompactProcessor(self.compactor)
 
     async def check(self) -> None:

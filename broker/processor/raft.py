@@ -50,19 +50,11 @@ class RaftProcessor:
     Args:
         node: the replicated log.
         applied_index: last entry applied here.
-        hand_over: replicates what clients entrusted to this broker and the log does not hold yet;
-            waited for before office is given up on purpose.
     """
 
-    def __init__(
-        self,
-        node: Leader,
-        applied_index: Callable[[], int],
-        hand_over: Callable[[], Awaitable[object]],
-    ) -> None:
+    def __init__(self, node: Leader, applied_index: Callable[[], int]) -> None:
         self._node = node
         self._applied_index = applied_index
-        self._hand_over = hand_over
 
     async def handle_transfer(
         self, _connection: object, request: RemotingCommand
@@ -91,7 +83,6 @@ class RaftProcessor:
         return make_response(request, ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     async def _transfer(self, target: str) -> dict[str, object]:
-        await self._hand_over()
         await self._node.transfer_leadership(target)
         return {"leader": target, "term": self._node.term}
 

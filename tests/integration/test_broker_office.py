@@ -78,6 +78,42 @@ def test_an_offset_committed_just_before_a_transfer_is_handed_over(tmp_path: Pat
     uvloop.run(scenario())
 
 
+def test_offsets_are_handed_over_to_the_preferred_leader_as_well(tmp_path: Path) -> None:
+    preferred = 2
+
+    def prepare(group: Cluster) -> None:
+        group.settings = {"preferred_leader_id": f"n{preferred}"}
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 3, prepare=prepare) as group:
+            await until(lambda: group.leaders() == [preferred], "the preferred one leads")
+            await group.stop(preferred)
+            leader = await group.leader()
+            await send(group, leader)
+            controller = group.brokers[leader]
+            assert controller is not None
+            place = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+            committed = known = 0
+
+            def hand_over() -> None:
+                nonlocal known
+                known = committed
+                flush()
+
+            flush = controller.store.before_hand_over
+            controller.store.before_hand_over = hand_over
+            starts = asyncio.create_task(group.start(preferred))
+            while group.leaders() != [preferred]:
+                answer = await group.ask(leader, 15, **place, commitOffset=committed + 1)
+                committed += answer.code == 0
+                await asyncio.sleep(0.002)
+            await starts
+            found = await group.ask(preferred, 14, **place)
+            assert 0 < known <= int(found.ext_fields["offset"])
+
+    uvloop.run(scenario())
+
+
 def test_a_transfer_that_fails_says_why_and_the_leader_serves(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with cluster(tmp_path, 3) as group:
