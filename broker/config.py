@@ -18,7 +18,7 @@ from remoting.protocol.errors import LocalProtocolError
 from remoting.protocol.hosts import pack_host, parse_address
 from runtime.config import key
 from runtime.errors import FatalError
-from runtime.machine import process_id
+from runtime.machine import memory_bytes, process_id
 from store.config import StoreConfig
 from store.plain import PlainLogConfig
 from store.retention import HOUR_MS, RetentionConfig
@@ -68,6 +68,12 @@ class BrokerConfig:
     """Ours, of a broker without a group: cut the log where it has rotted, for one start."""
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
     get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
+    cold_bytes_max: int = key("maxTransferBytesOnMessageInDisk", 65_536, low=1, high=8 * 1024**2)
+    cold_messages_max: int = key("maxTransferCountOnMessageInDisk", 8, low=1, high=1024)
+    in_memory_percent: int = key("accessMessageInMemoryMaxRatio", 40, low=0, high=100)
+    """What lies farther behind the end of the log than this part of the memory is on disk."""
+    slave_read_enable: bool = key("slaveReadEnable", default=False)
+    """Whether who reads far behind the end is sent to a slave."""
 
     clean_interval_ms: int = key("cleanResourceInterval", 10_000, low=0, high=3_600_000)
     """How often retention looks at log and disk; 0: never, and no disk is too full for it."""
@@ -106,6 +112,7 @@ class BrokerConfig:
     disk_hang_ms: int = key("dLegerDiskHangMs", 3_000, low=100, high=600_000)
     """A sync that takes so long means that the disk hangs."""
     process_id: int = field(default_factory=process_id)
+    memory_bytes: int = field(default_factory=memory_bytes)
     """Part of the message ids that the broker makes; no key sets it."""
 
     def __post_init__(self) -> None:
@@ -232,6 +239,9 @@ class BrokerConfig:
             max_body_bytes=self.max_message_bytes,
             get_bytes_max=self.get_bytes_max,
             get_messages_max=self.get_messages_max,
+            cold_behind_bytes=max(1, self.memory_bytes * self.in_memory_percent // 100),
+            get_cold_messages_max=self.cold_messages_max,
+            get_cold_bytes_max=self.cold_bytes_max,
         )
         if self.enable_dledger:
             return config

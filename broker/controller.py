@@ -302,6 +302,7 @@ class BrokerController:
                 on_new_group=creator.group_for_request,
                 max_bytes=self._config.get_bytes_max,
                 max_count=self._config.get_messages_max,
+                slave_read_enable=self._config.slave_read_enable,
             ),
             client=ClientProcessor(
                 producers=tables.producers,

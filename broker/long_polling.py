@@ -33,6 +33,8 @@ class HeldPull(msgspec.Struct):
     #: Tags codes wanted, None for all.
     codes: frozenset[int] | None
     deadline_ms: int
+    #: Ids of the broker to ask next: after a read near the end, and far behind it.
+    suggestions: tuple[int, int] = (0, 0)
     #: Set by the table.
     token: int = 0
     bucket: int = 0

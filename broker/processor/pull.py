@@ -99,6 +99,7 @@ class PullProcessor:
         on_new_group: Callable[[SubscriptionGroupConfig], None],
         max_bytes: int = 262_144,
         max_count: int = 32,
+        slave_read_enable: bool = False,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -110,6 +111,7 @@ class PullProcessor:
         self._on_new_group = on_new_group
         self._max_bytes = max_bytes
         self._max_count = max_count
+        self._slave_read_enable = slave_read_enable
         self._codes: dict[str, frozenset[int] | None] = {}
 
     def handle(self, connection: WritableConnection, frame: Frame) -> None:
@@ -137,6 +139,7 @@ class PullProcessor:
             min(max(header.max_msg_nums, 1), self._max_count),
             codes,
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
+            self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
         )
         if header.sys_flag & FLAG_COMMIT:
             self._offsets.commit(
@@ -215,6 +218,7 @@ class PullProcessor:
                 result.min_offset,
                 result.max_offset,
                 result.size_bytes if buffers else 0,
+                pull.suggestions[result.is_far_behind],
             ),
             *buffers,
         )
@@ -252,6 +256,13 @@ class PullProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queues}]",
             )
         return None
+
+    def _suggestions(self, group_name: str) -> tuple[int, int]:
+        """Return the id of the broker to ask next, and the one for who is far behind."""
+        group = self._groups.get(group_name) or self._groups.find(group_name)
+        if group is None:
+            return 0, 0
+        return group.broker_id, group.which_broker_when_consume_slowly
 
     def _new_group(self, name: str) -> SubscriptionGroupConfig | None:
         group = self._groups.find(name)

@@ -27,6 +27,8 @@ HotHandler = Callable[["Connection", Frame], None]
 
 JOIN_BYTES_MAX: Final = 64 * 1024
 """Buffers of one turn that are together smaller than this are joined: one copy, one write."""
+JOIN_EACH_MAX: Final = 1024
+"""Buffers that are on average larger than this are handed over as they are, not copied."""
 IDLE_SWEEPS: Final = 8
 """A connection is idle when this many sweeps in a row saw nothing of it."""
 _NO_ADDRESS: Final = ("?", 0)
@@ -308,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(out[0])
         else:
             size = sum(map(len, out))
-            if size <= JOIN_BYTES_MAX:
+            if size <= JOIN_BYTES_MAX and size <= JOIN_EACH_MAX * len(out):
                 transport.write(b"".join(out))
             else:
                 transport.writelines(out)

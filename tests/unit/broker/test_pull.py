@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from broker.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
 from broker.consumer_offset import ConsumerOffsetTable
 from broker.long_polling import HoldTable
 from broker.processor.pull import SUSPEND_MS_MAX, PullProcessor
-from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.topic_config import TopicTable
 from remoting.protocol.bodies import TopicConfig
 from store.results import GetStatus
@@ -40,8 +41,9 @@ class Bench:
         self.new_groups: list[SubscriptionGroupConfig] = []
         self.processor = self.make()
 
-    def make(self) -> PullProcessor:
+    def make(self, **settings: Any) -> PullProcessor:
         return PullProcessor(
+            **settings,
             topics=self.topics.entries,
             groups=self.groups,
             consumers=self.consumers,
@@ -95,6 +97,29 @@ def test_found_messages_are_sent_as_they_are_stored(bench: Bench) -> None:
         "minOffset": "0",
         "maxOffset": "9",
     }
+
+
+@pytest.mark.parametrize(
+    ("enabled", "known", "far", "suggested"),
+    [
+        (False, True, True, "0"),
+        (True, True, False, "4"),
+        (True, True, True, "2"),
+        (True, False, True, "1"),
+    ],
+)
+def test_who_reads_far_behind_is_sent_to_a_slave_if_slaves_are_read(
+    bench: Bench, enabled: bool, known: bool, far: bool, suggested: str
+) -> None:
+    if known:
+        group = SubscriptionGroupConfig(
+            group_name="g", broker_id=4, which_broker_when_consume_slowly=2
+        )
+        bench.groups.apply(msgspec.json.encode(GroupChange(group, 1)))
+    bench.processor = bench.make(slave_read_enable=enabled)
+    bench.store.results = [msgspec.structs.replace(found(b"one"), is_far_behind=far)]
+    bench.pull()
+    assert bench.connection.answers[0].ext_fields["suggestWhichBrokerId"] == suggested
 
 
 @pytest.mark.parametrize(
