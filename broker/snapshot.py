@@ -18,6 +18,7 @@ import msgspec
 
 from broker.replicated_state import StateKind
 from remoting.protocol.errors import RemoteProtocolError
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,16 +82,22 @@ class Snapshot:
         self._saved_index = -1
 
     def load(self) -> int:
-        """Restore the tables; returns the index they include, -1 if the log must be read again."""
-        complete = True
-        for name, table in self._tables.items():
-            complete = self._load_table(name, table.restore) and complete
-        data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
+        """Restore the tables; returns the index they include, -1 if the log must be read again.
+
+        Raises:
+            FatalError: a file cannot be read.
+        """
+        try:
+            sound = [self._load_table(name, table.restore) for name, table in self._tables.items()]
+            data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
+        except OSError as error:
+            message = f"the tables in {self._directory} cannot be read: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
         index = -1
-        if data is not None and complete:
+        if data is not None and all(sound):
             try:
                 index = msgspec.json.decode(data, type=_AppliedIndex).applied_index
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 _log.warning("event=snapshot_index_unreadable file=%s error=%s", _INDEX_FILE, error)
         self._saved_index = index
         return index

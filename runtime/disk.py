@@ -14,6 +14,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -123,7 +124,10 @@ class Disk(Protocol):
         ...
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a small file, None when it does not exist."""
+        """Return the content of a small file, None when it does not exist.
+
+        Errors: `FatalError` for a folder, a pipe, a device of that name.
+        """
         ...
 
     def replace(self, path: str, data: bytes) -> None:
@@ -318,10 +322,11 @@ class RealDisk:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a small file; see `Disk.read`."""
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:  # not blocking: a pipe of that name would wait for who writes to it
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
+        _check_regular(fd, path)
         with open(fd, "rb") as file:  # noqa: PTH123  # a descriptor, not a path
             return file.read()
 
@@ -420,7 +425,9 @@ class _Lock:
 
 
 def _write_whole(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    # Neither through a link into another file, nor waiting for the reader of a pipe.
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         rest = memoryview(data)
         while rest:
@@ -437,8 +444,18 @@ def _make_unsynced(path: str) -> None:
         raise FatalError(f"{path} cannot be made: {error.strerror}", EXIT_BAD_INPUT) from error
 
 
+def _check_regular(fd: int, path: str) -> None:
+    """Close ``fd`` and refuse what is no file. Errors: `FatalError`."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FatalError(f"{path} is no file but something else of that name")
+
+
 def _set_size(fd: int, path: str, size: int, *, synced: bool = True) -> None:
-    found = os.fstat(fd).st_size
+    status = os.fstat(fd)
+    found = status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise FatalError(f"{path} is no file but something else of that name")
     if found == 0 and not synced:
         os.ftruncate(fd, size)
     elif found == 0:

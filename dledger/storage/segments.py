@@ -76,11 +76,16 @@ class Segments:
         base = position - offset
         file = self._files.get(base)
         if file is None:
-            assert base == self.end or not self._files, (base, self.end)
-            file = self._disk.open(self.path(base), size=self.segment_bytes)
-            self._files[base] = file
+            file = self._make(base)
         self._dirty[base] = file
         file.pwrite(offset, buffers)
+
+    def _make(self, base: int) -> File:
+        """Make the file that begins at ``base``, and those before it that were lost at the end."""
+        assert base >= self.end or not self._files, (base, self.end)
+        for start in range(self.end if self._files else base, base + 1, self.segment_bytes):
+            self._files[start] = self._disk.open(self.path(start), size=self.segment_bytes)
+        return self._files[base]
 
     def view(self, position: int, size: int) -> memoryview:
         """Return bytes of one file, not copied.

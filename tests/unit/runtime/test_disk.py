@@ -10,6 +10,7 @@ import pytest
 
 import runtime.disk
 from runtime.disk import DirectoryInUse, RealDisk
+from runtime.errors import FatalError
 
 
 @pytest.fixture
@@ -121,3 +122,21 @@ def test_lock_is_exclusive_between_processes(disk, tmp_path):
     lock = disk.lock(path)
     lock.close()
     lock.close()
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(FatalError, match=name):
+            RealDisk().read(str(tmp_path / name))
+    with pytest.raises(FatalError, match="pipe"):
+        RealDisk().open(str(tmp_path / "pipe"), size=10)
+
+
+def test_a_file_is_never_replaced_through_a_link_that_has_its_temporary_name(tmp_path):
+    (tmp_path / "other").write_bytes(b"precious")
+    (tmp_path / "file.tmp").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"):
+        RealDisk().replace(str(tmp_path / "file"), b"new")
+    assert (tmp_path / "other").read_bytes() == b"precious"

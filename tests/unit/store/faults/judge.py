@@ -20,7 +20,9 @@ from runtime.errors import FatalError
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
 
-PLACE = re.compile(r"offset \d+|has \d+ bytes|expected a file at \d+| is missing")
+PLACE = re.compile(
+    r"offset \d+|has \d+ bytes|expected a file at \d+| is missing|is no file|\[Errno \d+\]"
+)
 MEND_MS = 2_000
 START_MS = 2_500
 """Virtual; a broker that is not writable then will not be."""
@@ -72,11 +74,11 @@ def judge(files, sent, damages, *, raft=True):
                 cluster.close()
 
 
-def judge_refusal(error):
+def judge_refusal(error, root=ROOT):
     if not isinstance(error, FatalError) or "a bug" in error.message:
         raise error
     assert error.exit_code in (2, 3), error
-    assert f"{ROOT}/" in error.message, error
+    assert str(root) in error.message, error
     if re.search(r"/(data|index|commitlog)/\d{20}", error.message):
         assert PLACE.search(error.message), error
     return "refused"

@@ -81,6 +81,14 @@ def test_with_all_files_of_queues_or_index_gone_they_are_made_anew(folder):
     assert judge(*built(), [Damage("remove", path, (0,), 0) for path in gone]) == "whole"
 
 
+def test_without_its_last_segments_a_log_of_one_is_read_as_far_as_it_goes():
+    files, _ = built()
+    last = sorted(path for path in files if "/data/" in path)[-2:]
+    gone = [*last, f"{ROOT}/consumequeue.checkpoint"]
+    outcome = judge(*built(), [Damage("remove", path, (0,), 0) for path in gone])
+    assert outcome == "mute"
+
+
 def test_a_log_of_dledger_that_was_trimmed_is_taken_over_and_started_again():
     files, _ = built()
     segments = [path for path in files if "/data/" in path]
