@@ -1,0 +1,195 @@
+"""The rounds of retention: what is told, how often, and what stays as it is."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.retained_log import ALL_DUE, Dropped, SegmentAges
+from broker.retention import DiskUse, Retention
+from dledger.errors import RottenEntry
+from runtime.disk import RealDisk
+from store.retention import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+NOW = 1_000_000 * HOUR_MS
+OLD = NOW - 100 * HOUR_MS
+
+
+def finish(work: Coroutine[None, None, dict[str, Any]]) -> dict[str, Any]:
+    """Run what never waits; no loop is needed."""
+    with pytest.raises(StopIteration) as end:
+        work.send(None)
+    report: dict[str, Any] = end.value.value
+    return report
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = NOW
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+
+class Log:
+    """Segments of 100 bytes, all old but the last; ``held`` bytes of the first may not go."""
+
+    def __init__(self, count: int) -> None:
+        self.parts = [Segment(n * 100, n * 100 + 100, OLD) for n in range(count)]
+        self.held_from = 1 << 60
+
+    def segments(self) -> list[Segment]:
+        return self.parts
+
+    async def drop_before(self, position: int) -> Dropped:
+        begin = min(position, self.held_from)
+        gone = [part for part in self.parts if part.end <= begin]
+        self.parts = self.parts[len(gone) :]
+        reason = ALL_DUE if begin == position else "the queues on disk cover no more"
+        return Dropped(100 * len(gone), reason)
+
+
+class World:
+    def __init__(self, segments: int = 3, **settings: Any) -> None:
+        self.used: float | None = 0.5
+        self.refused: list[bool] = []
+        self.log = Log(segments)
+        self.clock = Clock()
+        self.retention = Retention(
+            RetentionConfig(**{"hours": (), **settings}),
+            self.log,
+            disk_used=lambda: self.used,
+            clock=self.clock,
+            refuse=self.refused.append,
+        )
+
+    def round(self) -> dict[str, Any]:
+        self.clock.now_ms += 10_000
+        return finish(self.retention.round())
+
+
+def test_nothing_is_due_on_an_empty_disk_in_another_hour() -> None:
+    report = World().round()
+    assert (report["dropped_bytes"], report["reason"]) == (0, "nothing is due")
+
+
+def test_a_request_holds_for_twenty_rounds() -> None:
+    world = World(segments=31, files_per_round=1)
+    world.retention.ask()
+    dropped = [world.round()["dropped_bytes"] for _ in range(MANUAL_ROUNDS + 2)]
+    assert dropped == [100] * MANUAL_ROUNDS + [0, 0]
+    assert world.retention.status()["dropped_bytes_total"] == 100 * MANUAL_ROUNDS
+
+
+def test_levels_and_reasons_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.log.held_from = 0
+    with caplog.at_level(logging.INFO):
+        for used in (0.8, 0.8, 0.95, 0.95, 0.88, 0.5, 0.5):
+            world.used = used
+            world.round()
+    told = [record.getMessage().split(" used=")[0] for record in caplog.records]
+    assert told == [
+        "event=disk_level level=HIGH was=OK",
+        "event=nothing_expires level=HIGH reason=the queues on disk cover no more",
+        "event=disk_level level=FULL was=HIGH",
+        "event=disk_level level=OK was=FULL",
+    ]
+    assert world.refused == [True, False]
+
+
+def test_a_disk_that_does_not_tell_keeps_its_level() -> None:
+    world = World()
+    world.used = 0.95
+    world.round()
+    world.used = None
+    assert world.round()["disk_level"] == "FULL"
+    assert world.refused == [True]
+
+
+def test_a_clock_that_jumps_ahead_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    class Jumping(Clock):
+        ahead_ms = 0
+
+        def wall_ms(self) -> int:
+            return self.now_ms + self.ahead_ms
+
+    world = World(segments=3, hours=tuple(range(24)))
+    clock, dropped = Jumping(), []
+    world.retention._clock = clock
+    world.log.parts = [part._replace(closed_ms=NOW) for part in world.log.parts]
+    with caplog.at_level(logging.INFO):
+        for minutes in (0, 1, 2, 50, 9):
+            clock.now_ms += minutes * 60_000
+            clock.ahead_ms = 200 * HOUR_MS if minutes else 0
+            dropped.append(finish(world.retention.round())["dropped_bytes"])
+    assert dropped == [0, 0, 0, 0, 200], "an hour later the clock is believed"
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "event=clock_jumped_ahead retention_by_age=waits",
+        "event=clock_jumped_ahead retention_by_age=on",
+        "event=expired bytes=200 level=OK",
+    ]
+
+
+def test_the_fullest_partition_counts_and_trouble_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class TwoDisks(RealDisk):
+        def free_ratio(self, path: str) -> float:
+            if path == "gone":
+                raise OSError(2, "no such file or directory", path)
+            return {"a": 0.5, "b": 0.2}[path]
+
+    assert DiskUse(TwoDisks(), ("a", "b")).ratio() == pytest.approx(0.8)
+    use = DiskUse(TwoDisks(), ("a", "gone"))
+    assert [use.ratio(), use.ratio()] == [None, None]
+    assert caplog.text.count("event=disk_use_unknown") == 1
+
+
+class Bodies:
+    """A log whose first messages of segments are known by their position."""
+
+    commit_index = 1_000
+
+    def __init__(self, stamps: dict[int, int | None]) -> None:
+        self.stamps = stamps
+        self.reads = 0
+
+    def bodies(
+        self, first: int, last: int, limit: int
+    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
+        assert (last, limit) == (self.commit_index, 1)
+        self.reads += 1
+        stamp = self.stamps[first]
+        if stamp is None:
+            raise RottenEntry(first, "damaged")
+        record = bytes(7 + 56) + stamp.to_bytes(8, "big") + bytes(20)
+        yield first, first, memoryview(record), 7, 84
+
+
+def test_a_segment_is_as_old_as_the_message_behind_it() -> None:
+    log = Bodies({0: 10, 100: 20, 200: None, 300: 40})
+    ages = SegmentAges(log)
+    heads = [(position, position) for position in log.stamps]
+    assert ages.segments(heads, 350) == [
+        Segment(0, 100, 20),
+        Segment(100, 200, 40),  # what is damaged says nothing: the next one is younger
+        Segment(200, 300, 40),
+        Segment(300, 350, None),
+    ]
+    log.stamps[200] = 30
+    assert ages.segments(heads[1:], 360)[0] == Segment(100, 200, 30)
+    assert log.reads == 5, "each is read once"
+    assert ages.segments([], 0) == []
