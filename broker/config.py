@@ -19,7 +19,7 @@ from remoting.protocol.hosts import pack_host, parse_address
 from runtime.config import key
 from runtime.errors import FatalError
 from runtime.machine import memory_bytes, process_id
-from store.config import StoreConfig
+from store.config import INDEX_COUNT_MAX, IndexConfig, StoreConfig
 from store.plain import PlainLogConfig
 from store.retention import HOUR_MS, RetentionConfig
 
@@ -86,6 +86,12 @@ class BrokerConfig:
     disk_warning_level_ratio: str = key("diskSpaceWarningLevelRatio", "0.90")
     clean_file_forcibly_enable: bool = key("cleanFileForciblyEnable", default=True)
     delete_file_batch_max: int = key("deleteFileBatchMax", 10, low=1, high=1_000)
+
+    message_index_enable: bool = key("messageIndexEnable", default=True)
+    max_hash_slot_num: int = key("maxHashSlotNum", 5_000_000, low=1, high=INDEX_COUNT_MAX)
+    max_index_num: int = key("maxIndexNum", 20_000_000, low=2, high=INDEX_COUNT_MAX)
+    max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, low=1, high=1024)
+    default_query_max_num: int = key("defaultQueryMaxNum", 32, low=1, high=1024)
 
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", default=True)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
@@ -242,10 +248,20 @@ class BrokerConfig:
             cold_behind_bytes=max(1, self.memory_bytes * self.in_memory_percent // 100),
             get_cold_messages_max=self.cold_messages_max,
             get_cold_bytes_max=self.cold_bytes_max,
+            index=self._index_config(),
         )
         if self.enable_dledger:
             return config
         return dataclasses.replace(config, max_wait_ack_ms=self.sync_flush_timeout_ms)
+
+    def _index_config(self) -> IndexConfig | None:
+        if not self.message_index_enable:
+            return None
+        return IndexConfig(
+            slots=self.max_hash_slot_num,
+            entries=self.max_index_num,
+            offsets_max=self.max_msgs_num_batch,
+        )
 
     def retention_config(self) -> RetentionConfig:
         """Return how long messages are kept, and what a full disk means."""

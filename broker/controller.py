@@ -314,7 +314,7 @@ class BrokerController:
                 spawn=self._tasks.spawn,
             ),
             offset=OffsetProcessor(tables.offsets, store),
-            query=QueryProcessor(store),
+            query=QueryProcessor(store, unique_max=self._config.default_query_max_num),
             lock=LockProcessor(tables.locks, proposer, clock),
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status

@@ -67,6 +67,7 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.GET_MAX_OFFSET: processors.query.handle_max_offset,
         RequestCode.GET_MIN_OFFSET: processors.query.handle_min_offset,
         RequestCode.GET_EARLIEST_MSG_STORETIME: processors.query.handle_earliest,
+        RequestCode.QUERY_MESSAGE: processors.query.handle_by_key,
         RequestCode.VIEW_MESSAGE_BY_ID: processors.query.handle_by_id,
         RequestCode.UNREGISTER_CLIENT: processors.client.handle_unregister,
         RequestCode.CONSUMER_SEND_MSG_BACK: processors.admin.handle_send_back,

@@ -68,7 +68,7 @@ class PlainMode:
             on_fatal(error)
 
         self.log = PlainLog(config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=fail)
-        self._times = SyncedTimes(lambda: self.log.synced_timestamp, lambda: 0)
+        self._times = SyncedTimes(lambda: self.log.synced_timestamp, lambda: store.index_timestamp)
         store.attach(self.log, self._times)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
         self.membership = self.raft = self.compact = NoGroup()
@@ -91,6 +91,7 @@ class PlainMode:
         self._store.load(
             applied_index,
             recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
+            index_until=None if self._directory.was_clean else self._directory.times.index,
         )
         self._directory.mark_unclean()
         self._times.last = self._directory.times

@@ -64,6 +64,8 @@ RESTART_MS: Final = 1_000
 STORE: Final = "/store"
 SEND_TIMEOUT_MS: Final = 1_500
 """Half of the default: while nobody leads, clients do little else than ask for a leader."""
+KEY_SLOTS: Final = 256
+"""Slots of a file of the key index: some files are filled in a run of minutes."""
 INDEX_SEGMENT_BYTES: Final = 16 * 1024
 """512 entries: a run of some minutes fills several."""
 
@@ -368,6 +370,8 @@ class World:
             store_path=STORE,
             segment_bytes=options.segment_bytes,
             queue_file_bytes=options.queue_file_bytes,
+            max_hash_slot_num=KEY_SLOTS,
+            max_index_num=4 * KEY_SLOTS,
             flush_disk_type=FlushDiskType(options.flush_disk_type),
             default_topic_queue_nums=max(1, self.plan.workload.queues),
             enable_dledger=True,

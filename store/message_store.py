@@ -183,11 +183,11 @@ class MessageStore:
         if self._timer is not None:
             self._timer.cancel()
         self._lose_leadership()
-        await self._checkpointer.finish(self._dispatcher.applied, is_last=True)
-        self._queues.files.close()
         if self._index is not None:
             await self._index.finish(self._maybe_mark(), is_last=True)
             self._index.close()
+        await self._checkpointer.finish(self._dispatcher.applied, is_last=True)
+        self._queues.files.close()
 
     @property
     def writable(self) -> bool:

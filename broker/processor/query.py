@@ -1,30 +1,46 @@
-"""Limits and times of queues, and messages by id: 29, 30, 31, 32, 33.
+"""Limits and times of queues, messages by id and by key: 12, 29, 30, 31, 32, 33.
 
-Limits belong to the leader: any other replica refuses 29 to 32 with 14, because the end that it
-knows may lie before messages that were acknowledged (ADR 7). A message that it has is the same
-everywhere.
+Limits and keys belong to the leader: any other replica refuses 12 and 29 to 32 with 14, because
+the end that it knows may lie before messages that were acknowledged (ADR 7). A message that it has
+is the same everywhere.
 Source: protocol.md 3.7, 3.9, 5.3; RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from broker.answers import DAMAGED, put_failure
 from dledger.errors import RottenEntry
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.command import Int32, RemotingCommand, make_response
 from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
 from store.results import Boundary, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from store.key_query import KeyResult
+
+
+UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"
+NOT_FOUND: Final = "can not find message, maybe time range not correct"
+
 
 class _ViewHeader(msgspec.Struct):
     offset: int
+
+
+class _KeyHeader(msgspec.Struct, rename="camel"):
+    """Header of 12; times are wall time in milliseconds."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: int
+    end_timestamp: int
 
 
 class QueryStore(Protocol):
@@ -49,12 +65,45 @@ class QueryStore(Protocol):
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return a committed message record, or None."""
 
+    def messages_of_key(
+        self, topic: str, key: str, limit: int, span: tuple[int, int]
+    ) -> KeyResult:
+        """Return the newest messages of a key within store times, oldest first."""
+
 
 class QueryProcessor:
-    """Answers questions about queues."""
+    """Answers questions about queues and messages.
 
-    def __init__(self, store: QueryStore) -> None:
+    Args:
+        unique_max: messages of a query by unique key (``defaultQueryMaxNum``).
+    """
+
+    def __init__(self, store: QueryStore, *, unique_max: int = 32) -> None:
         self._store = store
+        self._unique_max = unique_max
+
+    def handle_by_key(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take QUERY_MESSAGE (12)."""
+        if not self._store.writable:
+            return put_failure(request, PutStatus.NOT_LEADER)
+        header = decode_header(request, _KeyHeader)
+        is_unique = request.ext_fields.get(UNIQUE_KEY_FLAG) == "true"
+        limit = self._unique_max if is_unique else header.max_num
+        try:
+            result = self._store.messages_of_key(
+                header.topic, header.key, limit, (header.begin_timestamp, header.end_timestamp)
+            )
+        except RottenEntry:
+            return make_response(request, *DAMAGED)
+        fields = {
+            "indexLastUpdateTimestamp": str(result.last_timestamp),
+            "indexLastUpdatePhyoffset": str(result.last_physical),
+        }
+        if not result.records:
+            return make_response(request, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, fields)
+        return make_response(
+            request, ResponseCode.SUCCESS, None, fields, body=b"".join(result.records)
+        )
 
     def handle_max_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MAX_OFFSET (30)."""

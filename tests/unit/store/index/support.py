@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store.checkpoint import LogMark
-from store.index.config import IndexConfig
+from store.config import IndexConfig
 from store.index.key_index import KeyIndex
 from store.index.recovery import agree_with_log, load_index
 from store.index.search import Span, search

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import FatalError
+from store.config import IndexConfig
 from store.index.codec import Layout, decode_header
-from store.index.config import IndexConfig
 from store.index.search import Span, search
 from tests.unit.store.fakes import FakeDisk
 from tests.unit.store.index import support
