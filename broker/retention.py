@@ -98,8 +98,11 @@ class Retention:
         """Do a round every `RetentionConfig.interval_ms`, until cancelled."""
         while True:
             await asyncio.sleep(self._config.interval_ms / 1000)
-            # Whoever cancels this waits in `settle` for a round under way.
-            await asyncio.shield(asyncio.ensure_future(self.round()))
+            await self.whole_round()
+
+    async def whole_round(self) -> dict[str, Any]:
+        """Do a `round` that goes on when the caller is cancelled; `settle` waits for it."""
+        return await asyncio.shield(asyncio.ensure_future(self.round()))
 
     async def settle(self) -> None:
         """Wait for a round under way, for so long as is fit when a process ends."""

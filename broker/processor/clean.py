@@ -52,8 +52,8 @@ class CleanProcessor:
         """Take DELETE_EXPIRED_COMMITLOG."""
         self._retention.ask()
         if REPORT in request.ext_fields:
-            return _report(request, await self._retention.round())
-        self._spawn("expired log", self._retention.round())
+            return _report(request, await self._retention.whole_round())
+        self._spawn("expired log", self._retention.whole_round())
         return make_response(request, ResponseCode.SUCCESS)
 
     def handle_expired_queues(
