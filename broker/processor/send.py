@@ -172,7 +172,8 @@ class SendProcessor:
                 )
             )
         else:
-            write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], _REGION_FIELDS)
+            place = (self._message_id % physical_offset, queue_id, queue_offset)
+            _answer_failure(connection, serialize_type, opaque, status, place)
 
     def _handle_batch(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
@@ -204,10 +205,11 @@ class SendProcessor:
         queue_offset: int,
         physical_offsets: list[int],
     ) -> None:
-        if status is not PutStatus.OK:
-            write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], _REGION_FIELDS)
-            return
         ids = ",".join([self._message_id % offset for offset in physical_offsets])
+        if status is not PutStatus.OK:
+            place = (ids, queue_id, queue_offset)
+            _answer_failure(connection, serialize_type, opaque, status, place)
+            return
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
 
     def _explode(
@@ -319,6 +321,26 @@ class SendProcessor:
     ) -> None:
         if not flag & _ONEWAY:
             write_answer(connection, frame, opaque, answer, _REGION_FIELDS)
+
+
+def _answer_failure(
+    connection: SendConnection,
+    serialize_type: int,
+    opaque: int,
+    status: PutStatus,
+    place: tuple[str, int, int],
+) -> None:
+    """Answer a put that did not end well; where a stored message lies is told all the same."""
+    fields = _REGION_FIELDS
+    if status is PutStatus.FLUSH_TIMEOUT:
+        message_id, queue_id, queue_offset = place
+        fields = {
+            **fields,
+            "msgId": message_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+        }
+    write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], fields)
 
 
 def _unsupported(delay_level: int) -> tuple[int, str]:

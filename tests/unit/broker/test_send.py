@@ -101,6 +101,21 @@ def test_a_failed_put_says_whether_the_message_may_still_appear(
     assert fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
+def test_a_message_that_was_not_flushed_in_time_is_told_with_its_place(bench: Bench) -> None:
+    """Clients take it for sent: it is stored."""
+    bench.send(b"body", e=1)
+    bench.store.puts[0][1](PutStatus.FLUSH_TIMEOUT, 12, 0xAB)
+    answer = bench.connection.answers[0]
+    assert (answer.code, answer.remark) == (10, "flush disk timeout")
+    assert answer.ext_fields == {
+        "msgId": "7F00000100002A9F00000000000000AB",
+        "queueId": "1",
+        "queueOffset": "12",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
 def test_every_put_status_has_an_answer() -> None:
     from broker.answers import PUT_ANSWERS
 
