@@ -1,14 +1,13 @@
 """The keys of a message, found in its raw properties, and their hashes, remembered in part.
 
 Indexed are UNIQ_KEY, then each word of KEYS, which is split at spaces. A client's UNIQ_KEY is its
-address, process and loader, the milliseconds and a counter of four hexadecimal digits, so that all
-but the counter is the same for the messages of one millisecond: the hash of that part is kept.
+address, process and loader, the milliseconds and a counter of four hexadecimal digits, so that
+nearly all of it is the same for the messages of one millisecond: the hash of that part is kept.
 Pure. Source: protocol.md 4.3, 4.5; RocketMQ IndexService.buildIndex, MessageClientIDSetter.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remoting.protocol.message import TRANSACTION_ROLLBACK
 from remoting.protocol.properties import find_property
 from store.index.codec import folded, text_hash
 
@@ -20,18 +19,14 @@ if TYPE_CHECKING:
 Row = tuple[int, int, int]
 """``(key hash, physical offset, store timestamp)``."""
 
-HEADS_MAX: Final = 4096
+REMEMBERED_MAX: Final = 8192
 """Parts of unique keys whose hash is kept, of all topics together."""
 TOPICS_MAX: Final = 1024
-COUNTER_DIGITS: Final = 4
-UNIQUE_BYTES: Final = 32
+STEM_DIGITS: Final = 20
+"""Of the 32 digits of a client's key: address, process, loader; time and counter follow."""
 _DIGITS: Final = b"0123456789ABCDEF"
-_PAIRS: Final = [bytes((high, low)) for high in _DIGITS for low in _DIGITS]
-_LAST_PAIR: Final = {pair: 31 * pair[0] + pair[1] for pair in _PAIRS}
-_FIRST_PAIR: Final = {pair: 961 * value for pair, value in _LAST_PAIR.items()}
-_COUNTER_WEIGHT: Final = 31**COUNTER_DIGITS
+_PAIRS: Final = {bytes((high, low)): 31 * high + low for high in _DIGITS for low in _DIGITS}
 _MASK: Final = 0xFFFFFFFF
-_HALF: Final = 0x80000000
 
 
 def unique_key(properties: bytes) -> bytes | None:
@@ -58,65 +53,94 @@ def has_key(properties: bytes, key: bytes) -> bool:
     return unique_key(properties) == key or key in words(properties)
 
 
+class _Known(NamedTuple):
+    """What is remembered of a topic: hashes in 0..2^32-1."""
+
+    base: int
+    """Of ``topic#``."""
+    heads: dict[bytes, int]
+    """Of ``topic#`` and all but the last two digits of a unique key, ready for these."""
+    stems: dict[bytes, int]
+    """Of ``topic#`` and what stands for the client in a unique key."""
+
+
 class KeyHashes:
     """Hashes of keys, quick for those of clients."""
 
     def __init__(self) -> None:
-        self._topics: dict[bytes, tuple[int, dict[bytes, int]]] = {}
-        self._heads_count = 0
+        self._topics: dict[bytes, _Known] = {}
+        self._count = 0
+        """Heads and stems of all topics."""
 
     def rows(self, messages: "Iterable[Keyed]", last: int) -> list[Row]:
         """Return a row for each key of the messages behind ``last``, in the order of the index."""
         rows: list[Row] = []
         add = rows.append
+        known = _NONE
         learnt: bytes | None = None
-        base = 0
-        heads: dict[bytes, int] = {}
+        heads, pairs = known.heads, _PAIRS
         # The loop of a broker: what is quick for the keys of clients, by hand.
         for topic, properties, physical, stored, flags in messages:
-            if physical <= last or flags & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:
+            if physical <= last or flags & 12 == 12:
                 continue
             if topic != learnt:
-                base, heads = self._topics.get(topic) or self._learn(topic)
-                learnt = topic
+                known = self._topics.get(topic) or self._learn(topic)
+                learnt, heads = topic, known.heads
             at = properties.rfind(b"UNIQ_KEY\x01")
             if at >= 0:
-                end = properties.find(b"\x02", at)
-                key = properties[at + 9 : end] if end >= 0 else properties[at + 9 :]
-                if at and properties[at - 1] != 2:
-                    key = unique_key(properties) or b""
-                try:
-                    value = (
-                        heads[key[:-4]] + _FIRST_PAIR[key[-4:-2]] + _LAST_PAIR[key[-2:]]
-                    ) & _MASK
-                    add((value if value < _HALF else folded(value), physical, stored))
-                except KeyError:
-                    if key:
-                        value = self._unusual(base, heads, key)
-                        add((folded(value), physical, stored))
+                if properties.find(b"\x02", at) == at + 41 and (not at or properties[at - 1] == 2):
+                    try:
+                        value = (
+                            heads[properties[at + 9 : at + 39]]
+                            + pairs[properties[at + 39 : at + 41]]
+                        ) & 0xFFFFFFFF
+                    except KeyError:
+                        value = self._unusual(known, properties[at + 9 : at + 41])
+                    if value >= 0x80000000:
+                        value = (0x100000000 - value) & 0x7FFFFFFF
+                    add((value, physical, stored))
+                else:
+                    key = unique_key(properties)
+                    if key is not None:
+                        add((folded(text_hash(key, known.base)), physical, stored))
             if b"KEYS\x01" in properties:
                 rows += [
-                    (folded(text_hash(word, base)), physical, stored) for word in words(properties)
+                    (folded(text_hash(word, known.base)), physical, stored)
+                    for word in words(properties)
                 ]
         return rows
 
-    def _learn(self, topic: bytes) -> tuple[int, dict[bytes, int]]:
+    def _learn(self, topic: bytes) -> _Known:
         if len(self._topics) >= TOPICS_MAX:
             self._forget()
-        known = self._topics[topic] = (text_hash(topic + b"#"), {})
+        known = self._topics[topic] = _Known(text_hash(topic + b"#"), {}, {})
         return known
 
-    def _unusual(self, base: int, heads: dict[bytes, int], key: bytes) -> int:
-        """Return the hash of a key that is no client's, or whose beginning is new."""
-        if len(key) >= UNIQUE_BYTES and key.isascii():
-            if self._heads_count >= HEADS_MAX:
-                self._forget()
-            self._heads_count += 1
-            heads[key[:-COUNTER_DIGITS]] = (
-                text_hash(key[:-COUNTER_DIGITS], base) * _COUNTER_WEIGHT & _MASK
-            )
-        return text_hash(key, base)
+    def _unusual(self, known: _Known, key: bytes) -> int:
+        """Return the hash of a key of 32 bytes that is no client's, or whose beginning is new."""
+        stem, rest = key[:STEM_DIGITS], key[STEM_DIGITS:]
+        if not key.isascii():
+            return text_hash(key, known.base)
+        value = known.stems.get(stem)
+        if value is None:
+            value = text_hash(stem, known.base)
+            self._remember(known.stems, stem, value)
+        value = text_hash(rest[:-2], value) * 961 & _MASK
+        self._remember(known.heads, key[:-2], value)
+        return value + 31 * key[-2] + key[-1] & _MASK
+
+    def _remember(self, values: dict[bytes, int], text: bytes, value: int) -> None:
+        if self._count >= REMEMBERED_MAX:
+            self._forget()
+        self._count += 1
+        values[text] = value
 
     def _forget(self) -> None:
+        for known in self._topics.values():
+            known.heads.clear()
+            known.stems.clear()
         self._topics.clear()
-        self._heads_count = 0
+        self._count = 0
+
+
+_NONE: Final = _Known(0, {}, {})

@@ -104,7 +104,12 @@ def agree_with_log(
         began = node.first_index
     # What was cut is overwritten from now on: the old mark must not count any more.
     log = queues_mark if mark is not None and index.files else None
-    index.disk.replace(index.mark_path, encode_mark(index.mark(log)))
+    try:
+        index.disk.replace(index.mark_path, encode_mark(index.mark(log)))
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        index.disk.remove(index.mark_path)  # without one the index is built anew, if it must be
     return max(began, node.first_index)
 
 

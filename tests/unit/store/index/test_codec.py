@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store.index import codec
 from store.index.codec import Header, Layout
-from store.index.keys import HEADS_MAX, TOPICS_MAX, KeyHashes, has_key, unique_key, words
+from store.index.keys import REMEMBERED_MAX, TOPICS_MAX, KeyHashes, has_key, unique_key, words
 from tests.unit.store.index import support
 
 TEXT = st.text(
@@ -56,12 +56,15 @@ def test_hashes_of_messages_are_those_of_their_keys(values):
     assert [row[0] for row in rows] == support.Model(messages).hashes()
 
 
+def client(number):
+    """Return properties with the key of one of four clients."""
+    unique = f"7F0000017A7121EE{number & 3:04X}{number >> 6:08X}{number >> 2 & 15:04X}"
+    return support.properties(unique, more="T")
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1 << 20)), max_size=30))
 def test_hashes_of_client_ids_are_right_from_memory(values):
-    messages = [
-        (topic.encode(), support.properties(f"7F0000017A7121EE{n >> 4:012X}{n & 15:04X}"), at, 7, 0)
-        for at, (topic, n) in enumerate(values)
-    ]
+    messages = [(topic.encode(), client(n), at, 7, 0) for at, (topic, n) in enumerate(values)]
     hashes = KeyHashes()
     rows = hashes.rows(messages, -1) + hashes.rows(messages, -1)
     assert [row[0] for row in rows] == support.Model(messages * 2).hashes()
@@ -72,9 +75,12 @@ def test_what_is_remembered_is_bounded():
     for topic in range(TOPICS_MAX + 10):
         hashes.rows([(b"%d" % topic, support.properties("A" * 32), 1, 2, 0)], 0)
     assert len(hashes._topics) <= TOPICS_MAX
-    for head in range(HEADS_MAX + 10):
-        hashes.rows([(b"t", support.properties(f"{head:028X}0000"), 1, 2, 0)], 0)
-    assert sum(len(heads) for _, heads in hashes._topics.values()) <= HEADS_MAX
+    for head in range(REMEMBERED_MAX + 10):
+        raw = support.properties(f"{head:028X}0000", more="T")
+        rows = hashes.rows([(b"t", raw, 1, 2, 0)], 0)
+        assert rows[0][0] == codec.key_hash(b"t", b"%028X0000" % head)
+    kept = sum(len(known.heads) + len(known.stems) for known in hashes._topics.values())
+    assert 0 < kept <= REMEMBERED_MAX
 
 
 @given(
