@@ -191,6 +191,7 @@ class BrokerController:
         if self._mode.includes(index, kind):
             return
         self.tables.state.apply(index, kind, payload)
+        self._mode.on_applied(kind)
         if kind == StateKind.TOPIC.value and self.store.writable:
             self._registrar.change()
 
@@ -250,7 +251,7 @@ class BrokerController:
 
     async def _save_snapshots(self) -> None:
         while True:
-            await asyncio.sleep(SNAPSHOT_MS / 1000)
+            await self._mode.pause(SNAPSHOT_MS / 1000)
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:

@@ -10,12 +10,15 @@ Source: protocol.md 5; RocketMQ DefaultMessageStore.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.ports import check_no_group
 from broker.processor.no_group import NoGroup
-from broker.retained_log import Dropped, SegmentAges
+from broker.replicated_state import StateKind
+from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.role import MASTER_ID
 from broker.shared_snapshot import SharedSnapshot
 from runtime.errors import FatalError
@@ -38,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 #: The term of a registration that is not of a Raft group.
 NO_TERM: Final = -1
+_WRITTEN_SOON: Final = frozenset({StateKind.TOPIC.value, StateKind.GROUP.value})
 
 
 class PlainMode:
@@ -61,6 +65,7 @@ class PlainMode:
         self._save = save
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
+        self._due = asyncio.Event()
         self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
 
         def fail(error: FatalError) -> None:
@@ -122,6 +127,21 @@ class PlainMode:
         """Tell whether the tables include a record that the store hands out."""
         return self.snapshot.includes(kind, index)
 
+    def on_applied(self, kind: str) -> None:
+        """Have a new topic or group written soon: RocketMQ, after a crash, knows it from the file.
+
+        All else waits for its turn, as it does in RocketMQ.
+        """
+        if kind in _WRITTEN_SOON:
+            self._due.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the tables are to be written again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._due.wait()
+        self._due.clear()
+
     def restore(self, state: bytes) -> list[QueueBase]:
         """Refuse: nobody sends a snapshot to a log of its own."""
         del state
@@ -177,7 +197,7 @@ class PlainRetainedLog:
         await self._save()
         await self._store.write_checkpoint()
         limits = (
-            (position, "no more was asked for"),
+            (position, ALL_DUE),
             (self._snapshot.saved_index + 1, "the tables on disk include no more"),
             (self._store.covered_index + 1, "the queues on disk cover no more"),
         )

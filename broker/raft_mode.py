@@ -6,6 +6,7 @@ Source: architecture.md 3, 5.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from broker.compaction import Compactor
@@ -80,6 +81,14 @@ class RaftMode:
         """Tell whether the tables include a record that the store hands out: never."""
         del index, kind
         return False
+
+    def on_applied(self, kind: str) -> None:
+        """Nothing is due: the log has it, on a majority of the members."""
+        del kind
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the tables are to be written again."""
+        await asyncio.sleep(seconds)
 
     def restore(self, state: bytes) -> list[QueueBase]:
         """Take over the state of a snapshot that took the log's place."""
