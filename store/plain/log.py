@@ -91,7 +91,6 @@ class PlainLog(PlainView):
         self._on_fatal = on_fatal
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
-        self._first_stored: dict[int, int] = {}
         self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
@@ -230,8 +229,6 @@ class PlainLog(PlainView):
         paths = segments.drop_before(min(position, self.committed_position))
         if not paths:
             return 0
-        for base in range(before, segments.start, segments.segment_bytes):
-            self._first_stored.pop(base, None)
         dropped = segments.start - before
         _log.info("event=commit_log_dropped files=%d begins=%d", len(paths), segments.start)
         work = partial(self._remove, paths)

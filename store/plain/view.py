@@ -45,7 +45,6 @@ class PlainView:
     """Position of the last byte of the last entry told to the listener, -1 for none."""
     _segments: Segments
     _running: bool
-    _first_stored: dict[int, int]
     _damaged: set[int]
 
     @property
@@ -216,33 +215,12 @@ class PlainView:
             raise LookupError(physical_offset)
         return view[at : at + size]
 
-    def segments(self) -> list[tuple[int, int, int]]:
-        """Return ``(start, bytes, last changed)`` of each segment, oldest first.
-
-        ``last changed`` (ms since the epoch) is when the first message behind the segment was
-        stored: files that were copied are younger than their messages. For the last segment it is
-        the time of its last message, 0 where neither can be told.
-        """
-        segments = self._segments
-        changed_ms = self._last_stored_ms()
-        found: list[tuple[int, int, int]] = []
-        for base in reversed(segments.bases):
-            found.append((base, segments.segment_bytes, changed_ms))
-            changed_ms = self._first_stored_ms(base) or changed_ms
-        return found[::-1]
-
-    def _first_stored_ms(self, base: int) -> int:
-        """Return when the first message of a segment was stored, 0 if there is none."""
-        stored = self._first_stored.get(base, 0)
-        if not stored and base < self.written.last_end:
-            head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
-            if head[4:7] == MAGIC_START:
-                stored = self._first_stored[base] = store_timestamp(head)
-        return stored
-
     def _last_stored_ms(self) -> int:
+        """Return when the last entry was stored (ms), 0 if there is none."""
         start = self.written.last_start
-        return 0 if start < self._segments.start else store_timestamp(self.view(start, 88))
+        return (
+            0 if start < self._segments.start else store_timestamp(self.view(start, HEAD_BYTES_MAX))
+        )
 
     def _inspect(self, position: int) -> int:
         """Return the size of the sound record at ``position``, 0 or below if there is none."""

@@ -283,7 +283,7 @@ def test_segments_are_dropped_while_they_are_read(tmp_path):
             assert world.log.drop_before(1 << 40) == 3 * SEGMENT
             assert world.log.drop_before(1 << 40) == 0
             assert bytes(view) == record(0, body=big)
-            assert [start for start, *_ in world.log.segments()] == [3 * SEGMENT]
+            assert world.log.first_position == 3 * SEGMENT
         assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{3 * SEGMENT:020}"]
 
     run(main)

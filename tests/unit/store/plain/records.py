@@ -41,7 +41,6 @@ class Log(PlainView):
         self.config = PlainLogConfig(**{"directory": directory, "segment_bytes": SEGMENT, **config})
         self.turns = 0
         self._running = True
-        self._first_stored = {}
         self._damaged = set()
         self._segments = Segments(
             disk, directory, self.config.segment_bytes, self.config.open_segments_max
