@@ -114,9 +114,9 @@ class Process:
     """One life of the program on a host."""
 
     __slots__ = (
-        "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut", "held", "holds",
-        "host", "incarnation", "is_blocked", "is_buried", "lanes", "number", "on_crash", "settling",
-        "sockets", "state", "tasks", "tasks_limit",
+        "after_event", "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut",
+        "held", "holds", "host", "incarnation", "is_blocked", "is_buried", "lanes", "number",
+        "on_crash", "settling", "sockets", "state", "tasks", "tasks_limit",
     )  # fmt: skip
 
     def __init__(self, host: Host, on_crash: "Callable[[Process], None]") -> None:
@@ -126,6 +126,8 @@ class Process:
         """Stands for the host in the trace."""
         self.incarnation = host.incarnation
         self.on_crash = on_crash
+        self.after_event: Callable[[], None] | None = None
+        """Called after every callback of it, and free to look, or to raise."""
         self.state = RUNNING
         self.holds = 0
         """How many reasons there are for it to wait, see `SimLoop.pause`."""

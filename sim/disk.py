@@ -61,6 +61,7 @@ class SimFile:
         disk = self._begin()
         if size == 0:
             return
+        disk.writes += 1
         if disk.is_watched:
             disk.write_watched(self.path, self._inode, offset, content)
         else:
@@ -128,6 +129,8 @@ class SimDisk(Hardware):
         super().__init__(rng, trace, host)
         self.life = 0
         """How many processes of this machine have ended."""
+        self.writes = 0
+        """How often bytes of open files were changed."""
         self.writes_refused = 0
         """Writes that met a full disk."""
         self._names = Names()
@@ -191,7 +194,7 @@ class SimDisk(Hardware):
         """Return the content of a small file; see `runtime.disk.Disk.read`."""
         self.step(Op.READ, path, _nothing)
         inode = self._names.inode(path)
-        return None if inode is None else bytes(inode.data[: inode.size])
+        return None if inode is None else inode.content()
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a small file as a whole; see `runtime.disk.Disk.replace`."""
@@ -374,6 +377,7 @@ class SimDisk(Hardware):
         if inode is None or offset >= inode.size or not inode.is_synced(offset):
             return False
         inode.data[offset] ^= mask
+        self.writes += 1
         self._note_damage("rot", path, offset, mask)
         return True
 
@@ -429,10 +433,13 @@ class SimDisk(Hardware):
 
     def durable(self, path: str) -> bytes | None:
         """Return what a small file certainly holds after a loss of power now, None if unsure."""
+        file = self.durable_file(path)
+        return None if file is None else file.content()
+
+    def durable_file(self, path: str) -> Inode | None:
+        """Return the file whose content `durable` tells."""
         node = self._names.durable(path)
-        if not isinstance(node, Inode) or node.journal:
-            return None
-        return bytes(node.data[: node.size])
+        return node if isinstance(node, Inode) and not node.journal else None
 
     def is_durable(self, path: str, offset: int, size: int) -> bool:
         """Tell whether a range of a file is as it is after a loss of power now, too."""

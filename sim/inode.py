@@ -83,6 +83,10 @@ class Inode:
         self.changes_made += 1
         self.size = size
 
+    def content(self) -> bytes:
+        """Return all bytes."""
+        return bytes(self.data[: self.size])
+
     def make_room(self, size: int) -> None:
         """Make an empty file able to hold ``size`` bytes."""
         assert self.size == 0, self.size

@@ -6,7 +6,7 @@ A link knows nothing of connections but which sockets send on it.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sim.rng import EXPONENTIAL, STEPS
+from sim.rng import EXPONENTIAL_STEPS, STEPS
 
 if TYPE_CHECKING:
     from sim.rng import SplitRng
@@ -96,9 +96,8 @@ class Link:
         """Return how long the next packet takes."""
         point = self._random() * STEPS
         step = int(point)
-        low = EXPONENTIAL[step]
-        share = low + (EXPONENTIAL[step + 1] - low) * (point - step)
-        took = self._base_ns + int(self._spread_ns * share)
+        low, high = EXPONENTIAL_STEPS[step]
+        took = self._base_ns + int(self._spread_ns * (low + (high - low) * (point - step)))
         if self._loss and self._random() < self._loss:
             stall = STALL_NS
             took += stall

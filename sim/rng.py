@@ -5,8 +5,9 @@ are those of `random.Random`, whose 53-bit floats are the same on every machine 
 """
 
 import hashlib
-import random
+from _random import Random  # what `random.Random` is made of, without seeding it twice
 from collections.abc import Callable, MutableSequence, Sequence
+from itertools import pairwise
 from math import log
 from typing import Final, TypeVar
 
@@ -16,6 +17,8 @@ STEPS: Final = 1024
 EXPONENTIAL: Final = (*(round(-log(1 - k / STEPS) * 2**20) / 2**20 for k in range(STEPS)), 10.0)
 """Quantiles of the exponential distribution of mean 1, rounded: logarithms differ between machines
 in their last bits, and runs must not."""
+EXPONENTIAL_STEPS: Final = tuple(pairwise(EXPONENTIAL))
+"""Each with the one that follows."""
 
 
 class SplitRng:
@@ -27,7 +30,7 @@ class SplitRng:
         """Begin the stream of ``seed``."""
         self._seed = str(seed)
         digest = hashlib.blake2b(self._seed.encode(), digest_size=16).digest()
-        self.random: Callable[[], float] = random.Random(int.from_bytes(digest, "big")).random
+        self.random: Callable[[], float] = Random(int.from_bytes(digest, "big")).random
         """Return a float of [0, 1)."""
 
     def split(self, name: str) -> "SplitRng":
@@ -46,8 +49,8 @@ class SplitRng:
         """Return a float of an exponential distribution."""
         point = self.random() * STEPS
         step = int(point)
-        low = EXPONENTIAL[step]
-        return mean * (low + (EXPONENTIAL[step + 1] - low) * (point - step))
+        low, high = EXPONENTIAL_STEPS[step]
+        return mean * (low + (high - low) * (point - step))
 
     def choice(self, items: Sequence[T]) -> T:
         """Return one of ``items``, which has an order of its own (no set) and is not empty."""

@@ -48,8 +48,8 @@ class Scheduler:
         self.events = 0
         """Callbacks that were run."""
         self.hosts: list[Host] = []
-        self.after_event: AfterEvent | None = None
-        """Called after every callback of a process, and free to look, or to raise."""
+        self.findings: list[Exception] = []
+        """What is put here is raised after the callback of a process in which that is done."""
         self.on_kill: AfterEvent | None = None
         """Called when a process has ended, however that came."""
         self._ready: deque[SimHandle] = deque()
@@ -172,18 +172,31 @@ class Scheduler:
         with self._as_running():
             return self._run(FOREVER_NS, None, self.events + 1)
 
-    def _run(  # noqa: C901, PLR0912 - a call for every callback would double what it costs
+    def _run(  # noqa: C901, PLR0912, PLR0915 - calls would cost more than what they do
         self, until_ns: int, predicate: Callable[[], bool] | None, events_end: int = 0
     ) -> bool:
         """Run turns; true once the predicate holds, or that many callbacks have been run in all."""
-        next_ready, note, after_event = self._ready.popleft, self.trace.note, self.after_event
-        todo, events = self._todo, self.events
+        ready, heap, trace, findings = self._ready, self._heap, self.trace, self.findings
+        next_ready, note, numbers = ready.popleft, trace.note, trace.numbers
+        now, todo, events = self.now_ns, self._todo, self.events
         try:
             while predicate is None or not predicate():
-                todo = todo or self._begin_turn(until_ns)
-                if not todo:
-                    return False
-                stamp = self.now_ns << 8
+                if not todo:  # a turn begins, and takes over what is due
+                    if ready:
+                        now += TURN_NS
+                    elif not heap:
+                        return False
+                    elif heap[0][0] > now:
+                        now = heap[0][0]
+                    if now > until_ns:
+                        return False
+                    self.now_ns = trace.now_ns = now
+                    while heap and heap[0][0] <= now:
+                        ready.append(heappop(heap)[2])
+                    todo = len(ready)
+                    if len(numbers) >= BATCH:
+                        trace.fold()
+                stamp = now << 8
                 while todo:
                     todo -= 1
                     handle = next_ready()
@@ -209,32 +222,15 @@ class Scheduler:
                         note(stamp | process.number)
                         if process.charged_ns or process.state:
                             self._settle(process)
-                        if after_event is not None:
-                            after_event(process)
+                        if process.after_event is not None:
+                            process.after_event()
+                        if findings:
+                            raise findings[0]
                     if events == events_end:
                         return True
         finally:
             self._todo, self.events = todo, events
         return True
-
-    def _begin_turn(self, until_ns: int) -> int:
-        """Take over what is due; return how much is ready then, 0 if nothing is, up to a time."""
-        ready, heap, trace = self._ready, self._heap, self.trace
-        now = self.now_ns
-        if ready:
-            now += TURN_NS
-        elif not heap:
-            return 0
-        elif heap[0][0] > now:
-            now = heap[0][0]
-        if now > until_ns:
-            return 0
-        self.now_ns = trace.now_ns = now
-        while heap and heap[0][0] <= now:
-            ready.append(heappop(heap)[2])
-        if len(trace.numbers) >= BATCH:
-            trace.fold()
-        return len(ready)
 
     def _settle(self, process: Process) -> None:
         """Take what a callback has come to: the end of its process, or time."""

@@ -128,7 +128,7 @@ class World:
         self.dropped: dict[tuple[str, int], int] = {}
         """By topic and queue, below which offset some broker has ever dropped the messages."""
         self._restarts = True
-        self.loop.after_event = self._make_after_event()
+        self.loop.findings = self.findings.all
         self.loop.on_exit = self._on_exit
         self.loop.on_kill = self._forget
 
@@ -263,7 +263,7 @@ class World:
     def close(self) -> None:
         """Let go of everything, so that the run leaves no trace in the process."""
         self._restarts = False
-        self.loop.after_event = None
+        self.loop.findings = []
         for name in list(self.hosts):
             self._kill(name, RESET)
         self.loop.close()
@@ -314,7 +314,8 @@ class World:
             tasks=Supervisor(),
         )
         self.controllers[name] = controller
-        self._replicas[process] = self.watch.begin(name, controller, host.incarnation)
+        self._replicas[process] = replica = self.watch.begin(name, controller, host.incarnation)
+        process.after_event = self.watch.looking_at(replica)
         try:
             await controller.start()
             await self.loop.create_future()
@@ -408,6 +409,7 @@ class World:
         self.loop.kill(process, ending)
 
     def _forget(self, process: Process) -> None:
+        process.after_event = None
         replica = self._replicas.pop(process, None)
         if replica is not None:
             replica.is_up = False
@@ -431,22 +433,9 @@ class World:
 
     # Watching
 
-    def _make_after_event(self) -> Callable[[Process], None]:
-        """Return what is called after each callback, as quick as it can be."""
-        replica_of, look, findings = self._replicas.get, self.watch.after_event, self.findings
-
-        def after_event(process: Process) -> None:
-            replica = replica_of(process)
-            if replica is not None:
-                look(replica)
-            if findings.first is not None:
-                raise findings.first
-
-        return after_event
-
     def _note_change(self, replica: Replica, change: Change) -> None:
         before, now = change.before, change.now
-        if before[:2] != now[:2]:
+        if before[0] is not now[0] or before[1] != now[1]:
             self.trace.event("role", replica.name, role=now[0].value, term=now[1])
         if change.kept_index < change.old_last:
             self.trace.event("cut_log", replica.name, kept=change.kept_index, last=change.old_last)

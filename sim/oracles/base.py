@@ -52,12 +52,16 @@ class Findings:
     """
 
     def __init__(self) -> None:
-        self.first: Exception | None = None
+        self.all: list[Exception] = []
+
+    @property
+    def first(self) -> Exception | None:
+        """What was found first: the run ends after the event in which it was."""
+        return self.all[0] if self.all else None
 
     def report(self, found: Exception) -> None:
-        """Keep the first; the run ends after this event."""
-        if self.first is None:
-            self.first = found
+        """Keep it."""
+        self.all.append(found)
 
 
 def guarded(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dledger.core.messages import Message
+    from sim.inode import Inode
     from sim.oracles.replica import Change, Mark, Replica
     from sim.oracles.truth import Truth
 
@@ -39,7 +40,8 @@ class Durable:
         self._is_sync = is_sync
         self._known: dict[str, HardState] = {}
         """Term and vote that were seen to be durable."""
-        self._checkpoints: dict[str, bytes | None] = {}
+        self._checkpoints: dict[str, tuple[Inode, int]] = {}
+        """By replica, the file that was judged, after how many changes of it."""
         self._damaged: dict[str, None] = {}
         """Replicas whose disk has once lost what was synced: they may not be able to show it."""
 
@@ -91,15 +93,18 @@ class Durable:
     def _check_checkpoint(self, replica: Replica) -> None:
         """What the checkpoint says to be synced must survive a loss of power."""
         disk = _disk(replica)
-        content = disk.durable(f"{replica.controller.node.config.directory}/checkpoint")
-        if content is None or self._checkpoints.get(replica.name) == content:
+        file = disk.durable_file(f"{replica.controller.node.config.directory}/checkpoint")
+        if file is None:
             return
-        self._checkpoints[replica.name] = content
+        judged = self._checkpoints.get(replica.name)
+        if judged is not None and judged[0] is file and judged[1] == file.changes_made:
+            return
+        self._checkpoints[replica.name] = (file, file.changes_made)
         store = replica.controller.node._store
         if replica.is_rotten or disk.has_failed_syncs():
             return
         try:
-            index = max(decode_checkpoint(content))
+            index = max(decode_checkpoint(file.content()))
         except ValueError:
             return
         if not store.first_index <= index <= store.last_index:

@@ -10,6 +10,8 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from sim.disk import SimDisk
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -78,6 +80,8 @@ class Replica:
         self.tick = -1
         """At which tick it was last seen to lead."""
         self._log: RaftLog
+        self._disk: SimDisk
+        self._writes = -1
         self._store: LogStore
         self._dispatcher: Dispatcher
         self.base = 0
@@ -107,6 +111,9 @@ class Replica:
         self.tick = -1
         self._log = self.state.log
         self._store = node._store
+        assert isinstance(node._disk, SimDisk)
+        self._disk = node._disk
+        self._writes = -1
         self._dispatcher = self.controller.store._dispatcher
 
     @property
@@ -135,12 +142,16 @@ class Replica:
 
     def follow(self) -> tuple[int, int]:
         """Read what is new; return (last entry kept, last entry before). Errors: `Damaged`."""
-        store = self.node._store
+        store, disk = self._store, self._disk
+        old_last, new_last = self.last_index, store.last_index
+        if disk.writes == self._writes and new_last == old_last and store.first_index == self.base:
+            return old_last, old_last  # not one byte was written since the last look
+        self._writes = disk.writes
         if store.first_index > self.base:
             # Trimmed, or replaced by a snapshot: what lies below cannot be looked at any more.
             del self.marks[: store.first_index - self.base]
             self.base = store.first_index
-        old_last, new_last = self.last_index, store.last_index
+            old_last = self.last_index
         keep = min(old_last, new_last)
         while keep >= self.base and not self._is_as_before(keep):
             keep -= 1

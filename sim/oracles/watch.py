@@ -60,25 +60,26 @@ class Watch:
         self._on_say = on_message
         for replica in self.replicas.values():
             replica.known = self.truth.marks
-        at_elections = (self.elections, self.votes, self.elected, self.amnesia)
-        completeness = LeaderCompleteness(self.truth)
+        self.invariants = Invariants()
+        self.monotonic = Monotonic()
+        self.log_matching = LogMatching(self.truth, keeps_unsynced=is_sync)
+        self.commits = Commits(self.truth, bits, is_sync=is_sync)
+        self.changes = Changes(self.truth)
+        self.applied = Applied(self.truth)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
             self.votes,
             self.elected,
             self.amnesia,
             self.durable,
-            Invariants(),
-            Monotonic(),
-            LogMatching(self.truth, keeps_unsynced=is_sync),
-            completeness,
-            Commits(self.truth, bits, is_sync=is_sync),
-            Changes(self.truth),
-            Applied(self.truth),
+            self.invariants,
+            self.monotonic,
+            self.log_matching,
+            LeaderCompleteness(self.truth),
+            self.commits,
+            self.changes,
+            self.applied,
         )
-        # These have nothing to say of a change that leaves role and term as they are.
-        silent = (*at_elections, completeness)
-        self._at_work = tuple(oracle for oracle in self._oracles if oracle not in silent)
 
     def begin(self, name: str, controller: BrokerController, incarnation: int) -> Replica:
         """Follow a process that starts."""
@@ -93,21 +94,27 @@ class Watch:
         """Take that bytes on a disk were damaged on purpose."""
         self.replicas[name].is_rotten = True
 
-    def after_event(self, replica: Replica) -> None:
-        """Look at a replica after an event of its process. Errors: `Violation`."""
-        if not (replica.is_up and replica.node._opened):
-            if replica.node._opened:
-                self._boot(replica)
-            replica.is_up = replica.node._opened
-            return
-        key = replica.read_key()
-        if key[0] is Role.LEADER:
-            if replica.tick != replica.state.tick:
-                replica.tick = replica.state.tick
-                self.tenure.on_event(replica)
-            self.matches.on_event(replica)
-        if key != replica.key:
-            self._look(replica, key)
+    def looking_at(self, replica: Replica) -> Callable[[], None]:
+        """Return what is to be called after each event of its process. Errors: `Violation`."""
+        node, look = replica.node, self._look
+        judge_tenure, judge_matches = self.tenure.on_event, self.matches.on_event
+
+        def after_event() -> None:
+            if not (replica.is_up and node._opened):
+                if node._opened:
+                    self._boot(replica)
+                replica.is_up = node._opened
+                return
+            key = replica.read_key()
+            if key[0] is Role.LEADER:
+                if replica.tick != replica.state.tick:
+                    replica.tick = replica.state.tick
+                    judge_tenure(replica)
+                judge_matches(replica)
+            if key != replica.key:
+                look(replica, key)
+
+        return after_event
 
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
@@ -152,9 +159,29 @@ class Watch:
         change = Change(before, key, kept, old_last)
         replica.key = key
         self._on_change(replica, change)
-        is_as_before = before[0] is key[0] and before[1] == key[1]
-        for oracle in self._at_work if is_as_before else self._oracles:
-            oracle.on_change(replica, change)
+        if before[0] is key[0] and before[1] == key[1]:
+            self._judge_work(replica, change)
+        else:
+            for oracle in self._oracles:
+                oracle.on_change(replica, change)
+
+    def _judge_work(self, replica: Replica, change: Change) -> None:
+        """Ask those oracles that can have something to say while role and term are as before."""
+        before, now, kept, old_last = change
+        self.durable.on_change(replica, change)
+        self.invariants.on_change(replica, change)
+        is_applied, is_told = now[5] == before[5], now[6] == before[6]
+        if not (is_applied and is_told):
+            self.monotonic.on_change(replica, change)
+        is_log = now[3] == old_last == kept
+        if not is_log:
+            self.log_matching.on_change(replica, change)
+        if not (is_log and is_told and now[2] == before[2]):
+            self.commits.on_change(replica, change)
+        if not is_log:
+            self.changes.on_change(replica, change)
+        if not is_applied:
+            self.applied.on_change(replica, change)
 
     def _read(self, replica: Replica) -> None:
         try:

@@ -357,7 +357,7 @@ def test_waiting_for_what_never_comes_is_an_error(loop):
 
 def test_steps_are_single_callbacks(loop):
     process, seen = boot(loop), []
-    loop.after_event = lambda one: seen.append(one.name)
+    process.after_event = lambda: seen.append(process.name)
 
     async def main():
         await asyncio.sleep(0.001)
