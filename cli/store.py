@@ -146,6 +146,44 @@ def stat(path: Place, as_json: AsJson = False) -> None:
     raise typer.Exit(EXIT_DAMAGED if found.damaged else 0)
 
 
+@app.command(epilog="Exit code: 0 done, 2 PATH is no store, is in use, or its log is damaged.")
+def rebuild(
+    path: Place,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without this, only say what it would do.")
+    ] = False,
+) -> None:
+    """Make consume queues and key index anew from the log.
+
+    The old ones stay beside the new ones, as consumequeue.replaced and index.replaced. The log is
+    not touched. A rebuild that was interrupted can be run again.
+
+    Example: ledgermq store rebuild store/n0
+
+    Example: ledgermq store rebuild store/n0 --yes
+    """
+    from runtime.clock import SystemClock
+    from runtime.disk import RealDisk
+    from store.offline.rebuild import Rebuild
+
+    folder = _open(path)
+    with _progress("rebuild", folder, passes=2 if yes else 1) as progress:
+        work = Rebuild(folder, RealDisk(), SystemClock(), progress)
+        plan = work.survey()
+        if yes:
+            work.run(plan)
+    parts = "consumequeue and index" if work.has_index else "consumequeue"
+    counts = (
+        f"{plan.messages} messages in {len(plan.queues)} queues"
+        + (f", {plan.keyed} of them with keys" if work.has_index else "")
+        + (f"; {len(plan.kept)} queues without messages kept" if plan.kept else "")
+    )
+    if yes:
+        typer.echo(f"made {parts} anew: {counts}; the old ones: *.replaced")
+    else:
+        typer.echo(f"would make {parts} anew: {counts}; nothing was written, --yes does it")
+
+
 def _open(path: str) -> StoreFolder:
     from runtime.errors import EXIT_BAD_INPUT, FatalError
     from store.offline.folder import UnusableError, open_folder
@@ -162,7 +200,9 @@ def _open(path: str) -> StoreFolder:
 
 
 @contextmanager
-def _progress(what: str, folder: StoreFolder, *, quiet: bool = False) -> Iterator[Progress | None]:
+def _progress(
+    what: str, folder: StoreFolder, *, quiet: bool = False, passes: int = 1
+) -> Iterator[Progress | None]:
     """Show on stderr how far a walk over the log has come, if that is a terminal."""
     if not sys.stderr.isatty() or (quiet and sys.stdout.isatty()):
         yield None
@@ -171,7 +211,7 @@ def _progress(what: str, folder: StoreFolder, *, quiet: bool = False) -> Iterato
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    total = sum(log.segments.apparent for log in folder.logs)
+    total = passes * sum(log.segments.apparent for log in folder.logs)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

@@ -35,14 +35,14 @@ DLEDGER_PREFIX: Final = "dledger-"
 ROOT_NAMES: Final = frozenset(
     {
         "abort", "checkpoint", "lock", "commitlog", "consumequeue", "consumequeue_ext", "index",
-        "config", "consumequeue.checkpoint", "consumequeue.clean", "batchconsumequeue",
-        "timerwheel", "timerlog", "ha", "epochFileCheckpoint", "timermetrics",
+        "config", "consumequeue.checkpoint", "consumequeue.clean", "index.checkpoint",
+        "batchconsumequeue", "timerwheel", "timerlog", "ha", "epochFileCheckpoint", "timermetrics",
         "transactionCheckpoint",
     }
 )  # fmt: skip
 """What a ``storePathRootDir`` holds, ours or RocketMQ's."""
-REBUILT: Final = ".rebuild"
-"""Ending of what a rebuild is making."""
+REBUILD_DIRECTORY: Final = "rebuild"
+"""Where a rebuild makes its files."""
 REPLACED: Final = ".replaced"
 """Ending of what a rebuild moved aside."""
 _NAMES_SHOWN: Final = 8
@@ -127,6 +127,7 @@ class StoreFolder:
             for name in names_in(self.root)
             if name not in ROOT_NAMES
             and not name.startswith(DLEDGER_PREFIX)
+            and name != REBUILD_DIRECTORY
             and not name.endswith((".bak", ".tmp"))
         ]
 

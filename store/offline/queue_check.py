@@ -49,6 +49,7 @@ class QueueCheck:
         findings: Findings,
         *,
         redispatched_from: int,
+        is_rewritten: bool,
         topics: frozenset[bytes] | None,
     ) -> None:
         """Prepare.
@@ -57,11 +58,13 @@ class QueueCheck:
             queues: what lies there.
             findings: where to note.
             redispatched_from: a start dispatches messages from this position on again.
+            is_rewritten: it writes over units that are there; RocketMQ passes them over.
             topics: that are configured, None if unknown.
         """
         self._queues = queues
         self._findings = findings
         self._redispatched_from = redispatched_from
+        self._is_rewritten = is_rewritten
         self._topics = topics
         self._has_extensions = is_directory(f"{queues.directory}_ext")
         self._seen: dict[QueueKey, _Seen] = {}
@@ -114,7 +117,7 @@ class QueueCheck:
         if unit[:2] == (record.physical, record.size) and self._code_fits(record, code):
             self.units += 1
             return
-        if record.physical >= self._redispatched_from:
+        if self._is_rewritten and record.physical >= self._redispatched_from:
             self._on_behind(record, seen)
             return
         path, offset = queue.place(record.queue_offset)

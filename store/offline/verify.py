@@ -10,13 +10,14 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES
 from store.offline import small_files
 from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import FileRow, ReadError
 from store.offline.findings import Findings, Part
-from store.offline.folder import REBUILT, LogFolder, LogKind, StoreFolder
+from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogFolder, LogKind, StoreFolder
 from store.offline.index_check import IndexCheck
 from store.offline.log import LogEnd, LogWalk, Progress
 from store.offline.queue_check import QueueCheck, check_queue_files
@@ -101,6 +102,7 @@ class _Check:
             self._queues,
             self._findings,
             redispatched_from=self._redispatched_from(),
+            is_rewritten=self._promises.dispatched is not None,
             topics=frozenset(os.fsencode(topic) for topic in topics) if topics else None,
         )
         index_check = IndexCheck(self._folder.path("index"), self._findings, self._log_begin)
@@ -136,14 +138,14 @@ class _Check:
                 "the broker that had it open was killed, or the machine",
                 "the next start goes through the end of the log",
             )  # fmt: skip
-        for name in ("consumequeue" + REBUILT, "index" + REBUILT):
-            if os.path.lexists(folder.path(name)):
-                findings.harmless(
-                    Part.DIRECTORY, "rebuild interrupted", folder.path(name), None,
-                    "a rebuild did not come to its end", "run ledgermq store rebuild again",
-                )  # fmt: skip
+        if os.path.lexists(folder.path(REBUILD_DIRECTORY)):
+            findings.harmless(
+                Part.DIRECTORY, "rebuild interrupted", folder.path(REBUILD_DIRECTORY), None,
+                "a rebuild did not come to its end", "run ledgermq store rebuild again",
+            )  # fmt: skip
         for name in folder.strangers():
-            findings.note(Part.DIRECTORY, "stranger", folder.path(name), "no part of a store")
+            what = "moved aside by a rebuild" if name.endswith(REPLACED) else "no part of a store"
+            findings.note(Part.DIRECTORY, "stranger", folder.path(name), what)
         for log in folder.logs:
             _check_row(log.segments, Part.LOG, findings)
             _check_row(log.units, Part.LOG_INDEX, findings)
@@ -158,7 +160,8 @@ class _Check:
         dispatched = self._promises.dispatched
         if dispatched is not None and dispatched.head.marks:
             mark = dispatched.head.marks[0]
-            return mark.position + 1 if mark.index >= 0 else 0
+            header = HEADER_BYTES if self._folder.dledger is not None else 0
+            return mark.position + header + 1 if mark.index >= 0 else 0
         if self._folder.is_ours and not self._folder.is_lone and not self._queues.by_key:
             return 0
         position = 0

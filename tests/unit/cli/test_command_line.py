@@ -10,7 +10,8 @@ COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
     ["version"], ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
     ["admin", "topicList"], ["admin", "topicRoute"], ["admin", "transferLeader"],
-    ["admin", "raftEvents"],
+    ["admin", "raftEvents"], ["store"], ["store", "verify"], ["store", "dump"], ["store", "stat"],
+    ["store", "rebuild"],
 ]  # fmt: skip
 
 

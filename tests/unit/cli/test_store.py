@@ -213,6 +213,39 @@ def test_store_in_use_is_read_and_said_to_be(store, capsys):
     assert call(capsys, "verify", root)[2] == ""
 
 
+def test_rebuild_only_says_what_it_would_do(store, capsys):
+    root, _ = store
+    before = state(root)
+    code, out, err = call(capsys, "rebuild", root)
+    assert (code, err) == (0, "")
+    assert out == (
+        "would make consumequeue and index anew: 114 messages in 6 queues, 114 of them with keys;"
+        " nothing was written, --yes does it\n"
+    )
+    assert state(root) == before
+
+
+def test_rebuild_that_is_told_to_heals_the_queues(store, capsys):
+    root, _ = store
+    (root / f"consumequeue/t1/1/{0:020}").unlink()
+    assert call(capsys, "verify", root)[0] == 1
+    code, out, _ = call(capsys, "rebuild", root, "--yes")
+    assert (code, out.startswith("made consumequeue and index anew: 114 messages")) == (0, True)
+    assert call(capsys, "verify", root)[0] == 0
+
+
+def test_rebuild_of_a_store_in_use_is_refused(store, capsys):
+    root, _ = store
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, root / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        before = state(root)
+        code, _, err = call(capsys, "rebuild", root, "--yes")
+        assert (code, "in use" in err) == (2, True)
+        assert state(root) == before
+
+
 def test_reader_that_goes_away_is_no_error(store):
     root, _ = store
     with subprocess.Popen(

@@ -1,0 +1,242 @@
+"""Queues and index made anew: equal to what was there, whatever happened to it, and repeatable."""
+
+import logging
+import os
+import re
+
+import pytest
+
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from runtime.errors import FatalError
+from store.layout import UNIT
+from store.offline.findings import Health
+from store.offline.folder import open_folder
+from store.offline.rebuild import Rebuild
+from tests.unit.store.faults.damage import disk_of
+from tests.unit.store.faults.stores import built
+from tests.unit.store.faults.world import Cluster
+from tests.unit.store.offline.stores import (
+    QUEUE_FILE,
+    SEGMENT,
+    PlainStore,
+    check,
+    health,
+    kinds,
+    state,
+    write,
+)
+
+
+class BrokenError(Exception):
+    """The machine went down."""
+
+
+def rebuild(root, disk=None):
+    work = Rebuild(open_folder(str(root)), disk or RealDisk(), SystemClock())
+    plan = work.survey()
+    work.run(plan)
+    return plan
+
+
+def queue_files(root, name="consumequeue"):
+    return {
+        str(path.relative_to(root / name)): path.read_bytes()
+        for path in (root / name).rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def plain(tmp_path):
+    write(tmp_path, PlainStore().files())
+    return tmp_path
+
+
+def raft_files():
+    files, _ = built(raft=True)
+    return {path.removeprefix("/store/"): data for path, data in files.items()}
+
+
+def test_survey_writes_nothing(plain):
+    before = state(plain)
+    plan = Rebuild(open_folder(str(plain)), RealDisk(), SystemClock()).survey()
+    assert state(plain) == before
+    assert (plan.messages, plan.keyed, len(plan.queues), plan.kept) == (114, 114, 6, [])
+
+
+def test_what_is_sound_is_made_again_the_same(plain):
+    before = queue_files(plain)
+    indexed = check(plain).totals["indexEntries"]
+    rebuild(plain)
+    assert queue_files(plain) == before == queue_files(plain, "consumequeue.replaced")
+    report = check(plain)
+    assert report.findings.health is Health.HEALTHY
+    assert report.totals["indexEntries"] == indexed
+    assert not (plain / "rebuild").exists()
+
+
+def test_rebuilt_index_is_the_one_that_rocketmq_wrote(recorded, tmp_path):
+    """Byte for byte, if no start had to dispatch messages twice."""
+    source = recorded("dledger-4.9.7", "store-n0")
+    for name in ("config", "consumequeue", "index", "dledger-n0", "checkpoint"):
+        (tmp_path / name).symlink_to(source / name)
+    rebuild(tmp_path)
+    ours, theirs = (sorted((tmp_path / name).iterdir()) for name in ("index", "index.replaced"))
+    assert len(ours) == len(theirs) == 2
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.read_bytes() == other.read_bytes()
+    assert queue_files(tmp_path) == queue_files(source)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "zeroed", "short", "gone", "all gone"])
+def test_damaged_queues_and_index_are_healed(plain, kind):
+    before = queue_files(plain)
+    victims = [plain / f"consumequeue/t1/1/{0:020}", sorted((plain / "index").iterdir())[1]]
+    for path in victims:
+        data = path.read_bytes()
+        if kind == "flipped":
+            path.write_bytes(data[:300] + bytes((data[300] ^ 1,)) + data[301:])
+        elif kind == "zeroed":
+            path.write_bytes(bytes(len(data)))
+        elif kind == "short":
+            path.write_bytes(data[:-7])
+        else:
+            for each in path.parent.iterdir() if kind == "all gone" else [path]:
+                each.unlink()
+    rebuild(plain)
+    assert health(plain) == "healthy"
+    assert queue_files(plain) == before
+
+
+def test_offsets_go_on_where_a_queue_has_lost_all_its_messages(tmp_path):
+    files = PlainStore(60, first_position=SEGMENT * 7, queue_base=25).files()
+    units = b"".join(UNIT.pack(number * 200, 150, 0) for number in range(20, 33))
+    files[f"consumequeue/old/2/{QUEUE_FILE:020}"] = units.ljust(QUEUE_FILE, b"\0")
+    write(tmp_path, files)
+    before = queue_files(tmp_path)
+    plan = rebuild(tmp_path)
+    assert [queue.name for queue in plan.kept] == ["old/2"]
+    assert queue_files(tmp_path) == before
+    assert health(tmp_path) == "healthy"
+
+
+def test_our_broker_takes_the_rebuilt_queues_as_they_are(tmp_path, caplog):
+    write(tmp_path, raft_files())
+    before = queue_files(tmp_path)
+    rebuild(tmp_path)
+    assert queue_files(tmp_path) == before
+    files = {
+        f"/store/{path.relative_to(tmp_path)}": path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and ".replaced" not in str(path)
+    }
+    cluster = Cluster({"n0": disk_of(files)}, raft=True)
+    with caplog.at_level(logging.INFO):
+        assert cluster.start() is None
+        cluster.run_for(2_000)
+        assert cluster.stop() is None
+        cluster.close()
+    assert "event=queue_damaged" not in caplog.text
+    (begins,) = re.findall(r"event=dispatch_begins .*rebuild=(\w+)", caplog.text)
+    assert begins == "False"
+
+
+class Breaking(RealDisk):
+    """A disk that goes down with the machine at one step."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def step(self):
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenError
+
+    def open_unsynced(self, path, *, size):
+        self.step()
+        return super().open_unsynced(path, size=size)
+
+    def open(self, path, *, size):
+        self.step()
+        return super().open(path, size=size)
+
+    def replace(self, path, data):
+        self.step()
+        super().replace(path, data)
+
+    def remove(self, path):
+        self.step()
+        super().remove(path)
+
+    def sync_all(self, directory):
+        self.step()
+        super().sync_all(directory)
+
+
+def test_interrupted_at_any_step_it_is_known_and_can_be_repeated(tmp_path, monkeypatch):
+    whole = PlainStore().files()
+    damaged = dict(whole)
+    damaged[f"consumequeue/t1/1/{0:020}"] = bytes(QUEUE_FILE)
+    real, steps, seen = os.rename, 0, set()
+    while True:
+        root = tmp_path / str(steps)
+        write(root, damaged)
+        disk = Breaking(steps)
+
+        def rename(source, target, disk=disk):
+            disk.step()
+            real(source, target)
+
+        monkeypatch.setattr(os, "rename", rename)
+        try:
+            rebuild(root, disk)
+        except BrokenError:
+            is_swapping = (root / "rebuild/complete").exists()
+            seen.add(is_swapping)
+            if (root / "rebuild").exists():
+                assert ("directory", "rebuild interrupted") in kinds(check(root))
+            monkeypatch.setattr(os, "rename", real)
+            rebuild(root)
+        else:
+            break
+        assert queue_files(root) == queue_files(tmp_path / "0"), steps
+        assert health(root) == "healthy"
+        assert not (root / "rebuild").exists()
+        steps += 1
+    assert seen == {True, False}
+    assert steps > 20
+
+
+def test_damaged_log_is_refused_with_its_place(plain):
+    path = plain / f"commitlog/{0:020}"
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1
+    path.write_bytes(data)
+    before = state(plain)
+    with pytest.raises(FatalError, match=f"{path} offset 0: the log is damaged"):
+        rebuild(plain)
+    assert state(plain) == before
+
+
+def test_log_alone_and_what_cannot_be_made_are_refused(plain):
+    (plain / "batchconsumequeue").mkdir()
+    with pytest.raises(FatalError, match="batchconsumequeue: a rebuild cannot make"):
+        rebuild(plain)
+    write(plain / "away" / "dledger-n0", {f"data/{0:020}": bytes(SEGMENT)})
+    with pytest.raises(FatalError, match="this is a log alone"):
+        rebuild(plain / "away" / "dledger-n0")
+
+
+def test_only_committed_entries_are_dispatched(tmp_path):
+    files = raft_files()
+    files["dledger-n0/checkpoint"] = b"committedIndex=100\nendIndex=312\n"
+    write(tmp_path, files)
+    plan = rebuild(tmp_path)
+    assert plan.last.index == 100
+    report = check(tmp_path)
+    assert report.findings.health is Health.HARMLESS
+    assert kinds(report) == {("consume queue", "behind the log"), ("directory", "stranger")} | (
+        {("key index", "behind the log")} if (tmp_path / "index").exists() else set()
+    )
