@@ -95,6 +95,8 @@ class PlainLog(PlainView):
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
         self._told_role = False
+        self._prepared = -1
+        """The segment that was made ahead last."""
         self.commit_index = -1
         self.recovered: Recovered
         """What `open` found."""
@@ -265,9 +267,19 @@ class PlainLog(PlainView):
         if rolled_back is not None:
             self._disk_full.shut(self._clock.monotonic_ms(), rolled_back)
             self._writer.accepting = False
-        if self._is_sync and self._running:
-            self._flusher.begin()
+        if self._running:
+            if self._is_sync:
+                self._flusher.begin()
+            self._look_ahead()
         return rolled_back
+
+    def _look_ahead(self) -> None:
+        """Have the next segment made when half of the last one is full."""
+        position = self._writer.written.position + self.config.segment_bytes // 2
+        base = position - position % self.config.segment_bytes
+        if base >= self._segments.end and base != self._prepared:
+            self._prepared = base
+            self._worker.submit(partial(self._segments.prepare, base), _nothing)
 
     def _tell(self, rolled_back: int | None = None) -> None:
         """Tell the listener what is new: that it leads, what is committed, what failed."""

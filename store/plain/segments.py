@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from runtime.disk import NO_SPACE, Buffer, Disk, File
-from runtime.errors import FatalError
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 NAME_DIGITS: Final = 20
 IGNORED_NAMES: Final = frozenset({"lost+found"})
@@ -158,6 +158,20 @@ class Segments:
         self._open[base] = file
         self.end = base + self.segment_bytes
         return file
+
+    def prepare(self, base: int) -> None:
+        """Make the file that the log will need next, in any thread: that waits for the disk.
+
+        It counts when it is written to; until then a start takes it for one that was made ahead.
+        A full disk is met again when the file is needed. Errors: `FatalError` for any other
+        failure: whoever finds the file with its size takes its name for synced.
+        """
+        path = self.path(base)
+        try:
+            self._disk.open(path, size=self.segment_bytes).close()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise FatalError(f"{path} cannot be made: {error}", EXIT_ENVIRONMENT) from error
 
     def write_again(self, start: int, end: int) -> None:
         """Write what is there once more, so that the next sync makes it durable for sure.

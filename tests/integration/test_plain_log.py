@@ -202,6 +202,21 @@ def test_failed_sync_is_the_end(tmp_path, flush):
     run(main)
 
 
+def test_segment_that_cannot_be_made_ahead_is_the_end_unless_the_disk_is_full(tmp_path):
+    async def main():
+        disk = FaultyDisk()
+        async with World(tmp_path, disk) as world:
+            disk.fail(errno.ENOSPC, f"open *{SEGMENT}")
+            await world.ear.hears("committed", world.put(body=b"x" * 2900))
+            await world.log._worker.drain()
+            assert world.fatal == []
+            disk.fail(errno.EIO, f"open *{2 * SEGMENT}")
+            world.put(body=b"x" * 3900)
+            assert f"{2 * SEGMENT:020} cannot be made" in (await world.has_failed()).message
+
+    run(main)
+
+
 def test_failed_write_is_the_end(tmp_path):
     async def main():
         disk = FaultyDisk()
@@ -247,6 +262,25 @@ def test_full_disk_refuses_and_recovers_by_itself(tmp_path):
     run(main)
 
 
+def test_next_segment_is_made_ahead_and_a_start_takes_it_for_that(tmp_path):
+    async def main():
+        disk = FaultyDisk()
+        async with World(tmp_path, disk) as world:
+            last = world.put(body=b"x" * 1900)
+            await world.ear.hears("committed", last)
+            assert not (tmp_path / "commitlog" / f"{SEGMENT:020}").exists()
+            last = world.put(body=b"x" * 900)
+            await world.ear.hears("committed", last)
+        assert (tmp_path / "commitlog" / f"{SEGMENT:020}").stat().st_size == SEGMENT
+        for clean in (True, False):
+            again = World(tmp_path).log
+            again.open(clean=clean)
+            assert again.end_index == last
+            await again.stop()
+
+    run(main)
+
+
 def test_stop_keeps_what_was_appended_in_its_turn(tmp_path):
     async def main():
         for flush in (ASYNC, SYNC):
@@ -284,7 +318,8 @@ def test_segments_are_dropped_while_they_are_read(tmp_path):
             assert world.log.drop_before(1 << 40) == 0
             assert bytes(view) == record(0, body=big)
             assert world.log.first_position == 3 * SEGMENT
-        assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{3 * SEGMENT:020}"]
+        kept = sorted(int(path.name) for path in (tmp_path / "commitlog").iterdir())
+        assert kept == [3 * SEGMENT, 4 * SEGMENT]  # and one that was made ahead
 
     run(main)
 
