@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 PROGRESS_RUNS = 25
 PROGRESS_ELECTIONS = 250
+GIT_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,8 @@ def one(printer: Printer, plan: Plan, out: Path, *, trace: bool, shrink: bool) -
 def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
     """Run a campaign; returns the exit code."""
     span = f"{seeds.start}..{seeds.stop - 1}" if isinstance(seeds, range) else "from 1 on"
-    printer.say(f"seeds {span}, {settings.jobs} at a time")
+    build = _build()  # as it is now: a commit may follow while the runs go on
+    printer.say(f"{build}, seeds {span}, {settings.jobs} at a time")
 
     def report(totals: Totals, result: Result) -> None:
         if result.failed:
@@ -117,8 +121,11 @@ def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
     for result in totals.failures[:1] if not totals.interrupted else ():
         plan = draw(result.seed, overkill=settings.overkill)
         _keep(printer, plan, result, settings.out, shrink=settings.shrink)
+    quote = totals.quote(build, settings.jobs)
     row = asdict(totals) | {"failures": [as_row(result) for result in totals.failures]}
-    printer.result(f"{totals.describe()}\n{_sums(totals)}", row)
+    row |= {"digest": totals.digest, "quote": quote}
+    del row["digests"]
+    printer.result(f"{totals.describe()}\n{_sums(totals)}\n{quote}", row)
     if totals.failures:
         failed = ", ".join(str(result.seed) for result in totals.failures)
         printer.say(f"failed seeds: {failed}; repeat one: ledgermq sim --seed N")
@@ -208,6 +215,18 @@ def as_row(result: Result) -> dict[str, Any]:
     row = asdict(result)
     del row["lines"]
     return row
+
+
+def _build() -> str:
+    """Return the version, and the commit where the code lies in its repository."""
+    text = f"ledgermq {version('ledgermq')}"
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603  # a fixed command, no shell
+            [*git, "--exclude=*"], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True
+        )
+        text += f" at {done.stdout.strip()}"
+    return text
 
 
 def _sums(totals: Totals) -> str:

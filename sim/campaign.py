@@ -5,6 +5,7 @@ Each run is a function of its plan, so processes share nothing; a worker is repl
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import signal
 from collections import deque
@@ -38,7 +39,11 @@ class Totals:
     virtual_ms: int = 0
     run_s: float = 0.0
     """Sum of the runs' own wall time."""
+    cpu_s: float = 0.0
+    """Sum of the runs' processor time."""
     wall_s: float = 0.0
+    digests: dict[int, str] = field(default_factory=dict)
+    """By seed, what its run did."""
     counters: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     without_effect: dict[str, int] = field(default_factory=dict)
@@ -52,6 +57,8 @@ class Totals:
         self.events += result.events
         self.virtual_ms += result.virtual_ms
         self.run_s += result.wall_s
+        self.cpu_s += result.cpu_s
+        self.digests[result.seed] = f"{result.digest} {result.verdict}"
         for into, what in (
             (self.counters, result.counters),
             (self.faults, result.faults),
@@ -72,6 +79,23 @@ class Totals:
         if self.failures:
             return 1
         return 3 if self.exceeded else 0
+
+    @property
+    def digest(self) -> str:
+        """One hash of what all runs did and how they were judged, whatever order they ended in."""
+        rows = (f"{seed} {did}\n" for seed, did in sorted(self.digests.items()))
+        return hashlib.blake2b("".join(rows).encode(), digest_size=16).hexdigest()
+
+    def quote(self, build: str, jobs: int) -> str:
+        """Render what a document may quote: which seeds of which build, their verdicts and cost."""
+        first, last = min(self.digests, default=0), max(self.digests, default=0)
+        whole = "" if last - first + 1 == self.runs else f" ({self.runs} of them)"
+        return (
+            f"{build}, seeds {first}..{last}{whole}: {self.valid} valid, "
+            f"{len(self.failures)} failed, {self.exceeded} beyond the contract; "
+            f"{self.cpu_s:.0f} s of CPU, {self.wall_s:.0f} s with --jobs {jobs}; "
+            f"digest {self.digest}"
+        )
 
     def describe(self) -> str:
         """Render the sums in one line."""

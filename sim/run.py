@@ -14,6 +14,7 @@ import logging
 import sys
 import warnings
 from dataclasses import dataclass, field
+from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.compose import check_history
@@ -56,6 +57,8 @@ class Result:
     events: int
     virtual_ms: int
     wall_s: float
+    cpu_s: float = 0.0
+    """Processor time of the process, over the same span."""
     counters: dict[str, int]
     faults: dict[str, int]
     """By kind, how many faults took effect."""
@@ -90,7 +93,7 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
 
 def _judge(world: World, clock: Clock) -> Result:
     """Run a world to its end, and say what came of it."""
-    started_ns = clock.monotonic_ns()
+    started_ns, began_s = clock.monotonic_ns(), process_time()
     nemesis = Nemesis(world)
     world.explains = nemesis.explains
     verdict, violation = VALID, None
@@ -112,6 +115,7 @@ def _judge(world: World, clock: Clock) -> Result:
         events=world.loop.events,
         virtual_ms=world.loop.now_ns // NS_PER_MS,
         wall_s=(clock.monotonic_ns() - started_ns) / 1e9,
+        cpu_s=process_time() - began_s,
         counters=dict(sorted(world.record.counters.items())),
         faults=dict(sorted(nemesis.effective().items())),
         without_effect=dict(sorted(nemesis.skipped().items())),
