@@ -7,6 +7,7 @@ is old was written by a clock that stood in the past.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -285,6 +286,48 @@ def test_a_disk_that_fills_up_first_loses_old_files_then_refuses_messages(
     told = [record.message for record in caplog.records if "event=disk_level" in record.message]
     assert len(told) == 4, told
     assert sum("event=nothing_expires" in record.message for record in caplog.records) <= 4
+
+
+@pytest.mark.parametrize(("kind", "count"), [("group", 3), ("plain", 1)])
+def test_files_go_under_load_and_nobody_is_disturbed(tmp_path: Path, kind: str, count: int) -> None:
+    disk = LevelDisk()
+    disk.used = 0.87
+
+    def prepare(group: Cluster) -> None:
+        group.disk = disk
+        group.settings = {"clean_interval_ms": 30, "queue_file_bytes": 1_000, **KINDS[kind]}
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, count, SEGMENT, prepare) as group:
+            leader = await group.leader()
+            seen: list[int] = []
+            moved: list[int] = []
+
+            async def read() -> None:
+                offset = 0
+                while not seen or seen[-1] < 1_200:
+                    answer = await group.ask(leader, 11, b"", **pull_fields("T", offset))
+                    assert answer.code in {0, 19, 20, 21}, (answer.code, answer.remark)
+                    if answer.code == 0:
+                        seen.extend(m.queue_offset for m in decode_records(answer.body))
+                    if answer.code == 21:
+                        moved.append(int(answer.ext_fields["nextBeginOffset"]))
+                    offset = int(answer.ext_fields["nextBeginOffset"])
+                    await asyncio.sleep(0 if answer.code == 0 else 0.01)
+
+            await send(group, leader, "T", 1)
+            reader = asyncio.create_task(read())
+            await asyncio.gather(*(send(group, leader, "T", 150) for _ in range(8)))
+            await reader
+            assert seen == sorted(set(seen))
+            gaps = [b for a, b in itertools.pairwise(seen) if b != a + 1]
+            assert set(gaps) <= set(moved), "it jumps only where it was told to"
+            await until(lambda: first_position(group, leader) >= 15 * SEGMENT, "most of it went")
+            low, high = await limits(group, leader, "T")
+            assert high == 1_201
+            assert await read_all(group, leader, "T", low) == list(range(low, high))
+
+    run(scenario())
 
 
 def test_clients_that_are_behind_go_on_where_the_queue_begins(tmp_path: Path) -> None:
