@@ -64,6 +64,9 @@ class Machine:
         self.log.sync()
         self.durable = count
 
+    def prepare(self, _):
+        self.log.files.prepare(self.log.files.end)
+
     def fail_to_sync(self, _):
         """The process ends; the page cache keeps what will never be durable by a sync."""
         rule = self.disk.add_rule(Rule(action=Action.FAIL, ops=SYNCS, error=errno.EIO))
@@ -161,6 +164,7 @@ STEPS = st.one_of(
     st.tuples(st.just("append"), BATCHES),
     st.tuples(st.just("append_to_a_full_disk"), st.tuples(BATCHES, st.integers(0, 3))),
     st.tuples(st.just("sync"), st.none()),
+    st.tuples(st.just("prepare"), st.none()),
     st.tuples(st.just("fail_to_sync"), st.none()),
     st.tuples(st.just("drop"), st.integers(1, 4)),
     st.tuples(st.just("stop"), st.none()),
@@ -202,6 +206,7 @@ def test_power_goes_at_every_step_of_a_life(mode, action):
     """Appends over several segments, syncs, a full disk: crash at each operation of the disk."""
     steps = (
         ("append", [600, 3900, 3900]),
+        ("prepare", None),
         ("sync", None),
         ("append", [3900, 40, 3900]),
         ("append_to_a_full_disk", ([3900, 2700, 3900], 1)),
