@@ -6,6 +6,7 @@ not run in the world, so all tasks are held until it is over, and let go here, i
 
 import contextlib
 import logging
+import sys
 import warnings
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -20,14 +21,21 @@ CLOSE_TRIES: Final = 100
 @contextlib.contextmanager
 def silence() -> Generator[None, None, None]:
     """Let nothing be logged and nobody be warned."""
-    disabled = logging.root.manager.disable
+    disabled, hook = logging.root.manager.disable, sys.unraisablehook
     logging.disable(logging.CRITICAL)
+    sys.unraisablehook = _hear_nothing
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(disabled)
+        sys.unraisablehook = hook
+
+
+def _hear_nothing(unraisable: object) -> None:
+    """Drop what a coroutine raises that is closed in the middle of its clean-up."""
+    del unraisable
 
 
 def let_go(tasks: "Iterable[asyncio.Task[Any]]") -> None:

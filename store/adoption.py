@@ -154,7 +154,9 @@ class Adoption:
     # 1. Structure
 
     def _take_files(self) -> None:
-        found = list(self._directories())
+        found = self._directories()
+        for where, _, names in found:
+            self._drop_unmade(where, names)
         size = self._queues.files.file_bytes
         sizes = [self._disk.size(f"{where}/{name}") for where, _, names in found for name in names]
         if sizes and size not in sizes:
@@ -166,9 +168,17 @@ class Adoption:
             )
             raise FatalError(message)
         for where, key, names in found:
-            queue = self._queues.maybe_make(*key)
+            queue = self._queues.maybe_make(*key) if names else None
             if queue is not None and queue.directory == where:
                 self._take_queue(queue, key, names)
+
+    def _drop_unmade(self, where: str, names: list[str]) -> None:
+        """Remove empty files: a crash came between a file's making and its getting a size."""
+        for name in list(names):
+            if self._disk.size(f"{where}/{name}") == 0:
+                self._change()
+                self._queues.files.remove(f"{where}/{name}")
+                names.remove(name)
 
     def _directories(self) -> "list[tuple[str, QueueKey, list[str]]]":
         """Return (directory, queue, file names) of everything that looks like a queue."""

@@ -13,18 +13,21 @@ from dledger.codec.snapshot import decode_snapshot
 from dledger.driver import Driver
 from dledger.storage.snapshot_files import SnapshotFiles
 from runtime.errors import FatalError
-from store import message_store
+from store.plain import PlainLog
 from tests.unit.store.faults.conftest import CASES
 from tests.unit.store.faults.crashes import Case, reference
 
-CI_CASES = 120
+CI_CASES = 100
 
 played = cache(reference)
 
 
-def cases(count):
+MODES = [pytest.param(True, id="raft"), pytest.param(False, id="plain")]
+
+
+def cases(count, *, raft=True):
     """Return steps and seeds, spread over the whole script."""
-    steps, _ = played()
+    steps, _ = played(raft=raft)
     stride = max(1, steps // count)
     found = [
         (step, seed)
@@ -34,15 +37,16 @@ def cases(count):
     return found[:count]
 
 
-def play(count):
-    _, begins = played()
-    for step, seed in cases(count):
-        Case(step, seed, {}).run(begins)
+def play(count, *, raft=True):
+    _, begins = played(raft=raft)
+    for step, seed in cases(count, raft=raft):
+        Case(step, seed, {"raft": raft}).run(begins)
 
 
-def test_a_crash_at_any_step_loses_nothing_that_was_acknowledged():
-    assert played()[0] > 700
-    play(CASES or CI_CASES)
+@pytest.mark.parametrize("raft", MODES)
+def test_a_crash_at_any_step_loses_nothing_that_was_acknowledged(raft):
+    assert played(raft=raft)[0] > 700
+    play(CASES or CI_CASES, raft=raft)
 
 
 def no_sync_before_the_answer(patch):
@@ -71,22 +75,21 @@ def segments_removed_before_the_snapshot_is_saved(patch):
     patch.setattr(SnapshotFiles, "save", save)
 
 
-def a_start_that_skips_an_entry(patch):
-    agree = message_store.agree_with_log
-    patch.setattr(message_store, "agree_with_log", lambda *arguments: agree(*arguments) + 1)
+def no_sync_of_the_plain_log_before_the_answer(patch):
+    patch.setattr(PlainLog, "_is_sync", property(lambda _: False, lambda *_: None), raising=False)
 
 
 @pytest.mark.parametrize(
-    "plant",
+    ("plant", "raft"),
     [
-        no_sync_before_the_answer,
-        tables_saved_behind_their_index,
-        segments_removed_before_the_snapshot_is_saved,
-        a_start_that_skips_an_entry,
+        (no_sync_before_the_answer, True),
+        (tables_saved_behind_their_index, True),
+        (segments_removed_before_the_snapshot_is_saved, True),
+        (no_sync_of_the_plain_log_before_the_answer, False),
     ],
 )
-def test_a_planted_bug_is_found(plant, monkeypatch):
-    played()
+def test_a_planted_bug_is_found(plant, raft, monkeypatch):
+    played(raft=raft)
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError, FatalError)):
-        play(CI_CASES)
+        play(CI_CASES, raft=raft)

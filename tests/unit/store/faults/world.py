@@ -211,6 +211,9 @@ class Cluster:
     def store(self, name="n0"):
         return self.brokers[name].store
 
+    def log(self, name="n0"):
+        return self.brokers[name]._mode.log
+
     def run_for(self, ms):
         self.loop.run_for(ms)
 
