@@ -7,6 +7,7 @@ is old was written by a clock that stood in the past.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import logging
@@ -37,6 +38,7 @@ from runtime.disk import Disk, RealDisk
 from store.layout import UNIT_BYTES
 from store.retention import HOUR_MS
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until
+from tests.integration.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -394,6 +396,31 @@ def test_a_follower_that_was_down_while_the_others_dropped_gets_a_snapshot(tmp_p
             assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (low, high)
             # It drops for itself as well: what is left is not old.
             assert (await expire(group, down))["reason"] == "no closed segment is old enough"
+
+    run(scenario())
+
+
+def test_without_space_for_what_stands_for_them_files_stay(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    def prepare(group: Cluster) -> None:
+        long_ago(group)
+        group.disk = disk
+
+    async def scenario() -> None:
+        async with cluster(tmp_path, 1, SEGMENT, prepare) as group:
+            await group.leader()
+            await send(group, 0, "T", 200)
+            come_back(group)
+            await send(group, 0, "T", 1)
+            disk.fail(errno.ENOSPC, "replace */snapshot", "replace */config/*", "replace */ch*")
+            report = await expire(group, 0)
+            assert (report["dropped_bytes"], first_position(group, 0)) == (0, 0), report
+            assert await read_all(group, 0, "T", 0) == list(range(201))
+            disk.heal()
+            assert (await expire(group, 0))["dropped_bytes"] > 0
+            low, high = await limits(group, 0, "T")
+            assert await read_all(group, 0, "T", low) == list(range(low, high))
 
     run(scenario())
 
