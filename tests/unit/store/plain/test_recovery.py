@@ -7,6 +7,8 @@ import pytest
 from remoting.protocol.message import MAGIC_BLANK
 from runtime.disk import RealDisk
 from runtime.errors import FatalError
+from sim.disk import SimDisk
+from sim.rng import SplitRng
 from store.plain.record import blank
 from tests.unit.store.plain.records import SEGMENT, T0, Log, record, size_of
 
@@ -335,3 +337,17 @@ def test_file_that_follows_on_no_multiple_is_refused(tmp_path):
 def test_root_of_a_volume_is_a_directory_too(store):
     (store.root / "lost+found").mkdir()
     assert starts(store.open()) == store.positions
+
+
+@pytest.mark.parametrize("tail", [b"", b"torn" * 200])
+def test_start_needs_no_space(tail):
+    disk = SimDisk(SplitRng(1))
+    log = Log(disk)
+    positions = [log.put(body=BIG) for _ in range(3)]
+    log.flush()
+    log.files.write(log.end_position, (tail,))
+    disk.crash()
+    disk.limit(0)
+    again = Log(disk)
+    assert starts(again) == positions
+    assert again.put() == positions[-1] + BIG_SIZE
