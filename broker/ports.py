@@ -79,7 +79,7 @@ def check_no_group(disk: Disk, config: BrokerConfig) -> None:
             f"storePathRootDir={path} holds the log of a Raft group ({logs[0]}), which a broker"
             f" without enableDLegerCommitLog does not read. To go on with it as a group of one:"
             f" enableDLegerCommitLog=true dLegerGroup={config.broker_name} dLegerSelfId={member}"
-            f" dLegerPeers={member}-{config.broker_ip1}:{config.listen_port + 30000}; to begin"
+            f" dLegerPeers={member}-{config.broker_ip1}:PORT, any port that is free; to begin"
             " anew, give this broker another directory"
         )
 
