@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from dledger.core.model import Role
 from sim.oracles.base import Violation
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
@@ -20,18 +21,30 @@ if TYPE_CHECKING:
 
 
 class Monotonic:
-    """A33: within a life, commit and applied index never fall."""
+    """A33: within a life, commit and applied index never fall.
+
+    A follower that took a peer's snapshot for the damaged beginning of its log applies anew what
+    follows, as after a restart.
+    """
 
     name = "A33 applied regress"
 
+    def __init__(self) -> None:
+        self._bases: dict[str, int] = {}
+        """By replica, where its log began at the last look."""
+
     def on_boot(self, replica: Replica) -> None:
         """A new life may begin below where the last one ended."""
+        self._bases[replica.name] = replica.base
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Compare with the last look."""
         _, _, _, _, _, applied, told = change.before
         now = change.now
-        if now[5] < applied or now[6] < told:
+        base = self._bases.get(replica.name, replica.base)
+        self._bases[replica.name] = replica.base
+        begins_anew = now[0] is not Role.LEADER and replica.base > base
+        if now[6] < told or (now[5] < applied and not begins_anew):
             raise Violation(
                 self.name,
                 f"{replica.name}: applied went from {applied} to {now[5]}, told commit from {told} "

@@ -29,6 +29,7 @@ HEAD: Final = struct.Struct(">iiqqq")
 """The part of it that says what the entry is."""
 ENTRY_MAGICS: Final = (1, 2)
 HEADER_BYTES: Final = 48
+BODY_CRC_AT: Final = 40
 
 Key = tuple["Role", int, int, int, int, int, int]
 
@@ -203,11 +204,20 @@ class Replica:
         if not self.is_rotten or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
         # Header and body may both have rotted: then only the place says which entry it was.
-        unknown = mark is None or (index, mark.term) not in self.known
+        unknown = mark is None or not ((index, mark.term) in self.known or self._is_new(mark))
         for (at, _), one in self.known.items():
             if at == index and one.position == position and (unknown or self._was(index, one)):
                 return one
         return mark
+
+    def _is_new(self, mark: Mark) -> bool:
+        """Whether a replica has just made this entry, as leader: its body has its CRC."""
+        if mark.term != self.state.term or mark.size < HEADER_BYTES:
+            return False
+        data = self.entry_bytes(mark)
+        return int.from_bytes(data[BODY_CRC_AT : BODY_CRC_AT + 4], "big") == crc32(
+            data[HEADER_BYTES:]
+        )
 
     @staticmethod
     def _header(store: object, position: int, segment: int) -> tuple[int, ...] | None:

@@ -36,6 +36,7 @@ def replica_of(data, count, *, known=None, is_rotten=False):
     node = SimpleNamespace(_store=store, config=SimpleNamespace(data_segment_bytes=SEGMENT))
     replica = Replica("n0", 1)
     replica.node = node
+    replica.state = SimpleNamespace(term=3)
     replica.is_rotten = is_rotten
     replica.known = known or {}
     return replica
@@ -78,3 +79,16 @@ def test_place_where_no_entry_is_known_stays_damaged():
     data[places[2] + 8 + 7] ^= 1
     with pytest.raises(Damaged):
         replica_of(data, 4, is_rotten=True).read_anew()
+
+
+def test_entry_that_a_leader_has_just_made_is_not_taken_for_another_of_that_place():
+    data, places = log_of(3)
+    sound = marks_of(data, 3)
+    known = {(0, 3): sound[0], (1, 3): sound[1], (2, 2): sound[2]._replace(term=2, crc=1)}
+    replica = replica_of(data, 3, known=known, is_rotten=True)
+    replica.read_anew()
+    assert replica.marks == sound
+
+    data[places[2] + 50] ^= 8
+    replica.read_anew()
+    assert replica.marks[2] == known[2, 2], "its body is not what its header says"
