@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from dledger.config import FlushDiskType
 from dledger.core.model import Role
 from dledger.disk_full import DiskFullGate
+from dledger.disk_watch import DiskWatch
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
 from dledger.worker import Worker
@@ -91,6 +92,7 @@ class PlainLog(PlainView):
         self._on_fatal = on_fatal
         self._is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._disk_full = DiskFullGate(config.name, config.disk_full_retry_ms)
+        self._disk_watch = DiskWatch(config.name, config.disk_hang_ms)
         self._damaged: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._opened = self._started = self._running = False
@@ -144,6 +146,7 @@ class PlainLog(PlainView):
         self.open()
         self._loop = asyncio.get_running_loop()
         self._worker = Worker(f"{self.config.name}-sync", self._clock, on_error=self._on_error)
+        self._disk_watch.start(self._worker)
         self._flusher.start(self._worker, self._on_synced)
         self._started = self._running = True
         self._writer.accepting = True
@@ -215,6 +218,7 @@ class PlainLog(PlainView):
             "open_segments": self._segments.open_count,
             "disk_full": self._disk_full.is_closed,
             "damaged": len(self._damaged),
+            "disk_hung": self._disk_watch.is_hung,
             "sync_ms": self._worker.waiting_ms() if self._started else 0,
         }
 
@@ -314,6 +318,7 @@ class PlainLog(PlainView):
 
     def _pass_time(self) -> None:
         now_ms = self._clock.monotonic_ms()
+        self._disk_watch.look()
         if self._disk_full.pass_time(now_ms):
             self._writer.accepting = True
         self._flusher.pass_time(now_ms)

@@ -160,6 +160,23 @@ def test_sync_flush_commits_what_is_synced_and_shares_syncs(tmp_path):
     run(main)
 
 
+def test_disk_that_hangs_is_told(tmp_path, caplog):
+    async def main():
+        disk = FaultyDisk()
+        options = {"flush_disk_type": SYNC, "disk_hang_ms": 20, "flush_interval_ms": 5}
+        async with World(tmp_path, disk, **options) as world:
+            disk.hang("sync *")
+            last = world.put()
+            async with asyncio.timeout(LIMIT_S):
+                while not world.log.status()["disk_hung"]:
+                    await asyncio.sleep(0.005)
+            disk.heal()
+            await world.ear.hears("committed", last)
+        assert "event=disk_hung node=b" in caplog.text
+
+    run(main)
+
+
 def test_async_flush_syncs_when_there_is_enough_or_it_is_old(tmp_path):
     async def main():
         disk = FaultyDisk()
