@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer.exceptions import TyperException
 
-from cli import admin, compact, doctor, membership, messages, raft, runs, servers, sim, store
+from cli import admin, compact, doctor, membership, messages, query, raft, runs, servers, sim, store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,7 @@ messages.register(app)
 raft.register(admin.app)
 membership.register(admin.app)
 compact.register(admin.app)
+query.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
 sim.register(app)

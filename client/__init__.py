@@ -14,6 +14,7 @@ from client.errors import (
     SendFailed,
     TooManyPending,
 )
+from client.finder import MessageFinder
 from client.message import (
     Attempt,
     ConsumeContext,
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidMessage",
     "Message",
     "MessageExt",
+    "MessageFinder",
     "MessageQueue",
     "NameServersUnreachable",
     "NoRoute",

@@ -55,6 +55,16 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     sub_version: int = 0
 
 
+class KeySelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages of a key: the newest ``max_count`` stored in that time (ms)."""
+
+    max_count: int = 64
+    begin_ms: int = 0
+    end_ms: int = (1 << 63) - 1
+    unique: bool = False
+    """Whether the key is a UNIQ_KEY; the broker then has its own limit."""
+
+
 class BrokerApi:
     """Requests of one group."""
 
@@ -119,6 +129,32 @@ class BrokerApi:
         """Return the offset of the first message stored at or after a wall-clock time."""
         extra = {"timestamp": str(timestamp_ms)}
         return await self._offset(addr, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, extra)
+
+    async def query_messages(
+        self, addr: str, topic: str, key: str, selection: KeySelection
+    ) -> list[MessageExt]:
+        """Return the messages of a key, as the broker found them; none if it found none."""
+        fields = {
+            "topic": topic,
+            "key": key,
+            "maxNum": str(selection.max_count),
+            "beginTimestamp": str(selection.begin_ms),
+            "endTimestamp": str(selection.end_ms),
+            "_UNIQUE_KEY_QUERY": "true" if selection.unique else "false",
+        }
+        response = await self._call(
+            addr, RequestCode.QUERY_MESSAGE, fields, also_ok=ResponseCode.QUERY_NOT_FOUND
+        )
+        return [] if response.code else decode_pulled(response.body)
+
+    async def view_message(self, addr: str, physical_offset: int) -> MessageExt:
+        """Return the message at an offset of the broker's log; code 1 raises: there is none."""
+        fields = {"offset": str(physical_offset)}
+        response = await self._call(addr, RequestCode.VIEW_MESSAGE_BY_ID, fields)
+        messages = decode_pulled(response.body)
+        if len(messages) != 1:
+            raise RemoteProtocolError(f"{len(messages)} messages instead of one")
+        return messages[0]
 
     async def consumer_ids(self, addr: str) -> list[str]:
         """Return the client ids of the group's members; an empty group is an error (code 1)."""

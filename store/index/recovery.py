@@ -100,7 +100,8 @@ def agree_with_log(
         if _cut(index, queues_mark.position + node.header_bytes + 1):
             began = node.following(queues_mark.index)
     if began is None:
-        _log.warning("event=index_rebuilt from=%d", node.first_index)
+        if index.files or mark is not None:
+            _log.warning("event=index_rebuilt from=%d", node.first_index)
         index.reset()
         began = node.first_index
     # What was cut is overwritten from now on: the old mark must not count any more.

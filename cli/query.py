@@ -1,0 +1,228 @@
+"""``ledgermq admin queryMsgByKey | queryMsgByUniqueKey | queryMsgById | queryMsgByOffset``.
+
+Named as in mqadmin, with its options. Uses the client library as any program would; ``--json``
+prints a line a message, with the names of a Java client's message, as ``ledgermq store dump``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.admin import print_table
+from cli.messages import NameServers, parse_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from client import ClientConfig, MessageExt
+
+    Row = dict[str, Any]
+
+GROUP: Final = "TOOLS_CONSUMER"
+TIME_MAX: Final = (1 << 63) - 1
+NONE_FOUND: Final = "no message found"
+TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Topic.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON line a message.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to ``app``, which is ``ledgermq admin``."""
+    app.command("queryMsgByKey")(query_by_key)
+    app.command("queryMsgByUniqueKey")(query_by_unique_key)
+    app.command("queryMsgById")(query_by_id)
+    app.command("queryMsgByOffset")(query_by_offset)
+
+
+def query_by_key(
+    topic: TopicOption,
+    key: Annotated[str, typer.Option("-k", "--msgKey", help="One of the message's keys.")],
+    namesrv: NameServers = "127.0.0.1:9876",
+    max_num: Annotated[
+        int, typer.Option("-c", "--maxNum", min=1, max=64, help="Messages of each broker.")
+    ] = 64,
+    begin: Annotated[
+        int, typer.Option("-b", "--beginTimestamp", min=0, help="Stored then or later (ms).")
+    ] = 0,
+    end: Annotated[
+        int, typer.Option("-e", "--endTimestamp", min=0, help="Stored then or before (ms).")
+    ] = TIME_MAX,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest messages that have a key, oldest first.
+
+    Exit code 1 if there is none. Example: ledgermq admin queryMsgByKey -t orders -k k4711
+    """
+
+    async def find(config: ClientConfig) -> list[MessageExt]:
+        from client import MessageFinder
+
+        async with MessageFinder(config) as finder:
+            return await finder.by_key(topic, key, max_num, begin, end)
+
+    _run(namesrv, find, _print_lines if as_json else _print_places)
+
+
+def query_by_unique_key(
+    topic: TopicOption,
+    message_id: Annotated[
+        str, typer.Option("-i", "--msgId", help="Id that the producer gave the message.")
+    ],
+    namesrv: NameServers = "127.0.0.1:9876",
+    as_json: AsJson = False,
+) -> None:
+    """Print the messages that have an id of a producer: more than one if it was sent again.
+
+    Exit code 1 if there is none.
+
+    Example: ledgermq admin queryMsgByUniqueKey -t orders -i 7F0000017A7121EE88CB67C5CE330000
+    """
+
+    async def find(config: ClientConfig) -> list[MessageExt]:
+        from client import MessageFinder
+
+        async with MessageFinder(config) as finder:
+            return await finder.by_unique_key(topic, message_id)
+
+    _run(namesrv, find, _print_lines if as_json else _print_whole)
+
+
+def query_by_id(
+    message_id: Annotated[
+        str,
+        typer.Option("-i", "--msgId", help="Id that the broker gave the message (offsetMsgId)."),
+    ],
+    namesrv: NameServers = "127.0.0.1:9876",
+    as_json: AsJson = False,
+) -> None:
+    """Print the message with a broker's id, which holds the broker's address and the offset.
+
+    Exit code 1 if there is none.
+
+    Example: ledgermq admin queryMsgById -i 7F00000100002AB3000000000000022A
+    """
+
+    async def find(config: ClientConfig) -> list[MessageExt]:
+        from client import MessageFinder
+        from remoting.protocol.errors import LocalProtocolError
+
+        async with MessageFinder(config) as finder:
+            try:
+                found = await finder.by_id(message_id)
+            except LocalProtocolError as error:
+                raise typer.BadParameter(str(error), param_hint="--msgId") from error
+        return [] if found is None else [found]
+
+    _run(namesrv, find, _print_lines if as_json else _print_whole)
+
+
+def query_by_offset(
+    topic: TopicOption,
+    broker_name: Annotated[
+        str, typer.Option("-b", "--brokerName", help="Broker or group that holds the queue.")
+    ],
+    queue_id: Annotated[int, typer.Option("-i", "--queueId", min=0, help="Queue.")],
+    offset: Annotated[int, typer.Option("-o", "--offset", min=0, help="Offset in the queue.")],
+    namesrv: NameServers = "127.0.0.1:9876",
+    as_json: AsJson = False,
+) -> None:
+    """Print the message at an offset of a queue.
+
+    Exit code 1 if there is none.
+
+    Example: ledgermq admin queryMsgByOffset -t orders -b RaftGroup0 -i 1 -o 0
+    """
+
+    async def find(config: ClientConfig) -> list[MessageExt]:
+        from client import MessageQueue, PullConsumer
+
+        async with PullConsumer(config) as consumer:
+            queue = MessageQueue(topic, broker_name, queue_id)
+            result = await consumer.pull(queue, offset=offset, max_count=1)
+        return [one for one in result.messages if one.queue_offset == offset]
+
+    _run(namesrv, find, _print_lines if as_json else _print_whole)
+
+
+def _run(
+    namesrv: str,
+    find: Callable[[ClientConfig], Coroutine[None, None, list[MessageExt]]],
+    show: Callable[[list[MessageExt]], None],
+) -> None:
+    from client import ClientConfig, RemotingError
+
+    config = ClientConfig(namesrv_addrs=parse_addresses(namesrv), group=GROUP)
+    try:
+        found = asyncio.run(find(config))
+    except RemotingError as error:
+        typer.echo(f"ledgermq: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(1) from error
+    show(found)
+    if not found:
+        typer.echo(f"ledgermq: {NONE_FOUND}", err=True)
+        raise typer.Exit(1)
+
+
+def _print_places(messages: list[MessageExt]) -> None:
+    if messages:
+        rows = [
+            {"msgId": one.message_id(), "queueId": one.queue_id, "queueOffset": one.queue_offset}
+            for one in messages
+        ]
+        print_table(rows, ("msgId", "queueId", "queueOffset"))
+
+
+def _print_lines(messages: list[MessageExt]) -> None:
+    for one in messages:
+        typer.echo(json.dumps(row_of(one), ensure_ascii=False))
+
+
+def _print_whole(messages: list[MessageExt]) -> None:
+    for one in messages:
+        row = row_of(one)
+        for name in ("bornTimestamp", "storeTimestamp"):
+            row[name] = f"{row[name]} ({_time(row[name])})"
+        row["properties"] = ", ".join(f"{k}={v}" for k, v in sorted(row["properties"].items()))
+        row["body"] = one.body.decode("utf-8", "backslashreplace")
+        del row["bodyBase64"]
+        width = max(map(len, row))
+        typer.echo("\n".join(f"{name.ljust(width)}  {value}" for name, value in row.items()) + "\n")
+
+
+def row_of(message: MessageExt) -> Row:
+    """Return a message by the names that a Java client's has."""
+    from remoting.protocol.hosts import unpack_host
+
+    born, store = unpack_host(message.born_host), unpack_host(message.store_host)
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "storeSize": message.size,
+        "sysFlag": message.sys_flag,
+        "flag": message.flag,
+        "bodyCRC": message.body_crc,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": f"{born[0]}:{born[1]}",
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": f"{store[0]}:{store[1]}",
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_offset,
+        "msgId": message.message_id(),
+        "offsetMsgId": message.offset_message_id(),
+        "properties": message.property_map(),
+        "bodyBase64": b64encode(message.body).decode(),
+    }
+
+
+def _time(wall_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(" ", "milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return "no date"
