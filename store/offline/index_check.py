@@ -205,7 +205,7 @@ class IndexCheck:
             self._findings.harmless(
                 Part.INDEX, "behind the log", path, offset,
                 f"{self.behind} messages from here on are not in the key index yet",
-                "dispatched at the next start",
+                "dispatch comes to it, at the latest at the next start",
             )  # fmt: skip
         if first is not None:
             what = f"{ahead} entries of messages at {first.physical} and behind: the log ends there"

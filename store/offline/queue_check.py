@@ -165,7 +165,7 @@ class QueueCheck:
             self._findings.harmless(
                 Part.QUEUE, "behind the log", path, offset,
                 f"{self.behind} messages from here on are in no queue yet",
-                "dispatched at the next start",
+                "dispatch comes to it, at the latest at the next start",
             )  # fmt: skip
         for key, queue in self._queues.by_key.items():
             if key in self._unreadable or queue.topic.startswith(WITHOUT_QUEUES):

@@ -51,7 +51,8 @@ class QueueCount:
         """Return it as JSON has it."""
         return {
             "topic": self.topic, "queueId": self.queue_id, "messages": self.messages,
-            "bytes": self.size, "minOffset": max(0, self.low), "maxOffset": max(0, self.high),
+            "bytes": self.size, "minOffset": self.units if self.low < 0 else self.low,
+            "maxOffset": self.units if self.high < 0 else self.high,
             "queueEnd": self.units, "firstStored": self.first_ms, "lastStored": self.last_ms,
             "queueBytes": self.disk[0], "queueAllocated": self.disk[1],
         }  # fmt: skip
