@@ -1,4 +1,4 @@
-"""A name server and a Raft group of our brokers as processes, for measurements only.
+"""A name server and our brokers as processes, for measurements only: a Raft group, or one alone.
 
 No proxies and no fault injection (that is chaos.backends); every process is ended by its id.
 """
@@ -21,7 +21,10 @@ RAFT_STATUS = 29001
 
 
 class Cluster(ServerProcesses):
-    """``replicas`` brokers in one Raft group with their name server, on loopback."""
+    """``replicas`` brokers in one Raft group with their name server, on loopback.
+
+    A single one has the plain log, as the real one it is compared with.
+    """
 
     def __init__(self, home: Path, *, replicas: int, sync_flush: bool) -> None:
         """See `ServerProcesses`."""
@@ -77,26 +80,26 @@ class Cluster(ServerProcesses):
             wait_for_port(port, process)
 
     def _broker_conf(self, node: int, base: int) -> str:
-        peers = ";".join(
-            f"n{i}-127.0.0.1:{base + 1 + self._replicas + i}" for i in range(self._replicas)
-        )
-        return "\n".join(
-            [
-                "brokerClusterName=BenchCluster",
-                f"brokerName={GROUP}",
-                f"namesrvAddr={self.namesrv_addr}",
-                f"listenPort={base + 1 + node}",
-                "brokerIP1=127.0.0.1",
-                f"storePathRootDir={self._home / f'store-n{node}'}",
+        lines = [
+            "brokerClusterName=BenchCluster",
+            f"brokerName={GROUP}",
+            f"namesrvAddr={self.namesrv_addr}",
+            f"listenPort={base + 1 + node}",
+            "brokerIP1=127.0.0.1",
+            f"storePathRootDir={self._home / f'store-n{node}'}",
+            f"flushDiskType={self._flush}",
+        ]
+        if self._replicas > 1:
+            peers = ";".join(
+                f"n{i}-127.0.0.1:{base + 1 + self._replicas + i}" for i in range(self._replicas)
+            )
+            lines += [
                 "enableDLegerCommitLog=true",
                 f"dLegerGroup={GROUP}",
                 f"dLegerSelfId=n{node}",
                 f"dLegerPeers={peers}",
-                f"flushDiskType={self._flush}",
-                "cleanResourceInterval=0",  # the machine's disk may be full; it is not measured
-                "",
             ]
-        )
+        return "\n".join([*lines, ""])
 
     def _spawn(self, module: str, args: list[str], name: str = "") -> subprocess.Popen[bytes]:
         with (self._home / f"{name or module}.log").open("ab") as log:
