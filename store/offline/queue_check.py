@@ -19,6 +19,7 @@ from store.offline.queues import GAP_SIZE, Queue, QueueKey, Queues
 if TYPE_CHECKING:
     from store.offline.records import Record
 
+UNMADE: Final = "a file without bytes: a crash came while it was made"
 REMEDY: Final = "ledgermq store rebuild makes queues anew from the log"
 WITHOUT_QUEUES: Final = (b"%LMQ%",)
 """Topics of 5.x whose units name messages of another topic."""
@@ -227,7 +228,9 @@ def check_queue_files(queues: Queues, findings: Findings) -> None:
     for queue in queues.by_key.values():
         expected: int | None = None
         for info in queue.files.row.files:
-            if info.size != queues.file_bytes:
+            if info.size == 0 and info is queue.files.row.files[-1]:
+                findings.harmless(Part.QUEUE, "not made", info.path, 0, UNMADE, REMEDY)
+            elif info.size != queues.file_bytes:
                 findings.damage(
                     Part.QUEUE, "size", info.path, info.size,
                     f"{info.size} bytes, other queue files have {queues.file_bytes}", REMEDY,

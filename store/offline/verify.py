@@ -20,7 +20,7 @@ from store.offline.findings import Findings, Part
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogFolder, LogKind, StoreFolder
 from store.offline.index_check import IndexCheck
 from store.offline.log import LogEnd, LogWalk, Progress
-from store.offline.queue_check import QueueCheck, check_queue_files
+from store.offline.queue_check import UNMADE, QueueCheck, check_queue_files
 from store.offline.queues import GAP_SIZE, Queues
 from store.offline.records import Damage, Record
 
@@ -219,7 +219,7 @@ class _Check:
         self._findings.damage(
             Part.LOG, "damaged", damage.path, damage.offset, what,
             LOG_REMEDY if log.kind is LogKind.DLEDGER else
-            "a broker ends the log there, and what lies behind is lost: keep a copy",
+            "our broker refuses to start, RocketMQ drops what lies behind: keep a copy",
         )  # fmt: skip
 
     def _check_end(self, ends: list[LogEnd]) -> None:
@@ -318,7 +318,9 @@ def _check_row(row: FileRow, part: Part, findings: Findings) -> None:
     """Check sizes and names of a row of files."""
     remedy = "a broker refuses to start with it"
     for info in row.files:
-        if info.size != row.file_bytes:
+        if info.size == 0 and info is row.files[-1]:
+            findings.harmless(part, "not made", info.path, 0, UNMADE, "the next start removes it")
+        elif info.size != row.file_bytes:
             findings.damage(
                 part, "size", info.path, info.size,
                 f"{info.size} bytes, the others have {row.file_bytes}", remedy,

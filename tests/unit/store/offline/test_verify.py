@@ -250,6 +250,17 @@ def test_vote_that_is_missing_is_damage(raft):
     assert kinds(check(raft), "damage") == {("checkpoint", "missing")}
 
 
+def test_file_that_a_crash_left_without_bytes_is_harmless(plain):
+    root, _ = plain
+    (root / f"commitlog/{SEGMENT * 99:020}").touch()
+    (root / f"consumequeue/t0/0/{QUEUE_FILE:020}").touch()
+    (root / "index/20991231235959999").touch()
+    report = check(root)
+    assert report.findings.health is Health.HARMLESS
+    assert {kind for _, kind in kinds(report)} == {"not made"}
+    assert len(report.findings.listed) == 3
+
+
 def test_strange_names_are_noted_and_left_alone(plain):
     root, _ = plain
     (root / "notes.txt").touch()
