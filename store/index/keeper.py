@@ -40,6 +40,7 @@ class IndexKeeper:
         self.config = config
         self._on_fatal = on_fatal
         self._loaded = Loaded()
+        self._has_space = True
         self._due_ms: int | None = None
         self._marked: LogMark | None = None
         self._syncing: asyncio.Future[bool] | None = None
@@ -63,7 +64,13 @@ class IndexKeeper:
 
         ``applied``: returns the entry up to which everything was put.
         """
-        if not self.index.flush():
+        has_space = self.index.flush()
+        if has_space is not self._has_space:
+            self._has_space = has_space
+            _log.warning(
+                "event=%s", "index_written_again" if has_space else "disk_full_index_waits"
+            )
+        if not has_space:
             return False
         if self._due_ms is None:
             self._due_ms = now_ms + self.config.checkpoint_ms

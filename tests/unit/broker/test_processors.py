@@ -18,7 +18,9 @@ from broker.processor.offset import OffsetProcessor
 from broker.processor.query import QueryProcessor
 from broker.tables import Tables
 from broker.wake_up import WakeUp
+from dledger.errors import RottenEntry
 from remoting.protocol.errors import InvalidHeader
+from store.key_query import KeyResult
 from store.results import Boundary, PutStatus
 from tests.unit.broker.fakes import (
     ApplyingProposer,
@@ -311,6 +313,72 @@ def test_only_a_leader_tells_limits(handler: str) -> None:
     answer = handle(None, request(30, topic="T", queueId=0, timestamp=9))
     assert (answer.code, answer.ext_fields) == (14, {})
     assert made.handle_by_id(None, request(33, offset=48)).body == b"record"
+
+
+class FakeKeys(FakeQueues):
+    """A store that finds what it was given, and notes what it was asked."""
+
+    def __init__(self, found: list[bytes], *, writable: bool = True, rotten: bool = False) -> None:
+        super().__init__(writable=writable)
+        self.found = found
+        self.rotten = rotten
+        self.asked: list[tuple[object, ...]] = []
+
+    def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
+        self.asked.append((topic, key, limit, span))
+        if self.rotten:
+            raise RottenEntry(7, "here")
+        return KeyResult([memoryview(one) for one in self.found], 99, 48)
+
+
+def key_request(**more: object) -> RemotingCommand:
+    fields = {"topic": "T", "key": "k", "maxNum": 5, "beginTimestamp": 1, "endTimestamp": 2}
+    return request(12, **{**fields, **more})
+
+
+def test_messages_of_a_key_are_answered_side_by_side() -> None:
+    store = FakeKeys([b"one", b"two"])
+    answer = QueryProcessor(store).handle_by_key(None, key_request())
+    assert (answer.code, answer.remark, answer.body) == (0, None, b"onetwo")
+    assert answer.ext_fields == {
+        "indexLastUpdateTimestamp": "99", "indexLastUpdatePhyoffset": "48",
+    }  # fmt: skip
+    assert store.asked == [("T", "k", 5, (1, 2))]
+
+
+@pytest.mark.parametrize(("flag", "limit"), [("true", 32), ("false", 5), ("TRUE", 5), (None, 5)])
+def test_a_query_by_unique_key_has_the_brokers_limit(flag: str | None, limit: int) -> None:
+    store = FakeKeys([])
+    more = {} if flag is None else {"_UNIQUE_KEY_QUERY": flag}
+    QueryProcessor(store).handle_by_key(None, key_request(**more))
+    assert store.asked == [("T", "k", limit, (1, 2))]
+
+
+def test_a_key_that_nothing_has_is_answered_22_with_the_fields() -> None:
+    answer = QueryProcessor(FakeKeys([])).handle_by_key(None, key_request())
+    assert (answer.code, answer.remark) == (
+        22, "can not find message, maybe time range not correct",
+    )  # fmt: skip
+    assert set(answer.ext_fields) == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
+
+
+def test_a_key_whose_only_message_is_damaged_is_refused_for_now() -> None:
+    answer = QueryProcessor(FakeKeys([], rotten=True)).handle_by_key(None, key_request())
+    assert answer.code == 14
+
+
+def test_only_a_leader_looks_for_keys() -> None:
+    store = FakeKeys([b"one"], writable=False)
+    answer = QueryProcessor(store).handle_by_key(None, key_request())
+    assert (answer.code, answer.body, store.asked) == (14, b"", [])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"maxNum": "x"}, {"maxNum": 2**31}, {"beginTimestamp": ""}, {"endTimestamp": "now"}]
+)
+def test_a_query_with_a_field_that_is_no_number_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidHeader):
+        QueryProcessor(FakeKeys([])).handle_by_key(None, key_request(**wrong))
 
 
 def test_a_message_is_found_by_its_place() -> None:
