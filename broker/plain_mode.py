@@ -76,7 +76,9 @@ class PlainMode:
         self._times = SyncedTimes(lambda: self.log.synced_timestamp, lambda: store.index_timestamp)
         store.attach(self.log, self._times)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
-        self.membership = self.raft = self.compact = NoGroup()
+        self.membership = self.raft = self.compact = NoGroup(
+            lambda: store.applied_index, self.log.term
+        )
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
 
     async def check(self) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import make_response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remoting.protocol.command import RemotingCommand
 
 REMARK: Final = (
@@ -17,11 +21,27 @@ REMARK: Final = (
 
 
 class NoGroup:
-    """Refuses what only a group can do. It is not retriable, so the answer is 1."""
+    """Refuses what only a group can do. No retry helps, so the answer is 1.
+
+    Args:
+        applied_index: last entry applied.
+        term: of all entries.
+    """
+
+    def __init__(self, applied_index: Callable[[], int], term: int) -> None:
+        self._applied_index = applied_index
+        self._term = term
 
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take CHANGE_MEMBERSHIP or COMPACT."""
         return make_response(request, ResponseCode.SYSTEM_ERROR, REMARK)
 
     handle_transfer = handle
-    handle_read_index = handle
+
+    async def handle_read_index(
+        self, _connection: object, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take READ_INDEX: nobody else can have acknowledged anything."""
+        index = self._applied_index()
+        body = {"index": index, "applied": index, "term": self._term}
+        return make_response(request, ResponseCode.SUCCESS, body=msgspec.json.encode(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.broker_cluster import free_ports
+from tests.integration.plain_broker import plain
 from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start
 
 if TYPE_CHECKING:
@@ -128,3 +130,24 @@ def test_queue_files_of_another_size_are_refused_and_left_alone(
     assert "has 4000 bytes, mappedFileSizeConsumeQueue says 6000000" in complaint
     assert (queue / "00000000000000000000").stat().st_size == 4000
     assert not (store / "abort").exists()
+
+
+def test_what_only_a_group_can_do_is_answered_with_the_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with plain(tmp_path / "store") as broker:
+            await broker.send("T", 0, b"x")
+            for code, fields in (
+                (29_002, {"op": "remove", "node": "n1"}),
+                (29_003, {"target": "n1"}),
+                (29_004, {}),
+            ):
+                answer = await broker.ask(code, **fields)
+                assert answer.code == 1
+                assert "no Raft group" in str(answer.remark)
+            status = json.loads((await broker.ask(29_001)).body)
+            assert (status["mode"], status["role"], status["node"]) == ("plain", "LEADER", "b")
+            assert status["applied"] == status["commit"] == status["last_index"]
+            index = json.loads((await broker.ask(29_005)).body)
+            assert index["index"] == index["applied"] == status["applied"]
+
+    asyncio.run(main())
