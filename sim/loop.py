@@ -67,7 +67,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
 
     # asyncio: callbacks
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # a `SimHandle` does what a `Handle` does
         self,
         callback: Callable[..., object],
         *args: object,
@@ -82,9 +82,9 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # likewise
 
-    def call_later(
+    def call_later(  # type: ignore[override]  # likewise
         self,
         delay: float,
         callback: Callable[..., object],
@@ -103,7 +103,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         heappush(self._heap, (when_ns, self._seq(), handle))
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]  # likewise
         self,
         when: float,
         callback: Callable[..., object],
@@ -251,7 +251,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
             self.call_exception_handler(context)
         else:
             with contextlib.suppress(SimCrash):  # it was fatal, and the process is gone
-                handle._context.run(self.call_exception_handler, context)
+                handle.context.run(self.call_exception_handler, context)
 
     get_debug = staticmethod(bool)  # false; every future and task asks
 

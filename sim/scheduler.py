@@ -200,9 +200,9 @@ class Scheduler:
                 while todo:
                     todo -= 1
                     handle = next_ready()
-                    if handle._cancelled:
+                    callback, process = handle.callback, handle.process
+                    if callback is None:
                         continue
-                    process = handle.process
                     if process is not None and process.state:
                         if process.state == DEAD:
                             handle.on_dead()
@@ -210,7 +210,7 @@ class Scheduler:
                         continue
                     events += 1
                     try:
-                        handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled
+                        handle.context.run(callback, *handle.args)
                     except SimCrash:
                         assert process is not None, "only a process can crash"
                         assert not process.alive, process

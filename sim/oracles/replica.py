@@ -80,6 +80,8 @@ class Replica:
         self.state: RaftState
         self.tick = -1
         """At which tick it was last seen to lead."""
+        self.told_term = -1
+        """Term of a message of this life that promised nothing else, and was judged."""
         self._log: RaftLog
         self._disk: SimDisk
         self._writes = -1
@@ -109,7 +111,7 @@ class Replica:
         """Find what `read_key` reads; once the log is open."""
         node = self.node
         self.state = node._raft.state
-        self.tick = -1
+        self.tick = self.told_term = -1
         self._log = self.state.log
         self._store = node._store
         assert isinstance(node._disk, SimDisk)

@@ -5,9 +5,16 @@ A look costs one tuple when nothing has. Source: TigerBeetle VOPR's checkers; ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dledger.core.messages import AppendReply, VoteReply, VoteRequest
+from dledger.core.messages import (
+    Append,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    VoteReply,
+    VoteRequest,
+)
 from dledger.core.model import Role
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
@@ -23,6 +30,10 @@ if TYPE_CHECKING:
 
     from broker.controller import BrokerController
     from dledger.core.messages import Message
+
+
+PLAIN: Final = (Append, Heartbeat, HeartbeatReply)
+"""Messages that promise nothing of their sender's but its term."""
 
 
 class Watch:
@@ -196,6 +207,10 @@ class Watch:
     def _on_message(self, replica: Replica, message: Message) -> None:
         if self._on_say is not None:
             self._on_say(replica, message)
+        if isinstance(message, PLAIN):
+            if message.term == replica.told_term:
+                return  # it tells nothing but a term, and that was judged
+            replica.told_term = message.term
         self.votes.on_message(replica, message)
         if isinstance(message, VoteRequest | VoteReply):
             self.elected.on_message(replica, message)
