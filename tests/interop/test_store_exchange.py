@@ -175,3 +175,17 @@ async def _check_recorded(broker: PlainBroker) -> None:
             for record in await ask.read_all(topic, queue_id):
                 missing.remove((topic, queue_id, record.queue_offset, record.message_id()))
         assert not missing
+
+
+@pytest.mark.slow
+def test_only_one_of_them_at_a_time(tools: java.JavaTools, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with OurBroker(tmp_path / "ours", store, SETTINGS):
+        real = RealBroker(tools, tmp_path / "real", store, SETTINGS)
+        with pytest.raises(AssertionError, match="Lock failed"), real:
+            pass
+    with real:
+        late = OurBroker(tmp_path / "late", store, SETTINGS)
+        with pytest.raises(AssertionError, match="Stop that broker"), late:
+            pass
+        assert real.process.poll() is None
