@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import echo, java, pysyncobj_peer
+from bench import echo, java, pysyncobj_peer, store_suite
 from bench.cluster import Cluster
 from bench.result import Measurement
 
@@ -38,7 +38,11 @@ JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table and the JSON; 0, or 2 where there is nothing to measure."""
-    options = _parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--store" in arguments:
+        arguments.remove("--store")
+        return store_suite.main(arguments)
+    options = _parser().parse_args(arguments)
     windows = options.windows
     console = Console()
     results: dict[str, Rows] = {}
@@ -82,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--seconds", type=_number(1, 3600), default=4, help="measured seconds of each window"
+    )
+    parser.add_argument(
+        "--store", action="store_true", help="the figures of one broker's store; see --store --help"
     )
     parser.add_argument("--java", action="store_true", help="the Java client and real RocketMQ too")
     parser.add_argument("--only", default="", help="only rows whose name contains this text")
