@@ -8,15 +8,19 @@ Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has b
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from store.consume_queue import DamagedUnits
-from store.layout import UNIT
+from store.layout import UNIT_BYTES
 
 if TYPE_CHECKING:
     from store.consume_queue import ConsumeQueue, ConsumeQueues
+
+PIECE_UNITS: Final = 512
+"""Units read at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,15 +29,33 @@ QueueBase = tuple[str, int, int]
 
 
 def offset_at(queue: "ConsumeQueue", position: int) -> int:
-    """Return the offset of the first message of a queue at or behind ``position``."""
+    """Return the offset of the first message of a queue at or behind ``position``.
+
+    Units are read a piece at a time: there may be many thousands of queues to ask, most of them
+    short or untouched. Errors: `DamagedUnits`.
+    """
     low, high = queue.min_offset, queue.max_offset
     while low < high:
+        piece = queue.read(low, min(PIECE_UNITS, high - low))
+        count = len(piece) // UNIT_BYTES
+        if _physical(piece, count - 1) >= position:
+            return low + bisect_left(
+                range(count), position, key=lambda number: _physical(piece, number)
+            )
+        low += count
         middle = (low + high) // 2
-        if UNIT.unpack(queue.read(middle, 1))[0] < position:
-            low = middle + 1
-        else:
-            high = middle
+        while middle - low > PIECE_UNITS:
+            if _physical(queue.read(middle, 1), 0) < position:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
     return low
+
+
+def _physical(units: bytes, number: int) -> int:
+    at = number * UNIT_BYTES
+    return int.from_bytes(units[at : at + 8], "big", signed=True)
 
 
 def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueBase]:

@@ -1,8 +1,11 @@
 """Where queues begin: trimming, what is kept of a queue, and a start from a snapshot."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from store import beginning
+from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.layout import UNIT, UNIT_BYTES
 from store.recovery import load_queues
@@ -22,8 +25,6 @@ def make(config, disk):
 
 @pytest.fixture
 def config():
-    from store.config import StoreConfig
-
     return StoreConfig(
         directory="/s", store_host=bytes(8), queue_file_bytes=FILE_UNITS * UNIT_BYTES
     )
@@ -98,3 +99,24 @@ def test_nothing_on_disk_begins_at_the_bases(config):
     beginning.settle(queues, [("T", 0, 9)])
     assert recovered.rebuild
     assert queues.by_name["T", 0].max_offset == 9
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 3000), st.integers(0, 40), st.integers(0, 400), st.integers(0, 3000))
+def test_the_first_message_at_a_position_is_found_wherever_it_is(count, begin, piece, target):
+    config = StoreConfig(directory="/s", store_host=bytes(8), queue_file_bytes=FILE_UNITS * 20)
+    queues = make(config, FakeDisk())
+    queue = queues.maybe_make(b"T", 0)
+    if begin:
+        queues.begin(queue, begin)
+    physicals = [number * 10 for number in range(begin, begin + count)]
+    for physical in physicals:
+        queue.tail += UNIT.pack(physical, 10, 0)
+        queue.max_offset += 1
+    beginning.PIECE_UNITS = 1 + piece
+    try:
+        for position in (target * 10, target * 10 + 1):
+            model = sum(physical < position for physical in physicals)
+            assert beginning.offset_at(queue, position) == begin + model
+    finally:
+        beginning.PIECE_UNITS = 512
