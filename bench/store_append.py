@@ -142,6 +142,10 @@ class MemoryLog:
     def read_ahead(self, physical_offset: int, size: int) -> None:
         """See `LogNode`; there is no disk."""
 
+    def describe(self, physical_offset: int) -> str:
+        """See `LogNode`."""
+        return f"offset={physical_offset}"
+
     def find(self, physical_offset: int) -> int | None:
         """See `LogNode`; nothing is looked up by place."""
         raise AssertionError(physical_offset)

@@ -143,6 +143,10 @@ class ReplicaView:
         """Return the index of the entry whose body begins there, None if there is none."""
         return self._store.find(physical_offset - ENTRY_HEADER_BYTES)
 
+    def describe(self, physical_offset: int) -> str:
+        """Return in words the file that holds a place of the log, and where in it that is."""
+        return self._store.rot.describe(physical_offset)
+
     def view(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes of the log within one segment, neither checked nor copied."""
         return self._store.view(physical_offset, size)

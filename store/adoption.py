@@ -204,7 +204,8 @@ class Adoption:
         size = files.file_bytes
         starts = [int(name) for name in names]
         run = [start for number, start in enumerate(starts) if start == starts[0] + number * size]
-        fits = starts[0] % size == 0 and run == starts
+        # Files go from the front only as the log does: of a whole log, queues are whole.
+        fits = starts[0] % size == 0 and run == starts and (self._log_begin > 0 or starts[0] == 0)
         if not fits or any(self._disk.size(queue.path(start)) != size for start in starts):
             _log.warning("event=queue_files_do_not_fit directory=%s", queue.directory)
             self._change()

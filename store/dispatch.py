@@ -249,7 +249,8 @@ class Dispatcher:
         if index > self.state_applied_index and kind not in _KINDS_OF_THE_LOG:
             payload = record_body(record)
             if not self._node.counts_entries and not record_is_sound(record):
-                message = f"the state record that ends at {index} of the log is damaged"
+                where = self._node.describe(self._applied_position)
+                message = f"the state record of entry {index} is damaged: {where}"
                 raise FatalError(message, EXIT_ENVIRONMENT)
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)
@@ -259,16 +260,26 @@ class Dispatcher:
     def _queue_of(self, topic: bytes, queue_id: int, index: int) -> "ConsumeQueue":
         queue = self._queues.maybe_make(topic, queue_id)
         if queue is None:
-            message = f"entry {index}: topic {topic!r} queue {queue_id} cannot name a queue"
+            where = self._node.describe(self._applied_position)
+            message = (
+                f"entry {index}: topic {topic!r} queue {queue_id} cannot name a queue: {where}"
+            )
             raise FatalError(message, EXIT_ENVIRONMENT)
         return queue
 
     def _begin(self, queue: "ConsumeQueue", offset: int, index: int) -> None:
-        """Let a queue begin above 0, as it does when the log's head was removed."""
-        if queue.max_offset:
+        """Let a queue begin above 0, as it does when the log's head was removed.
+
+        Errors: `FatalError` when it was not: then the record is damaged where it has no CRC, and
+        what follows would be taken for known already.
+        """
+        node = self._node
+        is_whole = not node.counts_entries and node.first_position == 0
+        if queue.max_offset or is_whole:
             message = (
                 f"entry {index}: {queue.topic} queue {queue.queue_id} ends at {queue.max_offset}, "
-                f"the message of the entry has queue offset {offset}"
+                f"the message of the entry has queue offset {offset}:"
+                f" {self._node.describe(self._applied_position)}"
             )
             raise FatalError(message, EXIT_ENVIRONMENT)
         self._queues.begin(queue, offset)

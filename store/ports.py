@@ -117,6 +117,10 @@ class LogNode(Protocol):
         """Return the index of the entry whose body begins there, None if there is none."""
         ...
 
+    def describe(self, physical_offset: int) -> str:
+        """Return in words the file that holds a place of the log, and where in it that is."""
+        ...
+
 
 class KeySink(Protocol):
     """Who is told of the keys of messages, in log order, some of them more than once."""

@@ -15,6 +15,7 @@ Source: protocol.md 3.5 (statuses, next offsets, limits), 5.3 (search by time);
 RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 """
 
+import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 PIECE_UNITS: Final = 512
 """Units read at once from a queue that has so many more; 10 KB."""
+LACKING_MAX: Final = 1000
+"""Lost messages that are told of."""
 PIECES_MAX: Final = 128
 """Queues of which units are kept."""
 AHEAD_BYTES: Final = 1 << 20
@@ -38,6 +41,7 @@ AHEAD_BYTES: Final = 1 << 20
 _LIGHT_QUEUE: Final = "%LMQ%"
 """Queues whose units name records of other topics (``enableLmq``)."""
 _NO_PIECE: Final = (0, b"")
+_log = logging.getLogger(__name__)
 _unpack_place = Struct(">i4xq").unpack_from
 """Queue id and queue offset of a record, from byte 12 on."""
 _unpack_physical = Struct(">q").unpack_from
@@ -56,6 +60,8 @@ class Reader:
         self._cold_behind = config.cold_behind_bytes
         self._cold_count_max = config.get_cold_messages_max
         self._cold_bytes_max = config.get_cold_bytes_max
+        self._lacking: set[int] = set()
+        """Places where units of queues say that messages lie, and none do; each had a log line."""
         self._pieces: dict[ConsumeQueue, tuple[int, bytes]] = {}
         """Units read last from a queue, and the offset of the first; the longest unused first."""
 
@@ -159,7 +165,7 @@ class Reader:
                     _check_place(queue, record)
             except (RottenEntry, LookupError) as error:
                 scanned -= 1
-                self._note(queue, offset + scanned, error)
+                self._note(queue, offset + scanned, physical, error)
                 if scanned == 0:
                     status = GetStatus.DAMAGED
                 break
@@ -172,11 +178,21 @@ class Reader:
             status = GetStatus.OFFSET_FOUND_NULL
         return buffers, total, scanned, status
 
-    def _note(self, queue: "ConsumeQueue", offset: int, error: Exception) -> None:
-        """Look again at units that name no message of their queue: they may have rotted."""
-        if isinstance(error, LookupError):
-            self._pieces.pop(queue, None)
-            queue.distrust(offset)
+    def _note(self, queue: "ConsumeQueue", offset: int, physical: int, error: Exception) -> None:
+        """Look again at units that name no message of their queue: they may have rotted.
+
+        If not, what they name has, and nobody knows it for a message any more.
+        """
+        if not isinstance(error, LookupError):
+            return
+        self._pieces.pop(queue, None)
+        queue.distrust(offset)
+        if physical not in self._lacking and len(self._lacking) < LACKING_MAX:
+            self._lacking.add(physical)
+            _log.error(
+                "event=message_not_found topic=%s queue=%d queue_offset=%d %s",
+                queue.topic, queue.queue_id, offset, self._node.describe(physical),
+            )  # fmt: skip
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last readable queue offset; 0 for a queue that does not exist."""

@@ -207,6 +207,10 @@ class PlainView:
         size = self._inspect(physical_offset)
         return physical_offset + size - 1 if size > 0 else None
 
+    def describe(self, physical_offset: int) -> str:
+        """Return in words the file that holds a place of the log, and where in it that is."""
+        return self._segments.describe(physical_offset)
+
     def view(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes of one segment, neither checked nor copied. Errors: `LookupError`."""
         at = physical_offset % self._segments.segment_bytes

@@ -261,6 +261,9 @@ class FakeNode:
                 return index
         return None
 
+    def describe(self, physical_offset: int) -> str:
+        return f"file=log offset={physical_offset}"
+
     def view(self, physical_offset: int, size: int) -> memoryview:
         at = physical_offset % self.segment_bytes
         return memoryview(bytes(self.segments[physical_offset - at][at : at + size]))

@@ -5,6 +5,7 @@
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dledger import replica
 from dledger.codec.properties import Checkpoint
@@ -19,34 +20,36 @@ from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
 
 FAULTS = settings(settings.get_profile("faults"))
+RAFT = st.booleans()
+"""A group of one, or a plain log."""
 
 
 @FAULTS
-@given(damages(CONTENT, max_size=1))
-def test_a_file_with_other_bytes_is_served_as_it_was_or_refused(found):
-    judge(*built(), found)
+@given(damages(CONTENT, max_size=1), RAFT)
+def test_a_file_with_other_bytes_is_served_as_it_was_or_refused(found, raft):
+    judge(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
-@given(damages(NAMES))
-def test_files_removed_doubled_or_renamed_are_served_as_they_were_or_refused(found):
-    judge(*built(), found)
+@given(damages(NAMES), RAFT)
+def test_files_removed_doubled_or_renamed_are_served_as_they_were_or_refused(found, raft):
+    judge(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
-@given(damages(min_size=2, max_size=6))
-def test_many_damages_at_once_give_no_wrong_message(found):
-    judge(*built(), found)
+@given(damages(min_size=2, max_size=6), RAFT)
+def test_many_damages_at_once_give_no_wrong_message(found, raft):
+    judge(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
-@given(damages(CONTENT, max_size=3))
-def test_blocks_of_queues_that_are_checked_at_their_first_read_give_no_wrong_message(found):
-    files, sent = built()
+@given(damages(CONTENT, max_size=3), RAFT)
+def test_blocks_of_queues_that_are_checked_at_their_first_read_give_no_wrong_message(found, raft):
+    files, sent = built(raft=raft)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "CHECKED_BYTES", 0)
         patch.setattr(recovery, "BLOCK_COST_BYTES", 0)
-        judge(files, sent, found)
+        judge(files, sent, found, raft=raft)
 
 
 def at(path, kind, *places):
@@ -71,6 +74,31 @@ def at(path, kind, *places):
 )
 def test_what_becomes_of_each_kind_of_file(damage, outcome):
     assert judge(*built(), [damage]) == outcome
+
+
+@pytest.mark.parametrize(
+    ("damage", "outcome"),
+    [
+        (at("commitlog/00000000000000008192", "flip"), "whole"),
+        (at("commitlog/00000000000000008192", "remove"), "refused"),
+        (at("commitlog/00000000000000000000", "remove"), "begins later"),
+        (at("commitlog/00000000000000049152", "remove"), "cut"),
+        (at("commitlog/00000000000000045056", "zero"), "refused"),
+        (at("checkpoint", "garbage"), "whole"),
+        (at("consumequeue/t0/0/00000000000000000000", "remove"), "whole"),
+        (at("consumequeue/t0/0/00000000000000000400", "flip"), "whole"),
+        (at("consumequeue.checkpoint", "flip"), "whole"),
+        (at("config/topics.json", "garbage"), "whole"),
+        (at("config/consumerOffset.json", "remove"), "whole"),
+    ],
+)
+def test_what_becomes_of_each_kind_of_file_of_a_plain_broker(damage, outcome):
+    assert judge(*built(raft=False), [damage], raft=False) == outcome
+
+
+def test_without_its_checkpoint_a_queue_that_lost_its_first_file_is_made_anew():
+    gone = ("consumequeue.checkpoint", "consumequeue/t2/0/00000000000000000000")
+    assert judge(*built(raft=False), [at(path, "remove") for path in gone], raft=False) == "whole"
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "dledger-n0/index"])
