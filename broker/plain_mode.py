@@ -73,7 +73,10 @@ class PlainMode:
             on_fatal(error)
 
         self.log = PlainLog(config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=fail)
-        self._times = SyncedTimes(lambda: self.log.synced_timestamp, lambda: store.index_timestamp)
+        self._times = SyncedTimes(
+            lambda: self.log.synced_timestamp,
+            (lambda: store.index_timestamp) if config.message_index_enable else None,
+        )
         store.attach(self.log, self._times)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
         self.membership = self.raft = self.compact = NoGroup(
@@ -89,8 +92,8 @@ class PlainMode:
         """Take the directory, and open the log. Errors: `FatalError`."""
         directory = self._directory
         directory.enter()
-        safe_ms = min(directory.times.physic, directory.times.logics) - SAFETY_MS
-        self.log.open(clean=directory.was_clean, safe_timestamp_ms=max(0, safe_ms))
+        safe_ms = max(0, directory.times.physic - SAFETY_MS)
+        self.log.open(clean=directory.was_clean, safe_timestamp_ms=safe_ms)
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""

@@ -5,7 +5,9 @@ there while the files may be ahead of each other: whoever finds it at a start mu
 crash left behind. So it is made before recovery changes anything, and goes last of all at a stop.
 ``checkpoint`` says up to which store time log, queues and index are surely on disk; with ``abort``
 there, RocketMQ dispatches again from the segment before that time and no earlier, so that it must
-never promise more than is true.
+never promise more than is true. RocketMQ looks at the times of log and queues only, and removes
+index files that are younger than that of the index: keys would be lost. So the queues are never
+said to be further than the index.
 It knows neither log nor queues.
 Source: protocol.md 5.1, 5.5, 5.7; RocketMQ DefaultMessageStore, StoreCheckpoint.
 """
@@ -125,23 +127,30 @@ class SyncedTimes:
 
     Args:
         log_time: store timestamp of the last record that is on disk for sure.
-        index_time: store timestamp up to which the index files are.
+        index_time: store timestamp up to which the index files are; None: there is no index.
     """
 
-    def __init__(self, log_time: Callable[[], int], index_time: Callable[[], int]) -> None:
+    def __init__(
+        self, log_time: Callable[[], int], index_time: Callable[[], int] | None = None
+    ) -> None:
         self._log_time = log_time
         self._index_time = index_time
         self.last = NO_TIMES
         """What was promised last; at a start, what ``checkpoint`` promises."""
+        self._stored = 0
 
     def __call__(self, _index: int, stored: int) -> StoreTimes:
         """Return the times of queues that are synced up to a record stored at ``stored``."""
-        self.last = StoreTimes(
-            min(self._log_time(), stored), stored, min(self._index_time(), stored)
-        )
+        self._stored = stored
+        self.last = self._of(min(self._log_time(), stored))
         return self.last
 
     def when_all_is_synced(self) -> StoreTimes:
         """Return the times of queues as they were told last, with all of the log on disk."""
-        logics = self.last.logics
-        return StoreTimes(logics, logics, min(self._index_time(), logics))
+        return self._of(self._stored) if self._stored else self.last
+
+    def _of(self, physic: int) -> StoreTimes:
+        if self._index_time is None:
+            return StoreTimes(physic, self._stored, 0)
+        indexed = min(self._index_time(), self._stored)
+        return StoreTimes(physic, indexed, indexed)

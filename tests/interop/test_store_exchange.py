@@ -97,6 +97,9 @@ class Exchange:
                     assert place == record.physical_offset
                 by_id = await ask.ask(33, offset=records[-1].physical_offset)
                 assert by_id.code == 0, by_id
+            for number in range(0, len(self.stored), 17):
+                message = self.stored[number]
+                assert message.body in await ask.find(message.topic, f"k{number}"), number
             for (topic, queue_id), offset in self.offsets.items():
                 fields = {"topic": topic, "consumerGroup": "g", "queueId": queue_id}
                 answer = await ask.ask(14, **fields)

@@ -99,15 +99,24 @@ def test_times_are_lowered_to_a_limit_and_never_raised(tmp_path):
 
 
 def test_the_log_is_promised_only_as_far_as_it_is_synced():
-    synced, indexed = [10], [0]
-    times = SyncedTimes(lambda: synced[0], lambda: indexed[0])
+    synced = [10]
+    times = SyncedTimes(lambda: synced[0])
+    assert times.when_all_is_synced() == NO_TIMES, "nothing was said yet"
     assert times(200, 20) == StoreTimes(10, 20, 0)
-    synced[0], indexed[0] = 25, 99
-    assert times(400, 40) == StoreTimes(25, 40, 40)
+    synced[0] = 25
+    assert times(400, 40) == StoreTimes(25, 40, 0)
+    assert times.when_all_is_synced() == StoreTimes(40, 40, 0)
     synced[0] = 70
-    assert times(600, 60) == StoreTimes(60, 60, 60)
-    synced[0] = 65
-    assert times.when_all_is_synced() == StoreTimes(60, 60, 60)
+    assert times(600, 60) == StoreTimes(60, 60, 0)
+
+
+def test_queues_are_never_said_to_be_further_than_the_index():
+    indexed = [15]
+    times = SyncedTimes(lambda: 30, lambda: indexed[0])
+    assert times(200, 20) == StoreTimes(20, 15, 15)
+    indexed[0] = 99
+    assert times(400, 40) == StoreTimes(30, 40, 40)
+    assert times.when_all_is_synced() == StoreTimes(40, 40, 40)
 
 
 def test_the_last_promise_is_made_before_abort_goes(tmp_path):
