@@ -9,7 +9,6 @@ from tests.unit.store.index import support
 SLOTS = 5_000_000
 RECORDINGS = [
     ("dledger-4.9.7", "store-n0/", 2000),
-    ("dledger-4.9.7", "store-n2/", 2000),
     ("master-4.9.7-killed", "store/", 400),
 ]
 

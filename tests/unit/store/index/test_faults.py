@@ -1,0 +1,95 @@
+"""The index of a whole broker whose disk crashes, fills up, or loses what was not synced.
+
+The script and the disk are those of `tests.unit.store.faults`; here every message has keys, index
+files are so small that the script fills some, and in the end each message that is in a queue is
+found by its key, and nothing else.
+"""
+
+from dataclasses import replace
+from functools import cache
+from zlib import crc32
+
+import pytest
+
+from store.index.keeper import IndexKeeper
+from tests.unit.store.faults import crashes, disks
+from tests.unit.store.faults.conftest import CASES
+from tests.unit.store.faults.crashes import Case, reference
+from tests.unit.store.faults.world import Cluster
+
+CI_CASES = 40
+MODES = [pytest.param(True, id="raft"), pytest.param(False, id="plain")]
+ALWAYS = (0, 1 << 62)
+
+
+class KeyedCluster(Cluster):
+    """A cluster whose messages have keys, made of what they hold."""
+
+    def config(self, name):
+        return replace(super().config(name), max_hash_slot_num=8, max_index_num=40)
+
+    def put_many(self, messages, **options):
+        keyed = [
+            (topic, queue_id, body, b"%b\x02KEYS\x01%b\x02" % (properties, keys_of(body)))
+            for topic, queue_id, body, properties in messages
+        ]
+        return super().put_many(keyed, **options)
+
+    def read(self, name="n0"):
+        found = super().read(name)
+        if self.store(name).writable:  # who does not lead refuses queries by key
+            self.do(lambda: judge_keys(self.store(name), found), name=name)
+        return found
+
+
+def keys_of(body):
+    return b"%08x p%d" % (crc32(body), crc32(body) % 7)
+
+
+def judge_keys(store, found):
+    """Check that messages are found by their keys, and no others."""
+    by_key = {}
+    for queue in found.values():
+        for message in queue.values():
+            keys = (message.maybe_property("KEYS") or "").split()
+            for key in keys:
+                by_key.setdefault((message.topic, key), []).append(message.physical_offset)
+    for (topic, key), physicals in by_key.items():
+        records = store.messages_of_key(topic, key, 64, ALWAYS).records
+        there = [int.from_bytes(record[28:36], "big") for record in records]
+        assert there == sorted(physicals)[-64:], (topic, key)
+    assert not store.messages_of_key("t0", "nobody", 64, ALWAYS).records
+
+
+@pytest.fixture(autouse=True)
+def _with_keys(monkeypatch):
+    monkeypatch.setattr(crashes, "Cluster", KeyedCluster)
+    monkeypatch.setattr(disks, "Cluster", KeyedCluster)
+
+
+@cache
+def played(*, raft):
+    return reference(raft=raft)
+
+
+@pytest.mark.parametrize("raft", MODES)
+def test_after_a_crash_at_any_step_every_message_is_found_by_its_keys(raft):
+    steps, begins = played(raft=raft)
+    count = CASES or CI_CASES
+    for number in range(count):
+        Case(number * steps // count, number, {"raft": raft}).run(begins)
+
+
+@pytest.mark.parametrize("raft", MODES)
+def test_with_a_full_disk_nothing_is_lost_and_found_when_there_is_space(raft):
+    steps, _ = played(raft=raft)
+    count = CASES or CI_CASES // 2
+    for number in range(count):
+        disks.full_from(number * steps // count, raft=raft)
+
+
+def test_dispatch_that_does_not_ask_the_index_is_caught(monkeypatch):
+    agree = IndexKeeper.agree
+    monkeypatch.setattr(IndexKeeper, "agree", lambda *a: max(agree(*a), 1 << 60))
+    with pytest.raises(AssertionError):
+        test_after_a_crash_at_any_step_every_message_is_found_by_its_keys(raft=True)
