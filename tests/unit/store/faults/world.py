@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from broker.replicated_state import StateKind
 from dledger.config import FlushDiskType
+from dledger.errors import RottenEntry
 from remoting.protocol.message import decode_records
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.tasks import Supervisor
@@ -331,12 +332,16 @@ class Cluster:
                 assert result.status is GetStatus.FOUND, (place, offset, result)
                 records = decode_records(b"".join(result.buffers), check_crc=True)
                 assert len(records) == result.next_offset - offset == result.count, (place, offset)
-                units = queue.read(offset, result.count)
-                for record, unit in zip(records, UNIT.iter_unpack(units), strict=True):
-                    messages[offset] = record
+                try:
+                    units = list(UNIT.iter_unpack(queue.read(offset, result.count)))
+                except RottenEntry:
+                    units = []  # a unit behind these names another message: the block is refused
+                for number, record in enumerate(records):
+                    messages[offset + number] = record
+                for record, unit in zip(records, units, strict=False):
                     assert record.physical_offset == unit[0], (record, unit)
                     assert self.heads_may_differ or unit[2] == tags_code(record.properties)
-                    offset += 1
+                offset += len(records)
         return found
 
 
