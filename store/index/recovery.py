@@ -35,8 +35,8 @@ class Loaded(msgspec.Struct):
 
     log: LogMark | None = None
     """Everything up to this entry is in the index; None: up to the last message in it."""
-    is_exact: bool = False
-    """Whether the files are those of our own last checkpoint."""
+    had_mark: bool = False
+    """Whether there was a checkpoint of ours, whatever it said."""
 
 
 def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
@@ -61,7 +61,7 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
     if mark is not None:
         files = _marked(index, mark)
         exact = len(files) == len(mark.files)
-        loaded = Loaded(mark.log if exact else None, is_exact=exact and mark.log is not None)
+        loaded = Loaded(mark.log if exact else None)
     else:
         files = _adopted(index, names, trusted_until) if data is None else []
         loaded = Loaded()
@@ -78,6 +78,7 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
             _log.warning("event=index_file_not_trusted file=%s/%s", index.directory, name)
             index.handles.remove(f"{index.directory}/{name}")
     index.take(files)
+    loaded.had_mark = data is not None
     return loaded
 
 
@@ -104,6 +105,8 @@ def agree_with_log(
             _log.warning("event=index_rebuilt from=%d", node.first_index)
         index.reset()
         began = node.first_index
+    if not index.files and not loaded.had_mark:
+        return max(began, node.first_index)
     # What was cut is overwritten from now on: the old mark must not count any more.
     log = queues_mark if mark is not None and index.files else None
     try:
