@@ -103,7 +103,7 @@ class BrokerController:
             build_leave=lambda: unregister_request(config, self._broker_id),
             period_ms=config.register_period_ms,
         )
-        self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=tasks.fail)
+        self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=self._fail)
         self._offsets = OffsetReplicator(self.tables.offsets, self.store)
         self.store.before_hand_over = self._offsets.flush
         self._mode = self._make_mode(disk)
@@ -212,7 +212,7 @@ class BrokerController:
 
     def _make_mode(self, disk: Disk) -> RaftMode | PlainMode:
         kind = RaftMode if self._config.enable_dledger else PlainMode
-        machine = Machine(disk, self._clock, self._rng, self._tasks.fail)
+        machine = Machine(disk, self._clock, self._rng, self._fail)
         return kind(self._config, self.tables.state, self.store, machine, self._save_snapshot)
 
     def _start_clockwork(self) -> None:
@@ -225,6 +225,11 @@ class BrokerController:
         self._tasks.spawn("snapshot", self._save_snapshots())
         if self._config.clean_interval_ms:
             self._tasks.spawn("retention", self._retention.run())
+
+    def _fail(self, error: FatalError) -> None:
+        """Log or store cannot go on: the process ends."""
+        self._mode.on_failed()
+        self._tasks.fail(error)
 
     async def _let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""

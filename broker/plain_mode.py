@@ -68,11 +68,9 @@ class PlainMode:
         self._due = asyncio.Event()
         self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
 
-        def fail(error: FatalError) -> None:
-            self._failed = True
-            on_fatal(error)
-
-        self.log = PlainLog(config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=fail)
+        self.log = PlainLog(
+            config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal
+        )
         self._times = SyncedTimes(
             lambda: self.log.synced_timestamp,
             (lambda: store.index_timestamp) if config.message_index_enable else None,
@@ -131,6 +129,10 @@ class PlainMode:
     def includes(self, index: int, kind: str) -> bool:
         """Tell whether the tables include a record that the store hands out."""
         return self.snapshot.includes(kind, index)
+
+    def on_failed(self) -> None:
+        """Keep ``abort``: what log or store have on disk is not what they think."""
+        self._failed = True
 
     def on_applied(self, kind: str) -> None:
         """Have a new topic or group written soon: RocketMQ, after a crash, knows it from the file.

@@ -82,6 +82,9 @@ class RaftMode:
         del index, kind
         return False
 
+    def on_failed(self) -> None:
+        """Nothing is due: recovery asks the files."""
+
     def on_applied(self, kind: str) -> None:
         """Nothing is due: the log has it, on a majority of the members."""
         del kind

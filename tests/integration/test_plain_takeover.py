@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runtime.errors import FatalError
 from tests.integration.broker_cluster import pull_fields, until
 from tests.integration.plain_broker import SEGMENT_BYTES, Plain, plain
 
@@ -162,6 +163,46 @@ def test_a_log_whose_end_is_lost_does_not_leave_an_old_checkpoint(tmp_path: Path
             await known.check(broker)
 
     asyncio.run(main())
+
+
+def test_a_crash_loses_no_offset_and_no_topic_that_is_in_the_log(tmp_path: Path) -> None:
+    store, known = tmp_path / "store", Known()
+
+    async def main() -> None:
+        async with plain(store) as broker:
+            await known.write(broker, "one", 10)
+            await commit(broker, 3)
+        async with plain(store) as broker:
+            await known.write(broker, "two", 10)
+            await commit(broker, 4)
+            shutil.copytree(store, tmp_path / "soon")
+            topics = store / "config/topics.json"
+            await until(lambda: '"two"' in topics.read_text(), "the new topic in its file")
+        for name in ("soon", "store"):
+            async with plain(tmp_path / name) as broker:
+                await known.check(broker)
+                assert await committed(broker) == 4
+                topic = broker.controller.tables.topics.get("two")
+                assert topic is not None
+                assert topic.write_queues == 4
+
+    asyncio.run(main())
+
+
+def test_abort_stays_when_the_store_fails(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+
+    async def main() -> None:
+        broker = Plain(store)
+        await broker.start()
+        await broker.send("one", 0, b"x")
+        await broker.controller.store.write_checkpoint()
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        broker.controller.store._fail(FatalError("a disk that fails"))
+        await broker.stop()
+
+    asyncio.run(main())
+    assert (store / "abort").exists()
 
 
 @pytest.mark.parametrize("kept", [True, False])
