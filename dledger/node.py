@@ -360,7 +360,7 @@ class DLedgerNode(Office):
     def _schedule_turn(self) -> None:
         if not self._appender.scheduled:
             self._appender.scheduled = True
-            self._call_turn()
+            self._loop.call_soon(self._turn)
 
     def _call_turn(self) -> None:
         self._loop.call_soon(self._turn)
@@ -460,10 +460,11 @@ class DLedgerNode(Office):
             self._appender.set_committed(self._committed_position)
             self._user.on_committed(commit_index)
         self._leadership.release(self.commit_index)
-        state = self._raft.state
-        if (state.role, state.term, state.leader_id) != self._known_role:
+        state, known = self._raft.state, self._known_role
+        if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
             self._note_role()
-        self._tell_role()
+        if self._told_role is not self._known_role:
+            self._tell_role()
 
     def _tell_role(self) -> None:
         if self._told_role != self._known_role:

@@ -159,9 +159,8 @@ class PeerCodec:
         fields, data = self._pack_fields(code, message)
         names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
-        head = _SUM.pack(VERSION, len(names), 0, crc32(body))
-        total = len(head) + len(body) + len(data)
-        frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total) + head + body
+        head = _SUM.pack(VERSION, len(names), 0, crc32(body)) + body
+        frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], len(head) + len(data)) + head
         return (frame, data) if data else (frame,)
 
     def encode_hello(self, receiver: NodeId, address: str) -> bytes:
@@ -234,7 +233,7 @@ class PeerCodec:
 
         Errors: `CorruptEntry` for bytes no replica sends, `Misaddressed` for what others sent.
         """
-        code = int.from_bytes(frame.header[:2], "big")
+        code = int.from_bytes(frame.header[:2])
         fields, body = _FIELDS.get(code), frame.body
         if fields is None and code in CODES_OF_PEERS:
             raise Misaddressed(f"a kind of message that this version does not know: {code}")
@@ -243,7 +242,7 @@ class PeerCodec:
         version, names_bytes, _, crc, term = HEAD.unpack_from(body)
         names_at = _FIELDS_AT + fields.size
         data_at = names_at + names_bytes
-        if version != VERSION or crc32(memoryview(body)[8:data_at]) != crc:
+        if version != VERSION or crc32(body[8:data_at]) != crc:
             raise CorruptEntry(f"peer message {code}: version {version} or a CRC that is wrong")
         names = body[names_at:data_at]
         sender = self._senders.get(names) or self._add_sender(names)

@@ -59,7 +59,8 @@ def _check_membership(state: RaftState) -> None:
     assert state.is_voter == (state.node_id in voters), state.is_voter
     if state.role is Role.LEADER:
         counted = [progress.node_id for progress in state.voting]
-        expected = [peer for peer in state.others if peer in voters and peer not in state.newcomers]
+        newcomers = state.newcomers
+        expected = [peer for peer in state.others if peer in voters and peer not in newcomers]
         assert counted == expected, (counted, expected)
         assert len(counted) + len(state.uncounted) + state.is_voter == len(voters), counted
         assert not state.fresh, "a leader has no past to wait for"

@@ -224,16 +224,21 @@ class Raft:
             return None
         if state.role is Role.LEADER:
             replication.replicate(state)
-            transfer.maybe_ask(state)
-            read_index.advance(state)
+            if state.transfer is not None:
+                transfer.maybe_ask(state)
+            if state.reads.wanted or state.reads.round is not None:
+                read_index.advance(state)
         log = state.log
-        hard_state = None
         saved = state.saved
-        if (
-            state.term != saved.term
-            or state.voted_for != saved.voted_for
-            or state.fresh is not saved.fresh
-        ):
+        is_saved = (
+            state.term == saved.term
+            and state.voted_for == saved.voted_for
+            and state.fresh is saved.fresh
+        )
+        if is_saved and not self._has_work():  # as it is after most calls
+            return None
+        hard_state = None
+        if not is_saved:
             hard_state = HardState(state.term, state.voted_for, state.fresh)
         configs = None
         if state.membership.unsaved:
@@ -267,6 +272,20 @@ class Raft:
         )  # fmt: skip
         self._empty_outbox()
         return self._in_flight
+
+    def _has_work(self) -> bool:
+        """Tell whether anything but the hard state may be to be done."""
+        state = self.state
+        log = state.log
+        if state.messages or state.replies or state.events or state.reads.confirmed:
+            return True
+        return (
+            log.commit_index > state.delivered_index
+            or log.has_work()
+            or state.ack_index is not None
+            or state.membership.unsaved
+            or state.staging is not None
+        )
 
     def advance(self, ready: Ready) -> None:
         """Take the report that hard state, truncation and entries of ``ready`` are on disk."""

@@ -74,7 +74,7 @@ class RaftState:
         "ack_index", "barrier_tick", "beat_commit_index", "config", "contact_tick",
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
         "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
-        "make_noop", "membership", "messages", "newcomers", "others", "prefer_pause",
+        "make_noop", "membership", "messages", "newcomers", "node_id", "others", "prefer_pause",
         "prefer_tick", "progress", "quorum", "reads", "replies", "rng", "role", "saved", "staging",
         "term", "tick", "transfer", "uncounted", "voted_for", "voters", "votes", "voting",
     )  # fmt: skip
@@ -83,6 +83,8 @@ class RaftState:
         self, config: RaftConfig, saved: HardState, log: RaftLog, rng: Rng, make_noop: NoopBuilder
     ) -> None:
         self.config = config
+        self.node_id: NodeId = config.self_id
+        """This replica."""
         self.rng = rng
         self.make_noop = make_noop
         self._begin_group()
@@ -152,11 +154,6 @@ class RaftState:
         """Election timeouts to wait after another failed transfer to the preferred leader."""
         self.prefer_tick = 0
         """The preferred leader is not asked before."""
-
-    @property
-    def node_id(self) -> NodeId:
-        """This replica."""
-        return self.config.self_id
 
     def count_members(self) -> None:
         """Take over who is who from the latest configuration."""

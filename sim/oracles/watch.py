@@ -107,7 +107,7 @@ class Watch:
 
     def looking_at(self, replica: Replica) -> Callable[[], None]:
         """Return what is to be called after each event of its process. Errors: `Violation`."""
-        node, look = replica.node, self._look
+        node, read_key, look = replica.node, replica.read_key, self._look
         judge_tenure, judge_matches = self.tenure.on_event, self.matches.on_event
 
         def after_event() -> None:
@@ -116,7 +116,7 @@ class Watch:
                     self._boot(replica)
                 replica.is_up = node._opened
                 return
-            key = replica.read_key()
+            key = read_key()
             if key[0] is Role.LEADER:
                 if replica.tick != replica.state.tick:
                     replica.tick = replica.state.tick
