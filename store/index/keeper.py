@@ -92,7 +92,7 @@ class IndexKeeper:
 
     async def finish(self, mark: LogMark | None, *, is_last: bool) -> None:
         """Wait for a checkpoint under way, then write another; the last one has all slots."""
-        if self._syncing is not None:
+        while self._syncing is not None:
             await self._syncing
         if not self.index.flush():
             return

@@ -62,8 +62,10 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
         files = _marked(index, mark)
         exact = len(files) == len(mark.files)
         loaded = Loaded(mark.log if exact else None)
+        if not exact and _was_continued(index, mark.files[len(files)]):
+            files += _adopted(index, names[len(files) :], trusted_until, files)
     else:
-        files = _adopted(index, names, trusted_until) if data is None else []
+        files = _adopted(index, names, trusted_until, []) if data is None else []
         loaded = Loaded()
     if files and not files[-1].is_full:
         try:
@@ -179,20 +181,36 @@ def _file(index: "KeyIndex", mark: FileMark) -> IndexFile | None:
     return file
 
 
-def _adopted(index: "KeyIndex", names: list[str], trusted_until: int | None) -> list[IndexFile]:
-    """Return the files of RocketMQ that are whole, up to the first that is not."""
+def _was_continued(index: "KeyIndex", mark: FileMark) -> bool:
+    """Tell whether RocketMQ went on with a file of ours: it has more entries than we know of."""
+    path = f"{index.directory}/{mark.name}"
+    if index.disk.size(path) != index.layout.file_bytes:
+        return False
+    header = decode_header(index.handles.open(path).pread(0, HEADER_BYTES))
+    begin = mark.begin_timestamp, mark.begin_physical
+    return (
+        header is not None
+        and header.next_number > mark.count
+        and (header.begin_timestamp, header.begin_physical) == begin
+    )
+
+
+def _adopted(
+    index: "KeyIndex", names: list[str], trusted_until: int | None, before: list[IndexFile]
+) -> list[IndexFile]:
+    """Return the whole files of RocketMQ behind ``before``, up to the first that is not."""
     files: list[IndexFile] = []
     for name in names:
         path = f"{index.directory}/{name}"
         if index.disk.size(path) != index.layout.file_bytes:
             break
         header = decode_header(index.handles.open(path).pread(0, HEADER_BYTES))
-        if header is None or not _is_sane(header, files[-1] if files else None, index):
+        last = [*before, *files][-1:]
+        if header is None or not _is_sane(header, last[0] if last else None, index):
             break
         if trusted_until is not None and header.end_timestamp > trusted_until:
             break
-        count = header.next_number
-        file = _file(index, FileMark(name, *header, count))
+        file = _file(index, FileMark(name, *header, header.next_number))
         if file is None:
             break
         files.append(file)

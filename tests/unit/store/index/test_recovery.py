@@ -257,3 +257,36 @@ def test_files_of_rocketmq_that_name_no_message_of_the_log_are_made_again():
     loaded = load_index(index, trusted_until=None)
     assert agree_with_log(index, loaded, Log(20), None) == 0
     assert support.contents(disk) == {}
+
+
+def test_files_that_rocketmq_went_on_with_are_taken_over():
+    disk, theirs = rocketmqs(30)
+    short = FakeDisk()
+    ours = make(short)
+    ours.put_all(messages(12))
+    checkpoint(ours, log_mark(11), is_last=True)
+    names = [file.name for file in theirs.files[: len(ours.files)]]
+    disk.files[ours.mark_path] = bytearray(short.files[ours.mark_path])
+    assert names == [file.name for file in ours.files]
+    index = make(disk)
+    loaded = load_index(index, trusted_until=None)
+    assert len(index.files) == len(theirs.files)
+    assert agree_with_log(index, loaded, Log(30), None) == 29
+    index.put_all(messages(30, 29))
+    check(index, 30)
+    checkpoint(index, log_mark(29), is_last=True)
+    assert list(support.contents(disk).values()) == files_of(30)
+
+
+def test_after_a_crash_of_rocketmq_what_it_went_on_with_is_made_again():
+    disk, theirs = rocketmqs(30)
+    short = FakeDisk()
+    ours = make(short)
+    ours.put_all(messages(12))
+    checkpoint(ours, log_mark(11), is_last=True)
+    disk.files[ours.mark_path] = bytearray(short.files[ours.mark_path])
+    again, first = reopened(disk, Log(30))
+    assert first <= 12
+    again.put_all(messages(30, first))
+    check(again, 30)
+    assert len(again.files) == len(theirs.files)
