@@ -273,10 +273,13 @@ class ConsumeQueue:
     # Removal
 
     def drop_files(self) -> None:
-        """Remove the files that lie wholly before ``min_offset``."""
+        """Remove the files that lie wholly before ``min_offset``; the last one stays.
+
+        It tells how far the queue has counted, to RocketMQ as well.
+        """
         file_bytes = self._files.file_bytes
         limit = min(self.min_offset * UNIT_BYTES, self.written)
-        while self.first_file < self.written and self.first_file + file_bytes <= limit:
+        while self.first_file + file_bytes < self.written and self.first_file + file_bytes <= limit:
             self._files.remove(self.path(self.first_file))
             self.first_file += file_bytes
             self.crcs = self.crcs[self._files.file_blocks * CRC_BYTES :]
