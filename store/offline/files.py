@@ -193,7 +193,7 @@ def read_row(directory: str) -> FileRow:
             strangers.append(name)
         else:
             files.append(info)
-    sizes = Counter(file.size for file in files)
+    sizes = Counter(file.size for file in files if file.size)
     common = max(sizes, key=lambda size: (sizes[size], size)) if sizes else 0
     return FileRow(directory, tuple(files), common, tuple(strangers))
 

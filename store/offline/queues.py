@@ -112,7 +112,7 @@ class Queues:
             return
         row = read_row(path)
         self.strangers += [f"{path}/{stranger}" for stranger in row.strangers]
-        sizes.update(info.size for info in row.files)
+        sizes.update(info.size for info in row.files if info.size)
         key = (os.fsencode(topic), int(name))
         self.by_key[key] = Queue(*key, ByteRow(row, self._cache))
 

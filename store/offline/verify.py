@@ -102,7 +102,7 @@ class _Check:
             self._queues,
             self._findings,
             redispatched_from=self._redispatched_from(),
-            is_rewritten=self._promises.dispatched is not None,
+            is_rewritten=self._promises.dispatched is not None or self._makes_queues_anew,
             topics=frozenset(os.fsencode(topic) for topic in topics) if topics else None,
         )
         index_check = IndexCheck(self._folder.path("index"), self._findings, self._log_begin)
@@ -162,7 +162,7 @@ class _Check:
             mark = dispatched.head.marks[0]
             header = HEADER_BYTES if self._folder.dledger is not None else 0
             return mark.position + header + 1 if mark.index >= 0 else 0
-        if self._folder.is_ours and not self._folder.is_lone and not self._queues.by_key:
+        if self._makes_queues_anew:
             return 0
         position = 0
         for queue in self._queues.by_key.values():
@@ -174,9 +174,14 @@ class _Check:
                 position = max(position, unit[0] + unit[1])
         log = self._folder.logs[-1]
         if log.kind is LogKind.PLAIN and self._folder.was_aborted:
-            safe_ms = min(self._promises.flushed_ms, self._promises.queued_ms) - SAFE_MS
-            position = min(position, _safe_segment(log, safe_ms))
+            position = min(position, _safe_segment(log, self._safe_ms))
         return position
+
+    @property
+    def _makes_queues_anew(self) -> bool:
+        """Whether the next start takes no queue as it is: a group's, without our checkpoint."""
+        is_group = self._folder.dledger is not None and not self._folder.is_lone
+        return is_group and self._folder.is_ours and self._promises.dispatched is None
 
     def _check_log(
         self, log: LogFolder, queue_check: QueueCheck, index_check: IndexCheck
@@ -188,12 +193,16 @@ class _Check:
         walk = LogWalk(log, begin=begin, progress=self._progress)
         records = messages = size = 0
         last_index = -1
+        damage: Damage | None = None
         for item in walk.run():
             if isinstance(item, Damage):
                 queue_check.on_damage()
                 index_check.on_damage(item.end)
-                self._on_damage(log, item, last_index)
+                damage = item
                 continue
+            if damage is not None:
+                self._on_damage(log, damage, last_index, item)
+                damage = None
             records += 1
             messages += item.is_queued
             size += item.end - item.position
@@ -206,13 +215,21 @@ class _Check:
             self.totals[name] = self.totals.get(name, 0) + count
         return walk.end
 
-    def _on_damage(self, log: LogFolder, damage: Damage, last_index: int) -> None:
-        synced = self._promises.synced_index
+    def _on_damage(self, log: LogFolder, damage: Damage, last_index: int, behind: Record) -> None:
+        """Judge damage behind entry ``last_index``; ``behind`` is the first sound record after it.
+
+        It is a torn write if nothing that was lost, nor what follows, is known to be on disk.
+        """
         what = f"{damage.end - damage.position} bytes are no entry: {damage.reason}"
-        if log.kind is LogKind.DLEDGER and synced is not None and last_index >= synced:
+        if log.kind is LogKind.DLEDGER:
+            is_torn = last_index >= self._synced_index
+        else:
+            has_crashed = self._folder.was_aborted and self.in_use_by is None
+            is_torn = has_crashed and behind.stored > self._safe_ms
+        if is_torn:
             self._findings.harmless(
                 Part.LOG, "torn", damage.path, damage.offset,
-                f"{what}; nothing behind entry {last_index} is known to be synced",
+                f"{what}; nothing from there on is known to be synced",
                 "the next start cuts the log there",
             )  # fmt: skip
             return
@@ -221,6 +238,20 @@ class _Check:
             LOG_REMEDY if log.kind is LogKind.DLEDGER else
             "our broker refuses to start, RocketMQ drops what lies behind: keep a copy",
         )  # fmt: skip
+
+    @property
+    def _synced_index(self) -> int:
+        """Last entry that is on disk for sure; a log in its first second has no checkpoint yet."""
+        if self._promises.synced_index is not None:
+            return self._promises.synced_index
+        dispatched = self._promises.dispatched
+        marks = () if dispatched is None else dispatched.head.marks
+        return marks[0].index if marks else -1
+
+    @property
+    def _safe_ms(self) -> int:
+        """Messages stored before then are in log and queues on disk, as RocketMQ sees it."""
+        return min(self._promises.flushed_ms, self._promises.queued_ms) - SAFE_MS
 
     def _check_end(self, ends: list[LogEnd]) -> None:
         """Judge what lies behind the log, and whether it ends too early."""
@@ -317,19 +348,21 @@ class _UnitCheck:
 def _check_row(row: FileRow, part: Part, findings: Findings) -> None:
     """Check sizes and names of a row of files."""
     remedy = "a broker refuses to start with it"
+    expected: int | None = None
     for info in row.files:
         if info.size == 0 and info is row.files[-1]:
             findings.harmless(part, "not made", info.path, 0, UNMADE, "the next start removes it")
-        elif info.size != row.file_bytes:
-            findings.damage(
-                part, "size", info.path, info.size,
-                f"{info.size} bytes, the others have {row.file_bytes}", remedy,
-            )  # fmt: skip
-        elif info.size and info.base % info.size:
-            findings.damage(
-                part, "name", info.path, None,
-                f"files of {info.size} bytes do not begin at {info.base}", remedy,
-            )  # fmt: skip
+            break
+        if info.size != row.file_bytes:
+            what = f"{info.size} bytes, the others have {row.file_bytes}"
+            findings.damage(part, "size", info.path, info.size, what, remedy)
+        elif info.base % info.size:
+            what = f"files of {info.size} bytes do not begin at {info.base}"
+            findings.damage(part, "name", info.path, None, what, remedy)
+        elif expected not in (None, info.base):
+            what = f"no file for {expected}, which it should follow on"
+            findings.damage(part, "gap", info.path, None, what, remedy)
+        expected = info.base + row.file_bytes
     for name in row.strangers:
         findings.note(part, "stranger", f"{row.directory}/{name}", "not one of its files")
 

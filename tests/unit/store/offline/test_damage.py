@@ -24,7 +24,7 @@ from tests.unit.store.faults.damage import Damage as Befallen
 from tests.unit.store.faults.stores import built
 from tests.unit.store.offline.stores import PlainStore, write
 
-CASES = 100
+CASES = 80
 
 
 @cache

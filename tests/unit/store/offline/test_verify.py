@@ -104,8 +104,29 @@ def test_damage_does_not_hide_what_lies_behind_it(plain):
 def test_missing_segment_is_damage(plain):
     root, _ = plain
     (root / f"commitlog/{SEGMENT:020}").unlink()
-    (found,) = [f for f in damage(check(root)) if f.part == "log"]
-    assert "no file holds this part" in found.what
+    report = check(root)
+    assert {("log", "gap"), ("log", "damaged")} <= kinds(report, "damage")
+    assert any("no file holds this part" in found.what for found in damage(report))
+
+
+def test_segment_far_away_is_damage_since_a_broker_refuses_it(plain):
+    root, _ = plain
+    (root / f"commitlog/{SEGMENT * 1000:020}").write_bytes(bytes(SEGMENT))
+    assert kinds(check(root), "damage") == {("log", "gap")}
+
+
+def test_damage_among_what_was_never_synced_is_a_torn_write(plain):
+    root, store = plain
+    path, offset = place_of(root, store, store.records[80])
+    flip(path, offset + 90)
+    first = store.records[60].store_timestamp
+    change(root / "checkpoint", 0, struct.pack(">qqq", first, first, first))
+    assert ("log", "damaged") in kinds(check(root), "damage")
+    (root / "abort").touch()
+    assert ("log", "torn") in kinds(check(root), "harmless")
+    late = store.records[-1].store_timestamp
+    change(root / "checkpoint", 0, struct.pack(">qqq", late, late, late))
+    assert ("log", "damaged") in kinds(check(root), "damage")
 
 
 def test_torn_end_after_a_crash_is_harmless_and_damage_after_a_clean_stop(plain):
