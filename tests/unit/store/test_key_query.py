@@ -229,3 +229,41 @@ def test_dispatch_waits_when_too_many_entries_wait(monkeypatch):
     made.turns()
     assert made.store.applied_index == made.node.end_index
     assert bodies(made, "all") == expected(4, "all")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["flip", "cut", "garbage"]), st.integers(0, 10**6)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_happens_to_index_files_no_wrong_message_is_found(damages, in_use, random):
+    made = leading()
+    fill(made, 20)
+    assert made.store.flush()
+    disk, node = made.disk, made.node
+    paths = sorted(path for path in disk.files if "/index" in path)
+    assert len(paths) > 5
+    for kind, place in damages:
+        data = disk.files[paths[place % len(paths)]]
+        at = place // len(paths) % max(1, len(data))
+        if kind == "flip":
+            data[at : at + 1] = bytes([random.randrange(256)])
+        elif kind == "cut" and not in_use:
+            del data[at:]
+        else:
+            data[at:] = random.randbytes(len(data) - at)
+    if not in_use:
+        made = world(disk, node).begin()
+        node.lead()
+        made.turns()
+    for key in ("k0", "k1", "all", f"{3:028X}{3:04X}"):
+        right = expected(20, key) or ["m3"]
+        found = bodies(made, key)
+        assert [body for body in right if body in found] == found, "no other, none twice, in order"
+    fill(made, 25, 20)
+    assert bodies(made, "all")[-5:] == [f"m{n}" for n in range(20, 25)]
+    assert not made.fatal
