@@ -48,7 +48,7 @@ docker-demo: docker-image ## The same job as make demo against a cluster of cont
 docker-test: docker-image ## Tests of the image and of the compose cluster
 	@$(BIN)/pytest -m docker tests/docker $(ARGS)
 
-interop: $(STAMP) ## Drive the cluster with the published RocketMQ Java client (needs Java and Maven)
+interop: $(STAMP) ## The published Java client on our cluster, the real broker on our files (needs Java and Maven)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
 
 bench: $(STAMP) ## Measure throughput and latency against PySyncObj and a loopback echo

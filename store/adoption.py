@@ -33,6 +33,7 @@ from store.consume_queue import CRC_BYTES
 from store.layout import (
     FLAG_NOT_INDEXED,
     GAP_UNIT,
+    LIGHT_QUEUE_PREFIX,
     UNIT,
     UNIT_BYTES,
     CorruptRecord,
@@ -185,6 +186,8 @@ class Adoption:
         root = self._queues.directory
         found = []
         for topic in names_in(self._disk, root):
+            if topic.startswith(LIGHT_QUEUE_PREFIX):
+                continue
             for queue_id in names_in(self._disk, f"{root}/{topic}"):
                 if not (queue_id.isascii() and queue_id.isdigit()) or len(queue_id) > 10:
                     continue

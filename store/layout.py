@@ -50,6 +50,8 @@ KIND_NOOP: Final = "noop"
 KIND_RAFT_CONFIG: Final = "raft_config"
 """A configuration of the group; the log knows what to do with it, nobody above it does."""
 SCHEDULE_TOPIC_BYTES: Final = b"SCHEDULE_TOPIC_XXXX"
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Queues that RocketMQ fills with messages of other topics; they are left to it."""
 
 _TAGS_CACHE_MAX: Final = 10_000
 _tags_cache: dict[bytes, int] = {}

@@ -28,7 +28,7 @@ from store.checkpoint import (
     maybe_decode_checkpoint,
 )
 from store.consume_queue import CRC_BYTES, DamagedUnits
-from store.layout import UNIT, UNIT_BYTES
+from store.layout import LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -212,6 +212,8 @@ def _check(queue: "ConsumeQueue", budget: int) -> int:
 def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
     """Remove the queue files that no restored queue claims."""
     for topic in disk.names(queues.directory):
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            continue
         for queue_id in _names(disk, f"{queues.directory}/{topic}"):
             if not queue_id.isascii() or not queue_id.isdigit():
                 continue

@@ -182,3 +182,30 @@ def test_directory_that_was_not_left_cleanly_is_opened_again(
             shutil.copytree(recorded / "clean" / "store", store)
 
     asyncio.run(main())
+
+
+def test_what_only_rocketmq_knows_is_left_alone(recorded: Path, tmp_path: Path) -> None:
+    store = copied(recorded, tmp_path, "clean")
+    light = store / "consumequeue/%LMQ%device/0/00000000000000000000"
+    others = [
+        light,
+        store / "consumequeue_ext/t/0/00000000000000000000",
+        store / "config/timercheck",
+        store / "timerwheel",
+    ]
+    for path in others:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(path.name.encode().ljust(2000, b"x"))
+
+    async def main() -> None:
+        for _ in range(2):
+            async with plain(store) as broker:
+                await write(broker, await _end(broker), 3)
+            for path in others:
+                assert path.read_bytes() == path.name.encode().ljust(2000, b"x")
+
+    asyncio.run(main())
+
+
+async def _end(broker: Plain) -> int:
+    return (await broker.limits("ours", 0))[1]
