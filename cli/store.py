@@ -152,6 +152,14 @@ def rebuild(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it; without this, only say what it would do.")
     ] = False,
+    queue_file_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=20,
+            metavar="BYTES",
+            help="Size of queue files (mappedFileSizeConsumeQueue); default: as they are.",
+        ),
+    ] = None,
 ) -> None:
     """Make consume queues and key index anew from the log.
 
@@ -168,13 +176,16 @@ def rebuild(
 
     folder = _open(path)
     with _progress("rebuild", folder, passes=2 if yes else 1) as progress:
-        work = Rebuild(folder, RealDisk(), SystemClock(), progress)
+        work = Rebuild(
+            folder, RealDisk(), SystemClock(), progress, queue_file_bytes=queue_file_bytes
+        )
         plan = work.survey()
         if yes:
             work.run(plan)
     parts = "consumequeue and index" if work.has_index else "consumequeue"
     counts = (
         f"{plan.messages} messages in {len(plan.queues)} queues"
+        f" with files of {work.queue_file_bytes} bytes"
         + (f", {plan.keyed} of them with keys" if work.has_index else "")
         + (f"; {len(plan.kept)} queues without messages kept" if plan.kept else "")
     )

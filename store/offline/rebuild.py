@@ -87,9 +87,18 @@ class Rebuild:
     """A rebuild of one store."""
 
     def __init__(
-        self, folder: StoreFolder, disk: Disk, clock: Clock, progress: Progress | None = None
+        self,
+        folder: StoreFolder,
+        disk: Disk,
+        clock: Clock,
+        progress: Progress | None = None,
+        *,
+        queue_file_bytes: int | None = None,
     ) -> None:
-        """Look at the store. Errors: `FatalError` when it is one that cannot be rebuilt."""
+        """Look at the store. Errors: `FatalError` when it is one that cannot be rebuilt.
+
+        ``queue_file_bytes``: size of the new queue files; None: as the old ones are.
+        """
         self._folder = folder
         self._disk = disk
         self._clock = clock
@@ -97,7 +106,7 @@ class Rebuild:
         self._promises = read_promises(folder, Findings())
         self._old = Queues(folder.path("consumequeue"))
         self._staging = folder.path(REBUILD_DIRECTORY)
-        self.queue_file_bytes = self._old.file_bytes or QUEUE_FILE_BYTES
+        self.queue_file_bytes = queue_file_bytes or self._old_file_bytes()
         self.index_config = _index_config(folder)
         if folder.is_lone:
             _refuse(f"{shown(folder.root)}: queues lie in a storePathRootDir, this is a log alone")
@@ -105,7 +114,14 @@ class Rebuild:
             if is_directory(folder.path(name)):
                 _refuse(f"{shown(folder.path(name))}: a rebuild cannot make what lies there")
         if self.queue_file_bytes % UNIT_BYTES:
-            _refuse(f"queue files of {self.queue_file_bytes} bytes hold no whole units")
+            _refuse(f"queue files of {self.queue_file_bytes} bytes hold no whole units of 20")
+
+    def _old_file_bytes(self) -> int:
+        """Return the size of queue files by those there, our checkpoint, or RocketMQ's default."""
+        if self._old.file_bytes:
+            return self._old.file_bytes
+        dispatched = self._promises.dispatched
+        return QUEUE_FILE_BYTES if dispatched is None else dispatched.head.file_bytes
 
     @property
     def has_index(self) -> bool:
@@ -319,7 +335,10 @@ def _copy_last_file(queue: Queue, queues: ConsumeQueues) -> None:
     start = (end * UNIT_BYTES - 1) // queues.files.file_bytes * queues.files.file_bytes
     info = queue.files.file_at(start)
     if made is None or info is None or (info.base, info.size) != (start, queues.files.file_bytes):
-        _refuse(f"{shown(queue.files.row.directory)}: its last file is not at {start}")
+        _refuse(
+            f"{shown(queue.files.row.directory)}: no file of {queues.files.file_bytes} bytes at"
+            f" {start}, which is needed to go on where the queue ends"
+        )
     file = StoreFile(info.path)
     try:
         data = file.read_exact(0, end * UNIT_BYTES - start)

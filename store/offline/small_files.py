@@ -15,6 +15,7 @@ from dledger.codec.snapshot import decode_snapshot
 from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.tolerant_json import loads
 from store.checkpoint import CHECKPOINT_FILE, ROCKETMQ_FILE, Checkpoint, maybe_decode_checkpoint
+from store.index.marks import INDEX_FILE, maybe_decode_mark
 from store.offline.files import ReadError, maybe_info, names_in, read_small
 from store.offline.findings import Findings, Part
 
@@ -65,6 +66,12 @@ def read_promises(folder: StoreFolder, findings: Findings) -> Promises:
             )  # fmt: skip
         else:
             _read_times(data, path, promises, findings)
+    path = folder.path(INDEX_FILE)
+    data = _maybe_read(path, Part.CHECKPOINT, findings)
+    if data is not None and maybe_decode_mark(data) is None:
+        findings.damage(
+            Part.CHECKPOINT, "unreadable", path, 0, "its CRC does not match", REBUILD_HINT
+        )
     path = folder.path(CHECKPOINT_FILE)
     data = _maybe_read(path, Part.CHECKPOINT, findings)
     if data is not None:

@@ -219,8 +219,8 @@ def test_rebuild_only_says_what_it_would_do(store, capsys):
     code, out, err = call(capsys, "rebuild", root)
     assert (code, err) == (0, "")
     assert out == (
-        "would make consumequeue and index anew: 114 messages in 6 queues, 114 of them with keys;"
-        " nothing was written, --yes does it\n"
+        "would make consumequeue and index anew: 114 messages in 6 queues with files of 400 bytes,"
+        " 114 of them with keys; nothing was written, --yes does it\n"
     )
     assert state(root) == before
 

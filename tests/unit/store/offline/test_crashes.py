@@ -10,18 +10,23 @@ from random import Random
 
 import pytest
 
+from runtime.clock import SystemClock
+from runtime.disk import RealDisk
+from runtime.errors import FatalError
 from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
+from store.offline.rebuild import Rebuild
 from store.offline.verify import verify
 from tests.unit.store.faults.crashes import live, reference
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, disk_of, image
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import Cluster
-from tests.unit.store.offline.stores import write
+from tests.unit.store.offline.stores import QUEUE_FILE, write
 
 CASES = 50
+REBUILDS = 25
 MODES = [pytest.param(True, id="raft"), pytest.param(False, id="plain")]
 
 steps_of = cache(reference)
@@ -88,3 +93,40 @@ def test_a_broker_starts_on_whatever_is_not_damaged(raft):
             refused += 1
             assert findings is None or findings.health is Health.DAMAGED, (number, kind, error)
     assert refused
+
+
+def restarted(files, *, raft):
+    """What a broker gives that starts on these files."""
+    cluster = Cluster({"n0": disk_of(files)}, raft=raft)
+    error = cluster.start()
+    assert error is None, error
+    cluster.run_for(500)
+    found = cluster.read()
+    assert cluster.stop() is None
+    cluster.close()
+    return found
+
+
+@pytest.mark.parametrize("raft", MODES)
+def test_after_a_crash_a_rebuild_makes_no_difference_to_what_a_broker_gives(raft):
+    steps, _ = steps_of(raft=raft)
+    rebuilt = 0
+    for number in range(REBUILDS):
+        files = crashed(number * steps // REBUILDS, Random(number), raft=raft)
+        with tempfile.TemporaryDirectory() as root:
+            write(Path(root), {path.removeprefix("/store/"): data for path, data in files.items()})
+            try:
+                work = Rebuild(
+                    open_folder(root), RealDisk(), SystemClock(), queue_file_bytes=QUEUE_FILE
+                )
+                work.run(work.survey())
+            except (UnusableError, FatalError):
+                continue  # no store yet, or torn in the middle of what was not synced
+            made = {
+                f"/store/{path.relative_to(root)}": path.read_bytes()
+                for path in Path(root).rglob("*")
+                if path.is_file() and ".replaced" not in str(path) and path.name != "lock"
+            }
+        assert restarted(made, raft=raft) == restarted(files, raft=raft), number
+        rebuilt += 1
+    assert rebuilt > REBUILDS // 2

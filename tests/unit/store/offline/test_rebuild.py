@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shutil
 
 import pytest
 
@@ -32,8 +33,8 @@ class BrokenError(Exception):
     """The machine went down."""
 
 
-def rebuild(root, disk=None):
-    work = Rebuild(open_folder(str(root)), disk or RealDisk(), SystemClock())
+def rebuild(root, disk=None, **options):
+    work = Rebuild(open_folder(str(root)), disk or RealDisk(), SystemClock(), **options)
     plan = work.survey()
     work.run(plan)
     return plan
@@ -207,6 +208,18 @@ def test_interrupted_at_any_step_it_is_known_and_can_be_repeated(tmp_path, monke
         steps += 1
     assert seen == {True, False}
     assert steps > 20
+
+
+def test_size_of_queue_files_is_as_it_was_or_as_asked_for(tmp_path):
+    write(tmp_path, raft_files())
+    shutil.rmtree(tmp_path / "consumequeue")
+    rebuild(tmp_path)  # by the checkpoint
+    assert {len(data) for data in queue_files(tmp_path).values()} == {QUEUE_FILE}
+    rebuild(tmp_path, queue_file_bytes=800)
+    assert {len(data) for data in queue_files(tmp_path).values()} == {800}
+    assert health(tmp_path) == "healthy"
+    with pytest.raises(FatalError, match="no whole units"):
+        rebuild(tmp_path, queue_file_bytes=801)
 
 
 def test_damaged_log_is_refused_with_its_place(plain):

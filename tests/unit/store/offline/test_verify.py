@@ -258,7 +258,8 @@ def test_dledger_index_is_compared_with_the_entries(raft):
     ("name", "part"),
     [("dledger-n0/checkpoint", "checkpoint"), ("dledger-n0/currterm", "checkpoint"),
      ("dledger-n0/identity", "checkpoint"), ("consumequeue.checkpoint", "checkpoint"),
-     ("config/topics.json", "config"), ("checkpoint", "checkpoint")],
+     ("index.checkpoint", "checkpoint"), ("config/topics.json", "config"),
+     ("checkpoint", "checkpoint")],
 )  # fmt: skip
 def test_small_file_of_garbage_is_damage_of_that_file(raft, name, part):
     (raft / name).write_bytes(b"\xff\xfe garbage")
