@@ -381,6 +381,13 @@ class MessageStore:
         self._drops_files = True
         self._checkpointer.marks = recovered.marks
         dispatcher = self._dispatcher
+        if dispatcher.state_applied_index > self._node.end_index:
+            # The log has lost its end. What it gets there instead must not count as applied.
+            _log.warning(
+                "event=state_ahead_of_the_log applied=%d end_index=%d apply_again_from=%d",
+                dispatcher.state_applied_index, self._node.end_index, self._node.first_index,
+            )  # fmt: skip
+            dispatcher.state_applied_index = self._node.first_index - 1
         behind_state = self._node.following(dispatcher.state_applied_index)
         begin = max(min(first, behind_state), self._node.first_index)
         newest = recovered.marks[0] if recovered.marks else None

@@ -60,6 +60,8 @@ class RotGuard:
         self._bounds = bounds
         self.damaged: dict[LogIndex, Place] = {}
         """Entries that must not be read, and where they lie. Few: each had a log line."""
+        self._unplaced: set[LogIndex] = set()
+        """Entries whose place is not known either; each had a log line."""
         self.judge_body: Callable[[memoryview], bool] = _trust
         """Whether a body is sound whose header has no CRC; set by who knows what bodies are."""
         self.term_at: Callable[[LogIndex], Term | None] = _unknown_term
@@ -104,10 +106,21 @@ class RotGuard:
             return unit
         place = self._maybe_between_neighbours(index, position)
         if place is None:
-            where = self._index.path(index * UNIT_BYTES)
-            raise RottenEntry(index, f"{where}: neither the entry nor its unit can be read")
+            raise self._unreadable(index)
         self.note(index, place)
         return place
+
+    def _unreadable(self, index: LogIndex) -> RottenEntry:
+        """Return the error for an entry of which nobody knows where it lies; one log line."""
+        unit_at = index * UNIT_BYTES
+        where = (
+            f"file={self._index.path(unit_at)} offset={unit_at % self._index.segment_bytes}:"
+            " neither the entry nor its unit can be read"
+        )
+        if index not in self._unplaced:
+            self._unplaced.add(index)
+            _log.error("event=rot index=%d %s", index, where)
+        return RottenEntry(index, where)
 
     def check(self, index: LogIndex, place: Place) -> None:
         """Read an entry through. Errors: `RottenEntry`, which is then noted."""

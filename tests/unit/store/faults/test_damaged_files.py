@@ -15,11 +15,13 @@ from remoting.protocol.errors import RemoteProtocolError
 from store import recovery
 from store.consume_queue import ConsumeQueue
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of
-from tests.unit.store.faults.judge import judge
+from tests.unit.store.faults.judge import check_state, judge
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
 
 FAULTS = settings(settings.get_profile("faults"))
+INDEX_AND_DATA = ("index/00000000000000004096", "data/00000000000000028672")
+"""Of which the first has the units of entries in the second."""
 RAFT = st.booleans()
 """A group of one, or a plain log."""
 
@@ -115,6 +117,26 @@ def test_without_its_last_segments_a_log_of_one_is_read_as_far_as_it_goes():
     gone = [*last, f"{ROOT}/consumequeue.checkpoint"]
     outcome = judge(*built(), [Damage("remove", path, (0,), 0) for path in gone])
     assert outcome == "mute"
+
+
+def test_what_is_damaged_in_log_and_index_at_once_is_told():
+    files, _ = built()
+    index, data = (f"{ROOT}/dledger-n0/{name}" for name in INDEX_AND_DATA)
+    found = [Damage("truncate", index, (0.0,), 0), Damage("flip", data, (0.0,), 0)]
+    assert judge(files, built()[1], found) == "whole with holes"
+
+
+def test_state_that_is_ahead_of_a_log_without_its_end_is_applied_again():
+    files, sent = built()
+    path = f"{ROOT}/config/appliedIndex.json"
+    ahead = files | {path: b'{"appliedIndex":100000}'}
+    cluster = Cluster({"n0": disk_of(ahead)})
+    cluster.sent = sent
+    assert cluster.start() is None
+    check_state(cluster, sent)
+    state = cluster.store()._dispatcher.state_applied_index
+    assert state < cluster.log().end_index
+    cluster.close()
 
 
 def test_a_log_of_dledger_that_was_trimmed_is_taken_over_and_started_again():

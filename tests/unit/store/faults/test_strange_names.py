@@ -109,7 +109,8 @@ NAMES = st.one_of(
             "0" * 20, "00000000000000000400", "00000000000000065536", "9" * 20, "-1", "0", "7",
             "checkpoint.tmp", "checkpoint", "currterm.tmp", "snapshot", "snapshot.part",
             "snapshot.install", "membership", "identity", "abort", "lock", "data", "t9",
-            "consumequeue.checkpoint", "appliedIndex.json", "topics.json", "topics.json.bak",
+            "consumequeue.checkpoint", "index.checkpoint", "consumequeue.clean",
+            "appliedIndex.json", "topics.json", "topics.json.bak",
             "٣", "²", "a" * 255, "\n", " ", "x\udcff",
         )
     ),
@@ -123,14 +124,15 @@ NAMES = st.one_of(
         st.tuples(st.sampled_from(THINGS), st.integers(0, 99), NAMES, st.integers(0, 1 << 20)),
         min_size=1,
         max_size=3,
-    )
+    ),
+    st.booleans(),
 )
-def test_strange_things_with_any_name_are_passed_over_or_refused(things):
-    files, sent = built()
+def test_strange_things_with_any_name_are_passed_over_or_refused(things, raft):
+    files, sent = built(raft=raft)
     with store_folder(files) as root:
         touched = [path for thing in things if (path := befall(root, *thing)) is not None]
         disk = Disk(str(root))
-        cluster = Cluster({"n0": disk})
+        cluster = Cluster({"n0": disk}, raft=raft)
         with no_hang(), logged() as lines:
             try:
                 error = cluster.start(limit_ms=START_MS)
