@@ -62,8 +62,10 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
         files = _marked(index, mark)
         exact = len(files) == len(mark.files)
         loaded = Loaded(mark.log if exact else None)
-        if not exact and _was_continued(index, mark.files[len(files)]):
-            files += _adopted(index, names[len(files) :], trusted_until, files)
+        if not exact:
+            files += _others(
+                index, mark.files[len(files)], names[len(files) :], trusted_until, files
+            )
     else:
         files = _adopted(index, names, trusted_until, []) if data is None else []
         loaded = Loaded()
@@ -156,7 +158,6 @@ def _marked(index: "KeyIndex", mark: IndexMark) -> list[IndexFile]:
     for one in mark.files:
         file = _file(index, one)
         if file is None or (files and file.name <= files[-1].name):
-            _log.warning("event=index_file_damaged file=%s/%s", index.directory, one.name)
             break
         files.append(file)
     return files
@@ -179,6 +180,21 @@ def _file(index: "KeyIndex", mark: FileMark) -> IndexFile | None:
     if mark.slots_count == mark.count and decode_header(opened.pread(0, HEADER_BYTES)) != header:
         return None
     return file
+
+
+def _others(
+    index: "KeyIndex",
+    mark: FileMark,
+    names: list[str],
+    trusted_until: int | None,
+    before: list[IndexFile],
+) -> list[IndexFile]:
+    """Return the files from one on that is not as ``mark`` says: none, unless RocketMQ wrote."""
+    if _was_continued(index, mark):
+        _log.info("event=index_of_another_writer file=%s/%s", index.directory, mark.name)
+        return _adopted(index, names, trusted_until, before)
+    _log.warning("event=index_file_damaged file=%s/%s", index.directory, mark.name)
+    return []
 
 
 def _was_continued(index: "KeyIndex", mark: FileMark) -> bool:
