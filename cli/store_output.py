@@ -50,7 +50,7 @@ def print_report(report: Report) -> None:
             where += f" offset {finding.offset}"
         typer.echo(f"{finding.severity:<9} {finding.part}: {where}")
         remedy = f" ({finding.remedy})" if finding.remedy else ""
-        typer.echo(f"{'':<9} {finding.what}{remedy}")
+        typer.echo(f"{'':<9} {shown(finding.what)}{remedy}")
     for (severity, part, kind), count in report.findings.omitted.items():
         typer.echo(f"{severity:<9} {part}: {count} more of the kind {kind!r}")
     health = report.findings.health

@@ -1,8 +1,10 @@
 """What is damage, what is harmless, and where it is said to be."""
 
+import errno
 import os
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from dledger.codec.index import UNIT as INDEX_UNIT
 from remoting.protocol.message import encode_record
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
+from store.offline.messages import Dump, Selection
+from store.offline.statistics import collect
 from tests.unit.store.faults.stores import built
 from tests.unit.store.offline.stores import (
     QUEUE_FILE,
@@ -306,6 +310,36 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(plain, broken):
     path.unlink()
     os.mkfifo(path)
     assert health(root) in {"damaged", "harmless", "healthy"}
+
+
+FAILING = [
+    f"commitlog/{0:020}", f"commitlog/{SEGMENT * 2:020}", f"consumequeue/t0/0/{0:020}",
+    "index/20231114221320000", "checkpoint", "config/topics.json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_sector_that_cannot_be_read_is_damage_with_its_place(plain, name, monkeypatch):
+    root, store = plain
+    path = str(root / name)
+    real = os.pread
+
+    def pread(fd, size, offset):
+        if str(Path(f"/proc/self/fd/{fd}").readlink()) == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    found = damage(check(root))
+    assert path in {each.path for each in found}
+    assert any("Input/output error" in each.what for each in found)
+    collect(open_folder(str(root)))
+    dump = Dump(open_folder(str(root)), Selection())
+    rows = list(dump.message_rows())
+    in_segment = sum(
+        m.physical_offset // SEGMENT * SEGMENT == int(name[-20:]) for m in store.records
+    ) if name.startswith("commitlog") else 0  # fmt: skip
+    assert len(rows) == len(store.records) - in_segment
 
 
 def test_what_is_no_store_is_refused_with_what_was_expected_and_found(plain, tmp_path):
