@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 CRC_BYTES: Final = 4
 NEW_FILE_WORK: Final = 8
 """Making a file takes as long as so many writes."""
+TURN_TICKS: Final = 600
+"""Ticks after which every queue has had its turn to be written."""
 _QUEUE_ID_MAX: Final = 0x7FFFFFFF
 
 _log = logging.getLogger(__name__)
@@ -382,6 +384,16 @@ class ConsumeQueues:
         self.files.damaged.clear()
         self.unwritten.clear()
         self.unwritten_units = 0
+
+    def flush_some(self, limit: int) -> bool:
+        """Write tails as a tick does: all if they are few; of very many only some, see `flush`.
+
+        A queue then waits until its turn comes, and more of its units leave in one write.
+        """
+        waiting = len(self.unwritten)
+        if waiting > limit:
+            limit = max(limit // 2, waiting // TURN_TICKS)
+        return self.flush(limit)
 
     def flush(self, limit: int | None = None) -> bool:
         """Write tails, longest waiting first, until that took as long as ``limit`` writes.

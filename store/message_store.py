@@ -341,7 +341,7 @@ class MessageStore:
         if self._index is not None:
             self._index.tick(now_ms, self._maybe_mark)
         had_space = self._queues.has_space
-        if self._queues.flush(self._config.flush_queues_max):
+        if self._queues.flush_some(self._config.flush_queues_max):
             if not had_space:
                 _log.warning("event=consume_queues_written_again applied=%d", self.applied_index)
             if not self._scheduled:

@@ -20,13 +20,16 @@ Row = tuple[int, int, int]
 """``(key hash, physical offset, store timestamp)``."""
 
 REMEMBERED_MAX: Final = 8192
-"""Parts of unique keys whose hash is kept, of all topics together."""
-TOPICS_MAX: Final = 1024
+"""Beginnings of unique keys whose hash is kept."""
+TOPICS_MAX: Final = 16_384
+"""Topics of which something is kept."""
 STEM_DIGITS: Final = 20
 """Of the 32 digits of a client's key: address, process, loader; time and counter follow."""
 _DIGITS: Final = b"0123456789ABCDEF"
 _PAIRS: Final = {bytes((high, low)): 31 * high + low for high in _DIGITS for low in _DIGITS}
 _MASK: Final = 0xFFFFFFFF
+_SHIFT: Final = pow(31, 32, 1 << 32)
+"""What 32 more digits do to the hash of what stands before them."""
 
 
 def unique_key(properties: bytes) -> bytes | None:
@@ -58,19 +61,19 @@ class _Known(NamedTuple):
 
     base: int
     """Of ``topic#``."""
-    heads: dict[bytes, int]
-    """Of ``topic#`` and all but the last two digits of a unique key, ready for these."""
-    stems: dict[bytes, int]
-    """Of ``topic#`` and what stands for the client in a unique key."""
+    share: int
+    """What ``topic#`` adds to the hash of a unique key of 32 digits behind it."""
 
 
 class KeyHashes:
-    """Hashes of keys, quick for those of clients."""
+    """Hashes of keys, quick for those of clients, over however many topics they spread."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, _Known] = {}
-        self._count = 0
-        """Heads and stems of all topics."""
+        self._heads: dict[bytes, int] = {}
+        """Of all but the last two digits of a unique key, ready for these."""
+        self._stems: dict[bytes, int] = {}
+        """Of what stands for the client in a unique key."""
 
     def rows(self, messages: "Iterable[Keyed]", last: int) -> list[Row]:
         """Return a row for each key of the messages behind ``last``, in the order of the index."""
@@ -78,20 +81,21 @@ class KeyHashes:
         add = rows.append
         known = _NONE
         learnt: bytes | None = None
-        heads, pairs = known.heads, _PAIRS
+        heads, pairs, share = self._heads, _PAIRS, known.share
         # The loop of a broker: what is quick for the keys of clients, by hand.
         for topic, properties, physical, stored, flags in messages:
             if physical <= last or flags & 12 == 12:
                 continue
             if topic != learnt:
                 known = self._topics.get(topic) or self._learn(topic)
-                learnt, heads = topic, known.heads
+                learnt, share = topic, known.share
             at = properties.rfind(b"UNIQ_KEY\x01")
             if at >= 0:
                 if properties.find(b"\x02", at) == at + 41 and (not at or properties[at - 1] == 2):
                     try:
                         value = (
-                            heads[properties[at + 9 : at + 39]]
+                            share
+                            + heads[properties[at + 9 : at + 39]]
                             + pairs[properties[at + 39 : at + 41]]
                         ) & 0xFFFFFFFF
                     except KeyError:
@@ -112,35 +116,29 @@ class KeyHashes:
 
     def _learn(self, topic: bytes) -> _Known:
         if len(self._topics) >= TOPICS_MAX:
-            self._forget()
-        known = self._topics[topic] = _Known(text_hash(topic + b"#"), {}, {})
+            self._topics.clear()
+        base = text_hash(topic + b"#")
+        known = self._topics[topic] = _Known(base, base * _SHIFT & _MASK)
         return known
 
     def _unusual(self, known: _Known, key: bytes) -> int:
         """Return the hash of a key of 32 bytes that is no client's, or whose beginning is new."""
-        stem, rest = key[:STEM_DIGITS], key[STEM_DIGITS:]
         if not key.isascii():
             return text_hash(key, known.base)
-        value = known.stems.get(stem)
+        stem, rest = key[:STEM_DIGITS], key[STEM_DIGITS:]
+        value = self._stems.get(stem)
         if value is None:
-            value = text_hash(stem, known.base)
-            self._remember(known.stems, stem, value)
+            value = text_hash(stem)
+            _remember(self._stems, stem, value)
         value = text_hash(rest[:-2], value) * 961 & _MASK
-        self._remember(known.heads, key[:-2], value)
-        return value + 31 * key[-2] + key[-1] & _MASK
-
-    def _remember(self, values: dict[bytes, int], text: bytes, value: int) -> None:
-        if self._count >= REMEMBERED_MAX:
-            self._forget()
-        self._count += 1
-        values[text] = value
-
-    def _forget(self) -> None:
-        for known in self._topics.values():
-            known.heads.clear()
-            known.stems.clear()
-        self._topics.clear()
-        self._count = 0
+        _remember(self._heads, key[:-2], value)
+        return known.share + value + 31 * key[-2] + key[-1] & _MASK
 
 
-_NONE: Final = _Known(0, {}, {})
+def _remember(values: dict[bytes, int], text: bytes, value: int) -> None:
+    if len(values) >= REMEMBERED_MAX:
+        values.clear()
+    values[text] = value
+
+
+_NONE: Final = _Known(0, 0)

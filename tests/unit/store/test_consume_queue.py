@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runtime.errors import FatalError
 from store.config import StoreConfig
-from store.consume_queue import NEW_FILE_WORK, ConsumeQueues, DamagedUnits
+from store.consume_queue import NEW_FILE_WORK, TURN_TICKS, ConsumeQueues, DamagedUnits
 from store.layout import GAP_UNIT, UNIT
 from tests.unit.store.fakes import HOST, FakeDisk, World
 
@@ -197,6 +197,22 @@ def test_a_file_that_must_be_made_counts_as_many_writes():
         add(queues, queues.maybe_make(b"t", number), 1)
     assert queues.flush(NEW_FILE_WORK * 3)
     assert queues.flushed_count == 3
+
+
+def test_of_very_many_queues_fewer_are_written_in_a_tick():
+    queues = make_queues(FakeDisk())
+    for number in range(2000):
+        queues.begin(queues.maybe_make(b"t", number), 1)
+    assert queues.flush()
+    for queue in queues.by_key.values():
+        add(queues, queue, 1)
+    before = queues.flushed_count
+    assert queues.flush_some(1000)
+    assert queues.flushed_count == before + 500
+    assert queues.flush_some(2)
+    assert queues.flushed_count == before + 500 + 1500 // TURN_TICKS
+    assert queues.flush_some(1498)
+    assert not queues.unwritten
 
 
 def test_many_units_leave_in_one_write():
