@@ -18,7 +18,7 @@ from store.index.codec import (
     encode_header,
 )
 from store.index.marks import FileMark
-from store.index.slots import Pages, SlotTable
+from store.index.slots import Pages, SlotTable, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,27 +42,27 @@ class DamagedIndex(Exception):  # noqa: N818 - says what is
 class SlotWrite:
     """Pages of slots, and the header that goes with them, to be written in any thread."""
 
-    __slots__ = ("count", "file", "header", "pages")
+    __slots__ = ("count", "file", "header", "parts")
 
-    def __init__(self, file: "IndexFile", pages: Pages) -> None:
+    def __init__(self, file: "IndexFile", parts: Pages) -> None:
         self.file = file
-        self.pages = pages
+        self.parts = parts
         self.header = encode_header(file.header())
         self.count = file.count
 
     def run(self, out: "File") -> None:
         """Write and sync the slots, then the header. Errors: `OSError`."""
-        start, size = -1, 0
-        parts: list[bytes] = []
-        for position, data in self.pages:
-            if start + size != position or size >= _WRITE_BYTES:
-                if parts:
-                    out.pwrite(start, parts)
-                start, parts, size = position, [], 0
-            parts.append(data)
+        begin, size = -1, 0
+        waiting: list[bytes] = []
+        for position, data in self.parts:
+            if begin + size != position or size >= _WRITE_BYTES:
+                if waiting:
+                    out.pwrite(begin, waiting)
+                begin, waiting, size = position, [], 0
+            waiting.append(data)
             size += len(data)
-        if parts:
-            out.pwrite(start, parts)
+        if waiting:
+            out.pwrite(begin, waiting)
         out.fdatasync()
         out.pwrite(0, (self.header,))
         out.fdatasync()
@@ -199,13 +199,12 @@ class IndexFile:
         assert not self.tail, self.name
         table = self.ready_table(handles)
         first = max(self.slots_count, FIRST_ENTRY)
-        if self.is_rewritten:
-            pages = table.pages(with_empty=True)
-        elif self.count - first > _WHOLE_FACTOR * table.page_count:
-            pages = table.pages(with_empty=False)
-        else:
-            pages = table.pages_of(one[0] for one in self.entries(handles, first, self.count))
-        return SlotWrite(self, pages)
+        if self.is_rewritten or self.count - first > _WHOLE_FACTOR * table.page_count:
+            # A full file changes no more: its table need not be copied.
+            cells = table.cells if self.is_full else table.copy()
+            return SlotWrite(self, pages(cells, with_empty=self.is_rewritten))
+        hashes = (one[0] for one in self.entries(handles, first, self.count))
+        return SlotWrite(self, table.pages_of(hashes))
 
     def cut(self, handles: "Handles", physical: int) -> None:
         """Drop the entries of messages at or behind ``physical``; nothing may be unwritten.

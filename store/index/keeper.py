@@ -1,4 +1,4 @@
-"""When the index is written: its entries at every tick, its checkpoints each period, in a thread.
+"""When the index is written: its entries each second, its checkpoints more rarely, in a thread.
 
 What a store does with its index beside filling and asking it: start, ticks, stop, trims.
 Source: architecture.md 3 (a failed sync is fatal, a full disk is not); RocketMQ IndexService.flush.
@@ -42,6 +42,7 @@ class IndexKeeper:
         self._loaded = Loaded()
         self._has_space = True
         self._due_ms: int | None = None
+        self._flush_due_ms = 0
         self._marked: LogMark | None = None
         self._syncing: asyncio.Future[bool] | None = None
 
@@ -64,6 +65,12 @@ class IndexKeeper:
 
         ``applied``: returns the entry up to which everything was put.
         """
+        if self._due_ms is None:
+            self._due_ms = now_ms + self.config.checkpoint_ms
+        is_checkpoint_due = now_ms >= self._due_ms and self._syncing is None
+        if not is_checkpoint_due and now_ms < self._flush_due_ms and self._has_space:
+            return True
+        self._flush_due_ms = now_ms + self.config.flush_ms
         has_space = self.index.flush()
         if has_space is not self._has_space:
             self._has_space = has_space
@@ -72,9 +79,7 @@ class IndexKeeper:
             )
         if not has_space:
             return False
-        if self._due_ms is None:
-            self._due_ms = now_ms + self.config.checkpoint_ms
-        elif now_ms >= self._due_ms and self._syncing is None:
+        if is_checkpoint_due:
             self._due_ms = now_ms + self.config.checkpoint_ms
             mark = applied()
             if mark is not None and mark != self._marked:

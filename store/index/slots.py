@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from runtime.disk import File
 
 PAGE_SLOTS: Final = 1024
-_READ_SLOTS: Final = 1 << 16
+_READ_SLOTS: Final = 1 << 14
 
-Pages = list[tuple[int, bytes]]
-"""``(position in the file, bytes)`` of parts of the table."""
+Pages = Iterable[tuple[int, bytes]]
+"""``(position in the file, bytes)`` of parts of the table, ascending."""
 
 
 class SlotTable:
@@ -42,28 +42,42 @@ class SlotTable:
                 _swap(part)
                 self.cells[first : first + count] = memoryview(part)
 
-    def pages(self, *, with_empty: bool) -> Pages:
-        """Return a copy of the whole table; pages that are all 0 only if wanted."""
-        return list(self._copied(range(self.page_count), with_empty=with_empty))
+    def copy(self) -> memoryview:
+        """Return a copy of all values, which takes some milliseconds for millions of them."""
+        return memoryview(self.cells.tobytes()).cast("i")
 
     def pages_of(self, hashes: Iterable[int]) -> Pages:
         """Return a copy of the pages in which the slots of these hashes lie."""
         size = self.size
         numbers = sorted({value % size // PAGE_SLOTS for value in hashes})
-        return list(self._copied(numbers, with_empty=True))
+        found = []
+        for number in numbers:
+            first = number * PAGE_SLOTS
+            found.append((_position(first), _encoded(self.cells[first : first + PAGE_SLOTS])))
+        return found
 
     @property
     def page_count(self) -> int:
         """Pages of the whole table."""
         return -(-self.size // PAGE_SLOTS)
 
-    def _copied(self, numbers: Iterable[int], *, with_empty: bool) -> Iterator[tuple[int, bytes]]:
-        for number in numbers:
-            first = number * PAGE_SLOTS
-            part = array("i", self.cells[first : first + PAGE_SLOTS].tobytes())
-            if with_empty or part.count(0) != len(part):
-                _swap(part)
-                yield HEADER_BYTES + first * SLOT_BYTES, part.tobytes()
+
+def pages(cells: memoryview, *, with_empty: bool) -> Iterator[tuple[int, bytes]]:
+    """Return a whole table in parts, those that are all 0 only if wanted; in any thread."""
+    for first in range(0, len(cells), _READ_SLOTS):
+        data = _encoded(cells[first : first + _READ_SLOTS])
+        if with_empty or data.count(0) != len(data):
+            yield _position(first), data
+
+
+def _position(slot: int) -> int:
+    return HEADER_BYTES + slot * SLOT_BYTES
+
+
+def _encoded(cells: memoryview) -> bytes:
+    part = array("i", cells.tobytes())
+    _swap(part)
+    return part.tobytes()
 
 
 def _swap(part: "array[int]") -> None:
