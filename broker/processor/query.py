@@ -65,9 +65,7 @@ class QueryStore(Protocol):
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return a committed message record, or None."""
 
-    def messages_of_key(
-        self, topic: str, key: str, limit: int, span: tuple[int, int]
-    ) -> KeyResult:
+    def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
         """Return the newest messages of a key within store times, oldest first."""
 
 
