@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 UNMADE: Final = "a file without bytes: a crash came while it was made"
 REMEDY: Final = "ledgermq store rebuild makes queues anew from the log"
-WITHOUT_QUEUES: Final = (b"%LMQ%",)
-"""Topics of 5.x whose units name messages of another topic."""
 EXTENSION_ADDRESS_MAX: Final = -(1 << 31)
 """A lower tags code is an address in ``consumequeue_ext``."""
 _DANGLING_MAX: Final = 100_000
@@ -169,7 +167,7 @@ class QueueCheck:
                 "dispatch comes to it, at the latest at the next start",
             )  # fmt: skip
         for key, queue in self._queues.by_key.items():
-            if key in self._unreadable or queue.topic.startswith(WITHOUT_QUEUES):
+            if key in self._unreadable or queue.is_light:
                 continue
             try:
                 self._check_rest(

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from typing import Final
 
-from store.layout import GAP_UNIT, UNIT, UNIT_BYTES
+from store.layout import GAP_UNIT, LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import directories_in, names_in, read_row
 
@@ -18,6 +18,7 @@ QueueKey = tuple[bytes, int]
 QUEUE_ID_MAX: Final = 0x7FFFFFFF
 GAP_SIZE: Final = UNIT.unpack(GAP_UNIT)[1]
 UNITS_PER_BLOCK: Final = 512
+_LIGHT: Final = LIGHT_QUEUE_PREFIX.encode()
 
 
 class Queue:
@@ -40,6 +41,11 @@ class Queue:
     def name(self) -> str:
         """Topic and queue id."""
         return f"{self.topic.decode('utf-8', 'backslashreplace')}/{self.queue_id}"
+
+    @property
+    def is_light(self) -> bool:
+        """Whether RocketMQ fills it with messages of other topics; a broker of ours does not."""
+        return self.topic.startswith(_LIGHT)
 
     @property
     def first(self) -> int:

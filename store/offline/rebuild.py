@@ -8,7 +8,8 @@
 A crash before 3 leaves a store as it was, with ``rebuild/`` to be begun again; one behind it is
 gone on with by the next rebuild, and harmless if a broker starts before that: it finds queues
 missing and makes them itself. The store is locked as a broker locks it. Queues whose every message
-is gone from the log are taken over with their last file, since nothing else says where they go on.
+is gone from the log are taken over with their last file, since nothing else says where they go on;
+those that RocketMQ fills with messages of other topics (``%LMQ%``) are copied.
 Source: protocol.md 5.3, 5.4, 5.7.
 """
 
@@ -145,7 +146,7 @@ class Rebuild:
         plan.kept = [
             queue
             for key, queue in self._old.by_key.items()
-            if key not in plan.queues and _is_of_the_past(queue, begin)
+            if key not in plan.queues and not queue.is_light and _is_of_the_past(queue, begin)
         ]
         return plan
 
@@ -194,6 +195,11 @@ class Rebuild:
         queues = ConsumeQueues(config, self._disk)
         for queue in plan.kept:
             _copy_last_file(queue, queues)
+        for queue in self._old.by_key.values():
+            if queue.is_light:
+                source = queue.files.row.directory
+                name = source.removeprefix(self._folder.path("consumequeue"))
+                shutil.copytree(source, f"{queues.directory}{name}")
         index = None
         if self.has_index:
             self._disk.make_directories(f"{self._staging}/index")

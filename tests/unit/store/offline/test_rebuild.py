@@ -122,6 +122,16 @@ def test_offsets_go_on_where_a_queue_has_lost_all_its_messages(tmp_path):
     assert health(tmp_path) == "healthy"
 
 
+def test_queues_of_messages_of_other_topics_are_copied(plain):
+    name = f"consumequeue/%LMQ%device/0/{0:020}"
+    write(plain, {name: (plain / f"consumequeue/t0/0/{0:020}").read_bytes()})
+    before = queue_files(plain)
+    assert health(plain) == "healthy"
+    rebuild(plain)
+    assert queue_files(plain) == before
+    assert health(plain) == "healthy"
+
+
 def test_our_broker_takes_the_rebuilt_queues_as_they_are(tmp_path, caplog):
     write(tmp_path, raft_files())
     before = queue_files(tmp_path)
