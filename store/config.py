@@ -29,6 +29,8 @@ class IndexConfig:
     """``maxMsgsNumBatch``: messages of one query."""
     steps_max: int = 65_536
     """Entries that one query looks at."""
+    flush_ms: int = 1_000
+    """Period in which new entries are written, all at once."""
     checkpoint_ms: int = 5_000
     """Period in which the files are synced."""
 
