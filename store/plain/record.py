@@ -33,18 +33,22 @@ MAGIC_START: Final = MAGIC_V1.to_bytes(4, "big")[:3]
 """What all magics of records begin with."""
 assert MAGIC_V2.to_bytes(4, "big").startswith(MAGIC_START)
 
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all."""
 IS_BLANK: Final = 0
 IS_EMPTY: Final = -1
 BAD_MAGIC: Final = -2
 BAD_LENGTHS: Final = -3
 BAD_OFFSET: Final = -4
 BAD_CRC: Final = -5
+TORN: Final = -6
 PROBLEMS: Final = {
     IS_EMPTY: "nothing was written",
     BAD_MAGIC: "no magic of a message",
     BAD_LENGTHS: "lengths do not add up",
     BAD_OFFSET: "the message states another physical offset",
     BAD_CRC: "the body does not have its CRC",
+    TORN: "a part behind the body was never written",
 }
 
 _FLAGS_V6: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
@@ -87,6 +91,23 @@ def inspect(view: memoryview, at: int, position: int) -> int:
     if crc and crc != crc32(view[body_at:topic_at]) & 0x7FFFFFFF:
         return BAD_CRC
     return int(size)
+
+
+def is_torn(view: memoryview, at: int, size: int) -> bool:
+    """Tell whether a loss of power took a part of the sound record at ``at`` of ``size`` bytes.
+
+    What lies behind the body has no CRC. A sector of it that never reached the disk reads as zeros,
+    from its first byte to its end or to that of the record; no text has so many.
+    """
+    end = at + size
+    flags = _unpack(view, at)[4]
+    body_at = at + RECORD_HEADS[flags >> 4 & 3].size
+    topic_at = body_at + int.from_bytes(view[body_at - 4 : body_at], "big")
+    first = topic_at + -topic_at % SECTOR_BYTES
+    return any(
+        not any(view[sector : min(sector + SECTOR_BYTES, end)])
+        for sector in range(first, end, SECTOR_BYTES)
+    )
 
 
 def is_blank(view: memoryview, at: int) -> bool:

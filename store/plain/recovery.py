@@ -40,7 +40,9 @@ from store.plain.record import (
     IS_EMPTY,
     MAGIC_START,
     PROBLEMS,
+    TORN,
     inspect,
+    is_torn,
 )
 from store.plain.segments import Segments
 from store.plain.writer import NOTHING, Extent
@@ -183,7 +185,7 @@ class _Recovery:
             if view is None:
                 # The last record reaches to the very end of the last file.
                 return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries, marks)
-            while (size := inspect(view, position - base, position)) > 0:
+            while (size := self._inspect(view, position - base, position)) > 0:
                 if position >= mark_at:
                     marks.append(position)
                     mark_at = position + MARK_BYTES
@@ -198,6 +200,17 @@ class _Recovery:
                 position = base + segment_bytes
                 continue
             return _Walked(begin, position, size, last_start, last_end, entries, marks)
+
+    def _inspect(self, view: memoryview, at: int, position: int) -> int:
+        """As `inspect`; a record that may never have been synced must be there with all its parts.
+
+        Of one that a loss of power has torn the body may be whole, and with it its CRC.
+        """
+        size = inspect(view, at, position)
+        if size > 0 and not self._is_clean and is_torn(view, at, size):
+            stored = store_timestamp(view[at:])
+            return TORN if stored >= self._safe_timestamp_ms else size
+        return size
 
     def _find_unsynced(self, walked: _Walked) -> int:
         """Return a record before which everything is synced, as far as the checkpoint knows."""

@@ -133,7 +133,7 @@ class Case:
         assert cluster.is_writable()
         found = judge_service(cluster)
         again = restarted(image(disk), self.options)
-        assert again == found, "what is dispatched from the start of the log differs"
+        assert filled(again) == filled(found), "what is dispatched from the log differs"
         cluster.put_many([("t0", 0, b"afterwards", b""), ("new", 0, b"afterwards too", b"")])
         assert cluster.stop() is None
         assert cluster.start() is None
@@ -174,6 +174,11 @@ def restarted(files, options):
         return cluster.read()
     finally:
         cluster.close()
+
+
+def filled(found):
+    """Leave out queues without messages: of those that were trimmed away, the log knows nothing."""
+    return {place: queue for place, queue in found.items() if queue}
 
 
 def contents(queue):

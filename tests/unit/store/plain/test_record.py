@@ -9,8 +9,10 @@ from store.plain.record import (
     BAD_OFFSET,
     IS_BLANK,
     IS_EMPTY,
+    SECTOR_BYTES,
     blank,
     inspect,
+    is_torn,
 )
 from tests.unit.store.plain.records import record
 
@@ -85,3 +87,13 @@ def test_garbled_record_never_raises(at, garbage):
     data = bytearray(record(POSITION, properties=b"K\x01v\x02", sys_flag=0x10))
     data[at : at + len(garbage)] = garbage
     assert look(bytes(data)) <= len(data)
+
+
+def test_a_record_of_which_a_sector_behind_the_body_was_never_written_is_torn():
+    data = record(0, body=b"x" * 300, properties=b"k\x01" + b"v" * 1500 + b"\x02")
+    assert not is_torn(memoryview(data), 0, len(data))
+    for sector in range(0, len(data), SECTOR_BYTES):
+        size = min(SECTOR_BYTES, len(data) - sector)
+        torn = data[:sector] + bytes(size) + data[sector + size :]
+        view = memoryview(torn)
+        assert inspect(view, 0, 0) <= 0 or is_torn(view, 0, len(data)), sector
