@@ -18,7 +18,7 @@ from store.index.codec import (
     encode_header,
 )
 from store.index.marks import FileMark
-from store.index.slots import Pages, SlotTable, pages
+from store.index.slots import Pages, SlotTable, TableCopy, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,11 +44,12 @@ class SlotWrite:
 
     __slots__ = ("count", "file", "header", "parts")
 
-    def __init__(self, file: "IndexFile", parts: Pages) -> None:
+    def __init__(self, file: "IndexFile", count: int, parts: Pages) -> None:
         self.file = file
         self.parts = parts
+        self.count = count
+        """They have what the entries below this number left there, or newer."""
         self.header = encode_header(file.header())
-        self.count = file.count
 
     def run(self, out: "File") -> None:
         """Write and sync the slots, then the header. Errors: `OSError`."""
@@ -72,7 +73,7 @@ class IndexFile:
     """A file of the index; numbers count entries, from 1."""
 
     __slots__ = (
-        "begin_physical", "begin_timestamp", "count", "end_physical", "end_timestamp",
+        "begin_physical", "begin_timestamp", "copy", "count", "end_physical", "end_timestamp",
         "is_created", "is_damaged", "is_rewritten", "layout", "name", "path", "slots_count",
         "table", "tail", "used", "written",
     )  # fmt: skip
@@ -100,6 +101,8 @@ class IndexFile:
         """Whether it was found not to be as it was written: the next start makes it anew."""
         self.tail = bytearray()
         self.table: SlotTable | None = None
+        self.copy: TableCopy | None = None
+        """Of the table, for the next slot write."""
 
     @property
     def is_full(self) -> bool:
@@ -199,12 +202,24 @@ class IndexFile:
         assert not self.tail, self.name
         table = self.ready_table(handles)
         first = max(self.slots_count, FIRST_ENTRY)
-        if self.is_rewritten or self.count - first > _WHOLE_FACTOR * table.page_count:
-            # A full file changes no more: its table need not be copied.
-            cells = table.cells if self.is_full else table.copy()
-            return SlotWrite(self, pages(cells, with_empty=self.is_rewritten))
+        with_empty = self.is_rewritten
+        if with_empty or self.count - first > _WHOLE_FACTOR * table.page_count:
+            copy, self.copy = self.copy, None
+            if self.is_full:  # changes no more, so that it need not be copied
+                return SlotWrite(self, self.count, pages(table.cells, with_empty=with_empty))
+            if copy is None or not copy.is_whole:
+                copy = TableCopy(table, self.count)
+            while not copy.is_whole:
+                copy.step()
+            return SlotWrite(self, copy.number, copy.pages(with_empty=with_empty))
         hashes = (one[0] for one in self.entries(handles, first, self.count))
-        return SlotWrite(self, table.pages_of(hashes))
+        return SlotWrite(self, self.count, table.pages_of(hashes))
+
+    def copy_some(self, handles: "Handles") -> None:
+        """Copy the next part of the table, for a slot write without a pause."""
+        if self.copy is None:
+            self.copy = TableCopy(self.ready_table(handles), self.count)
+        self.copy.step()
 
     def cut(self, handles: "Handles", physical: int) -> None:
         """Drop the entries of messages at or behind ``physical``; nothing may be unwritten.

@@ -184,7 +184,15 @@ class KeyIndex:
                 if error.errno in NO_SPACE:
                     return False
                 raise _failed(file.path, error) from error
+        if self.files:
+            self._copy_table(self.files[-1])
         return True
+
+    def _copy_table(self, file: IndexFile) -> None:
+        """Copy some of the table if half of it or more has changed since it was written."""
+        is_due = file.count - file.slots_count > self.layout.slots // 2 and not file.is_full
+        if is_due and file.table is not None and not file.is_damaged:
+            file.copy_some(self.handles)
 
     def _has_older_tails(self) -> bool:
         return len(self.files) > 2 and bool(self.files[-3].tail)
@@ -203,10 +211,11 @@ class KeyIndex:
         Errors: `FatalError`.
         """
         assert self._outstanding is None, "one checkpoint at a time"
-        half = self.layout.slots // 2
         slots: list[SlotWrite] = []
         for file in self.files:
-            due = file.is_full or is_last or file.count - file.slots_count > half
+            if is_last:
+                file.copy = None  # what it lacks is not to be walked at the next start
+            due = file.is_full or is_last or (file.copy is not None and file.copy.is_whole)
             if file.slots_wait and due and not file.is_damaged:
                 try:
                     slots.append(file.slot_write(self.handles))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from runtime.disk import File
 
 PAGE_SLOTS: Final = 1024
+COPY_SLOTS: Final = 1 << 18
+"""Slots copied at a time: what takes a millisecond."""
 _READ_SLOTS: Final = 1 << 14
 
 Pages = Iterable[tuple[int, bytes]]
@@ -42,10 +44,6 @@ class SlotTable:
                 _swap(part)
                 self.cells[first : first + count] = memoryview(part)
 
-    def copy(self) -> memoryview:
-        """Return a copy of all values, which takes some milliseconds for millions of them."""
-        return memoryview(self.cells.tobytes()).cast("i")
-
     def pages_of(self, hashes: Iterable[int]) -> Pages:
         """Return a copy of the pages in which the slots of these hashes lie."""
         size = self.size
@@ -62,12 +60,43 @@ class SlotTable:
         return -(-self.size // PAGE_SLOTS)
 
 
-def pages(cells: memoryview, *, with_empty: bool) -> Iterator[tuple[int, bytes]]:
-    """Return a whole table in parts, those that are all 0 only if wanted; in any thread."""
+class TableCopy:
+    """A copy that is taken in steps while the table changes.
+
+    It has at least what the entries below ``number`` left there, and of later ones some.
+    """
+
+    __slots__ = ("_cells", "_parts", "number")
+
+    def __init__(self, table: SlotTable, number: int) -> None:
+        self._cells = table.cells
+        self._parts: list[bytes] = []
+        self.number = number
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is copied."""
+        return len(self._parts) * COPY_SLOTS >= len(self._cells)
+
+    def step(self) -> None:
+        """Copy the next part."""
+        if not self.is_whole:
+            first = len(self._parts) * COPY_SLOTS
+            self._parts.append(self._cells[first : first + COPY_SLOTS].tobytes())
+
+    def pages(self, *, with_empty: bool) -> Iterator[tuple[int, bytes]]:
+        """Return it in parts, those that are all 0 only if wanted; in any thread."""
+        for number, part in enumerate(self._parts):
+            cells = memoryview(part).cast("i")
+            yield from pages(cells, number * COPY_SLOTS, with_empty=with_empty)
+
+
+def pages(cells: memoryview, slot: int = 0, *, with_empty: bool) -> Iterator[tuple[int, bytes]]:
+    """Return a table from ``slot`` on in parts; in any thread."""
     for first in range(0, len(cells), _READ_SLOTS):
         data = _encoded(cells[first : first + _READ_SLOTS])
         if with_empty or data.count(0) != len(data):
-            yield _position(first), data
+            yield _position(slot + first), data
 
 
 def _position(slot: int) -> int:
