@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from runtime.disk import File
 
 PAGE_SLOTS: Final = 1024
-COPY_SLOTS: Final = 1 << 18
-"""Slots copied at a time: what takes a millisecond."""
+COPY_SLOTS: Final = 1 << 17
+"""Slots copied at a time: half a megabyte, well under a millisecond."""
 _READ_SLOTS: Final = 1 << 14
 
 Pages = Iterable[tuple[int, bytes]]
