@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 COMPLETE: Final = "complete"
 UNITS_IN_MEMORY_MAX: Final = 1 << 18
-QUEUE_FILE_BYTES: Final = 6_000_000
-"""Size of new queue files where there are none to go by: RocketMQ's."""
 KEYS_AT_ONCE: Final = 4096
 NOT_MADE: Final = ("batchconsumequeue", "consumequeue_ext")
 """Of 5.x, or switched on there only: a rebuild cannot make them."""
@@ -107,22 +105,30 @@ class Rebuild:
         self._promises = read_promises(folder, Findings())
         self._old = Queues(folder.path("consumequeue"))
         self._staging = folder.path(REBUILD_DIRECTORY)
-        self.queue_file_bytes = queue_file_bytes or self._old_file_bytes()
         self.index_config = _index_config(folder)
         if folder.is_lone:
             _refuse(f"{shown(folder.root)}: queues lie in a storePathRootDir, this is a log alone")
         for name in NOT_MADE:
             if is_directory(folder.path(name)):
                 _refuse(f"{shown(folder.path(name))}: a rebuild cannot make what lies there")
+        self.queue_file_bytes = queue_file_bytes or self._old_file_bytes()
         if self.queue_file_bytes % UNIT_BYTES:
             _refuse(f"queue files of {self.queue_file_bytes} bytes hold no whole units of 20")
 
     def _old_file_bytes(self) -> int:
-        """Return the size of queue files by those there, our checkpoint, or RocketMQ's default."""
+        """Return the size of queue files, by those there or our checkpoint. Errors: `FatalError`.
+
+        A broker with another size refuses to start with them, so that none is guessed.
+        """
         if self._old.file_bytes:
             return self._old.file_bytes
         dispatched = self._promises.dispatched
-        return QUEUE_FILE_BYTES if dispatched is None else dispatched.head.file_bytes
+        if dispatched is None:
+            _refuse(
+                f"{shown(self._old.directory)}: no queue file is left to tell how large they are;"
+                " say it with --queue-file-bytes (mappedFileSizeConsumeQueue, by default 6000000)"
+            )
+        return dispatched.head.file_bytes
 
     @property
     def has_index(self) -> bool:

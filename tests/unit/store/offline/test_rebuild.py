@@ -230,6 +230,10 @@ def test_size_of_queue_files_is_as_it_was_or_as_asked_for(tmp_path):
     assert health(tmp_path) == "healthy"
     with pytest.raises(FatalError, match="no whole units"):
         rebuild(tmp_path, queue_file_bytes=801)
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "consumequeue.checkpoint").unlink()
+    with pytest.raises(FatalError, match="say it with --queue-file-bytes"):
+        rebuild(tmp_path)
 
 
 def test_damaged_log_is_refused_with_its_place(plain):
