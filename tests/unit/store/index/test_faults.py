@@ -30,7 +30,7 @@ class KeyedCluster(Cluster):
 
     def put_many(self, messages, **options):
         keyed = [
-            (topic, queue_id, body, b"%b\x02KEYS\x01%b\x02" % (properties, keys_of(body)))
+            (topic, queue_id, body, b"%b\x02UNIQ_KEY\x01%b" % (properties, key_of(body)))
             for topic, queue_id, body, properties in messages
         ]
         return super().put_many(keyed, **options)
@@ -42,8 +42,8 @@ class KeyedCluster(Cluster):
         return found
 
 
-def keys_of(body):
-    return b"%08x p%d" % (crc32(body), crc32(body) % 7)
+def key_of(body):
+    return b"%08x" % (crc32(body) % 99)
 
 
 def judge_keys(store, found):
@@ -51,8 +51,8 @@ def judge_keys(store, found):
     by_key = {}
     for queue in found.values():
         for message in queue.values():
-            keys = (message.maybe_property("KEYS") or "").split()
-            for key in keys:
+            key = message.maybe_property("UNIQ_KEY")
+            if key is not None:
                 by_key.setdefault((message.topic, key), []).append(message.physical_offset)
     for (topic, key), physicals in by_key.items():
         records = store.messages_of_key(topic, key, 64, ALWAYS).records
