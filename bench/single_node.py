@@ -29,8 +29,6 @@ from store.results import PutMessage, PutStatus
 from store.takeover import take_over
 
 WINDOW: Final = 256
-ALL_STATE: Final = 1 << 62
-"""As if tables on disk had all state that the log has, so that no start walks it for that."""
 TOPIC_QUEUES: Final = 16
 """Queues of one topic, where there are many."""
 
@@ -85,7 +83,7 @@ async def opened(
     )
     store = MessageStore(config, disk, SystemClock(), Listener())
     begin = _plain if settings.kind is Kind.PLAIN else _raft
-    async with begin(directory, store, disk) as log:
+    async with begin(config, store, disk) as log:
         store.start()
         while not store.writable:  # noqa: ASYNC110 - once, before anything is measured
             await asyncio.sleep(0.005)
@@ -97,24 +95,31 @@ async def opened(
 
 
 @asynccontextmanager
-async def _raft(directory: str, store: MessageStore, disk: Disk) -> AsyncIterator[DLedgerNode]:
-    config = DLedgerConfig(
-        group="bench", self_id="n0", peers={"n0": ""}, directory=f"{directory}/dledger-n0"
+async def _raft(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncIterator[DLedgerNode]:
+    directory = config.directory
+    log = DLedgerNode(
+        DLedgerConfig(
+            group="bench", self_id="n0", peers={"n0": ""}, directory=f"{directory}/dledger-n0"
+        ),
+        disk=disk,
     )
-    log = DLedgerNode(config, disk=disk)
     store.attach(log)
     log.listener = store
-    store.load(ALL_STATE)
+    applied = Path(directory) / "applied"
+    store.load(int(applied.read_text(encoding="ascii")) if applied.exists() else -1)
     await log.start()
     yield log
+    applied.write_text(str(log.commit_index), encoding="ascii")  # as tables on disk would say
 
 
 @asynccontextmanager
-async def _plain(directory: str, store: MessageStore, disk: Disk) -> AsyncIterator[PlainLog]:
+async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncIterator[PlainLog]:
+    directory = config.directory
     place = StoreDirectory(directory, disk)
     place.enter()
     log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), store, disk=disk)
-    times = SyncedTimes(lambda: log.synced_timestamp, lambda: store.index_timestamp)
+    index_time = None if config.index is None else lambda: store.index_timestamp
+    times = SyncedTimes(lambda: log.synced_timestamp, index_time)
     store.attach(log, times)
     safe_ms = min(place.times.physic, place.times.logics) - 3_000
     log.open(clean=place.was_clean, safe_timestamp_ms=max(0, safe_ms))

@@ -94,7 +94,7 @@ async def start(options: argparse.Namespace) -> None:
     async with opened(options.directory, settings) as node:
         print(json.dumps({"ready": time.time(), "mib": rss_anon_mib()}), flush=True)
         if options.step == "kill":
-            node.store.flush()
+            await node.store.write_checkpoint()
             await put_all(node.store, spread(options.queues, options.lost))
             os._exit(9)
         while node.store.applied_index < node.log.commit_index:  # noqa: ASYNC110 - not measured
@@ -103,7 +103,7 @@ async def start(options: argparse.Namespace) -> None:
 
 def _settings(options: argparse.Namespace) -> NodeSettings:
     checkpoint_ms = NO_CHECKPOINT_MS if options.step == "kill" else 5_000
-    return NodeSettings(kind=Kind(options.kind), has_index=False, checkpoint_ms=checkpoint_ms)
+    return NodeSettings(kind=Kind(options.kind), checkpoint_ms=checkpoint_ms)
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
