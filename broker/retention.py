@@ -14,7 +14,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from runtime.clock import local_hour
 from store.retention import (
     MANUAL_ROUNDS,
     ClockWatch,
@@ -157,7 +156,7 @@ class Retention:
             )
         asked = self._rounds_asked > 0
         self._rounds_asked -= asked
-        return Situation(now_ms, local_hour(now_ms), self._level, asked, is_sound)
+        return Situation(now_ms, self._clock.local(now_ms).tm_hour, self._level, asked, is_sound)
 
     def _set_level(self, level: Level) -> None:
         before, self._level = self._level, level

@@ -23,6 +23,10 @@ class Clock(Protocol):
         """Return milliseconds since the Unix epoch; may jump."""
         ...
 
+    def local(self, wall_ms: int) -> time.struct_time:
+        """Return a wall time as it is called where this machine stands."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -41,13 +45,11 @@ class SystemClock:
         """Return milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
+    def local(self, wall_ms: int) -> time.struct_time:
+        """Return a wall time in the time zone of the process."""
+        return time.localtime(wall_ms / 1000)
 
-def local_hour(wall_ms: int) -> int:
-    """Return the hour, 0..23, that a time is in where this machine stands."""
-    return time.localtime(wall_ms / 1000).tm_hour
 
-
-def local_stamp(wall_ms: int) -> str:
-    """Return a time where this machine stands as ``yyyyMMddHHmmssSSS``."""
-    now = time.localtime(wall_ms / 1000)
-    return time.strftime("%Y%m%d%H%M%S", now) + f"{wall_ms % 1000:03d}"
+def local_stamp(clock: Clock, wall_ms: int) -> str:
+    """Return a wall time as ``yyyyMMddHHmmssSSS``, where the machine stands."""
+    return time.strftime("%Y%m%d%H%M%S", clock.local(wall_ms)) + f"{wall_ms % 1000:03d}"

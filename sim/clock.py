@@ -4,6 +4,7 @@ Virtual time itself is the loop's; a machine sees it through its own clock, and 
 that clock as well.
 """
 
+import time
 from typing import Final, Protocol
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -53,6 +54,10 @@ class SimClock:
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch, as this machine believes."""
         return EPOCH_MS + self.wall_offset_ms + self.monotonic_ns() // MS
+
+    def local(self, wall_ms: int) -> time.struct_time:
+        """Return a wall time; all simulated machines stand at Greenwich, wherever this one does."""
+        return time.gmtime(wall_ms / 1000)
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward or back."""

@@ -165,7 +165,7 @@ class KeyIndex:
         if before is not None:
             time, physical = before.end_timestamp, before.end_physical
             header = Header(time, time, physical, physical)
-        stamp = local_stamp(self._clock.wall_ms())
+        stamp = local_stamp(self._clock, self._clock.wall_ms())
         if stamp <= self._last_name:
             stamp = _next_name(self._last_name)
         self._last_name = stamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from remoting.protocol.command import RemotingCommand, decode_command
@@ -30,6 +31,9 @@ class FakeClock:
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + self.now_ms
+
+    def local(self, wall_ms: int) -> time.struct_time:
+        return time.gmtime(wall_ms / 1000)
 
 
 class FakeRng:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,9 @@ class Clock:
 
     def wall_ms(self) -> int:
         return self.now_ms
+
+    def local(self, wall_ms: int) -> time.struct_time:
+        return time.gmtime(wall_ms / 1000)
 
     def monotonic_ms(self) -> int:
         return self.now_ms

@@ -3,7 +3,7 @@
 import logging
 import time
 
-from runtime.clock import SystemClock, local_hour
+from runtime.clock import SystemClock, local_stamp
 from runtime.errors import EXIT_BAD_INPUT, FatalError
 from runtime.log_format import KeyValueFormatter, configure_logging
 from runtime.rng import SystemRng
@@ -21,7 +21,10 @@ def test_the_hour_is_that_of_the_place(monkeypatch):
         with monkeypatch.context() as place:
             place.setenv("TZ", zone)
             time.tzset()
-            assert local_hour(1_700_036_000_000) == hour
+            clock = SystemClock()
+            assert clock.local(1_700_036_000_000).tm_hour == hour
+            stamp = local_stamp(clock, 1_700_036_000_007)
+            assert stamp == f"20231115{hour:02d}1320007"
     time.tzset()
 
 

@@ -1,6 +1,7 @@
 """Fakes for the store: a single-replica log that commits when told, a disk in memory, a clock."""
 
 import errno
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from dledger.codec.entry import encode_entry
@@ -29,6 +30,9 @@ class FakeClock:
 
     def wall_ms(self) -> int:
         return self.now
+
+    def local(self, wall_ms: int) -> time.struct_time:
+        return time.gmtime(wall_ms / 1000)
 
 
 class FakeFile:
