@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dledger.errors import RottenEntry
 from runtime.errors import FatalError
 
 if TYPE_CHECKING:
@@ -103,8 +104,14 @@ class Compactor:
             limit, reason = self._limit(upto)
             before, position = node.first_index, node.first_position
             plan = node.trimmer.plan(limit)
+            bases: list[QueueBase] = []
             if plan is not None:
-                image = StateImage(self._snapshot.take(), self._store.bases_at(plan.position))
+                try:
+                    bases = self._store.bases_at(plan.position)
+                except RottenEntry as error:
+                    plan, reason = None, f"{error}; the store is mending it"
+            if plan is not None:
+                image = StateImage(self._snapshot.take(), bases)
                 state_index = self._store.applied_index
                 if not await node.trimmer.trim(plan, state_index, msgspec.msgpack.encode(image)):
                     reason = "the snapshot could not be written, see the log of the broker"
