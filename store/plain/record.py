@@ -94,19 +94,26 @@ def inspect(view: memoryview, at: int, position: int) -> int:
 
 
 def is_torn(view: memoryview, at: int, size: int) -> bool:
-    """Tell whether a loss of power took a part of the sound record at ``at`` of ``size`` bytes.
+    """Tell whether the sound record at ``at`` of ``size`` bytes was not written to its end.
 
-    What lies behind the body has no CRC. A sector of it that never reached the disk reads as zeros,
-    from its first byte to its end or to that of the record; no text has so many.
+    What lies behind the body has no CRC. Where it was never written it is zero: behind the place at
+    which a write was broken off, or in a sector that a loss of power took. Neither topics nor
+    properties end with a zero, and none of them has a sector full of zeros.
     """
     end = at + size
     flags = _unpack(view, at)[4]
     body_at = at + RECORD_HEADS[flags >> 4 & 3].size
     topic_at = body_at + int.from_bytes(view[body_at - 4 : body_at], "big")
+    wide = view[at + 7] != MAGIC_V1 & 0xFF
+    topic_bytes = int.from_bytes(view[topic_at : topic_at + 1 + wide], "big")
+    topic_end = topic_at + 1 + wide + topic_bytes
+    if (topic_bytes and not view[topic_end - 1]) or (end > topic_end + 2 and not view[end - 1]):
+        return True
     first = topic_at + -topic_at % SECTOR_BYTES
     return any(
         not any(view[sector : min(sector + SECTOR_BYTES, end)])
         for sector in range(first, end, SECTOR_BYTES)
+        if sector < topic_end or end > topic_end + 2
     )
 
 

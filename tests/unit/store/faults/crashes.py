@@ -12,7 +12,7 @@ from runtime.errors import FatalError
 from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode
 from tests.unit.store.faults.damage import disk_of, image
-from tests.unit.store.faults.stores import TAGS, propose_offset
+from tests.unit.store.faults.stores import KEY_COUNT, KEYS, WORDS, propose_offset
 from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
 
 NEVER = 1 << 40
@@ -37,7 +37,7 @@ def live(cluster):
 def send(cluster, tag):
     cluster.put_many(
         [
-            (f"t{k % 2}", k % 3 // 2, tag + b" %d " % k * (3 + 3 * k), TAGS % k)
+            (f"t{k % 2}", k % 3 // 2, tag + b" %d " % k * (3 + 3 * k), WORDS % (k, k))
             for k in range(6)
             if cluster.is_alive()
         ]
@@ -157,10 +157,30 @@ def judge_service(cluster):
     for sent in cluster.sent.lives:
         is_there = [body in bodies or body in trimmed for body in sent]
         assert is_there == sorted(is_there, reverse=True), "not a beginning of what was sent"
+    check_keys(cluster, found)
     committed = broker.tables.offsets.query("g", "t0", 0)
     low, high = len(cluster.sent.states), cluster.sent.proposed
     assert low - 1 <= (-1 if committed is None else committed) < high, (low, committed, high)
     return found
+
+
+def check_keys(cluster, found, *, whole=True):
+    """Compare queries by key with what the queues have; ``whole``: they must find all of it."""
+    begin = cluster.log().first_position
+    topics = {topic for topic, _ in found}
+    for topic in topics:
+        for number in range(KEY_COUNT):
+            at = {message.physical_offset for message in cluster.find_by_key(topic, f"k{number}")}
+            expected = {
+                message.physical_offset
+                for (of, _), queue in found.items()
+                for message in queue.values()
+                if of == topic and message is not None and KEYS % number in message.properties
+            }
+            assert at <= expected, (topic, number, at - expected)
+            if whole:
+                newest = {place for place in expected if place >= begin}
+                assert at == newest or len(at) == 64, (topic, number, newest - at)
 
 
 def restarted(files, options):

@@ -26,6 +26,7 @@ import re
 from contextlib import contextmanager, suppress
 
 from runtime.errors import FatalError
+from tests.unit.store.faults.crashes import check_keys
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster, check, no_hang
 
@@ -129,6 +130,11 @@ def judge_service(cluster, sent, touched, lines):
         assert all(sent.acknowledged[place][0] < cut for place in seen), "no beginning of the log"
     if not missing and not is_mute and not any("/config/" in path for path in touched):
         check_state(cluster, sent)
+    if not missing and not holes and not is_mute:
+        # A query by key needs the index, and each entry with its header and its place.
+        needed = (f"{ROOT}/index", f"{ROOT}/dledger-", f"{ROOT}/commitlog/")
+        is_whole = not any(part in path for path in touched for part in needed)
+        check_keys(cluster, found, whole=is_whole)
     outcome = "mute" if is_mute else "cut" if missing else "whole"
     return f"{outcome} with holes" if holes else outcome
 

@@ -7,6 +7,9 @@ from tests.unit.store.faults.world import Cluster
 
 ROUNDS = 30
 TAGS = b"TAGS\x01a%d\x02"
+KEYS = b"KEYS\x01k%d\x02"
+WORDS = TAGS + KEYS
+KEY_COUNT = 10
 
 
 def fill(cluster, *, rounds=ROUNDS, tag=b"", name="n0"):
@@ -14,8 +17,8 @@ def fill(cluster, *, rounds=ROUNDS, tag=b"", name="n0"):
     for number in range(rounds):
         cluster.put_many(
             [
-                (f"t{k % 3}", k % 2, tag + b"%d.%d " % (number, k) * (3 + 2 * k), TAGS % k)
-                for k in range(10)
+                (f"t{k % 3}", k % 2, tag + b"%d.%d " % (number, k) * (3 + 2 * k), WORDS % (k, k))
+                for k in range(KEY_COUNT)
             ],
             name=name,
         )

@@ -84,7 +84,6 @@ def test_what_becomes_of_each_kind_of_file(damage, outcome):
         (at("commitlog/00000000000000008192", "flip"), "whole"),
         (at("commitlog/00000000000000008192", "remove"), "refused"),
         (at("commitlog/00000000000000000000", "remove"), "begins later"),
-        (at("commitlog/00000000000000049152", "remove"), "cut"),
         (at("commitlog/00000000000000045056", "zero"), "refused"),
         (at("checkpoint", "garbage"), "whole"),
         (at("consumequeue/t0/0/00000000000000000000", "remove"), "whole"),
@@ -96,6 +95,14 @@ def test_what_becomes_of_each_kind_of_file(damage, outcome):
 )
 def test_what_becomes_of_each_kind_of_file_of_a_plain_broker(damage, outcome):
     assert judge(*built(raft=False), [damage], raft=False) == outcome
+
+
+def test_without_its_last_file_a_plain_log_ends_earlier():
+    files, _ = built(raft=False)
+    log = [path for path in files if "/commitlog/" in path]
+    last = max(path for path in log if any(files[path]))
+    gone = [Damage("remove", path, (0,), 0) for path in log if path >= last]
+    assert judge(*built(raft=False), gone, raft=False) == "cut"
 
 
 def test_without_its_checkpoint_a_queue_that_lost_its_first_file_is_made_anew():

@@ -20,6 +20,7 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.tasks import Supervisor
 from sim.context import SimCrash
 from sim.loop import SimLoop
+from store.config import IndexConfig
 from store.layout import UNIT, tags_code
 from store.results import GetStatus, PutMessage, PutStatus
 from tests.unit.store.fakes import BORN
@@ -51,7 +52,8 @@ class SmallConfig(BrokerConfig):
 
     def store_config(self):
         config = BrokerConfig.store_config(self)
-        return replace(config, checkpoint_ms=300, tick_ms=20, open_files_max=4)
+        index = IndexConfig(slots=16, entries=40, flush_ms=100, checkpoint_ms=300)
+        return replace(config, checkpoint_ms=300, tick_ms=20, open_files_max=4, index=index)
 
 
 REFUSALS = frozenset(
@@ -315,6 +317,14 @@ class Cluster:
     def read(self, name="n0"):
         """Read everything back: by queue, ``{offset: message or None}``; None for damaged ones."""
         return self.do(self._read_all, name, name=name)
+
+    def find_by_key(self, topic, key, name="n0"):
+        """Return what a query by key finds."""
+        records = self.do(
+            lambda: self.store(name).messages_of_key(topic, key, 64, (0, 1 << 60)).records,
+            name=name,
+        )
+        return [decode_records(bytes(record), check_crc=True)[0] for record in records]
 
     def _read_all(self, name):
         store = self.store(name)

@@ -89,6 +89,17 @@ def test_garbled_record_never_raises(at, garbage):
     assert look(bytes(data)) <= len(data)
 
 
+@pytest.mark.parametrize("properties", [b"", b"k\x01value\x02"])
+@pytest.mark.parametrize("topic", ["topic", "t" * 200])
+def test_a_record_whose_writing_was_broken_off_is_damaged_or_torn(properties, topic):
+    data = record(0, topic=topic, properties=properties)
+    assert not is_torn(memoryview(data), 0, len(data))
+    for end in range(len(data)):
+        view = memoryview(data[:end] + bytes(len(data) - end))
+        same = view == memoryview(data)
+        assert same or inspect(view, 0, 0) <= 0 or is_torn(view, 0, len(data)), end
+
+
 def test_a_record_of_which_a_sector_behind_the_body_was_never_written_is_torn():
     data = record(0, body=b"x" * 300, properties=b"k\x01" + b"v" * 1500 + b"\x02")
     assert not is_torn(memoryview(data), 0, len(data))
