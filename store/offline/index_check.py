@@ -14,6 +14,7 @@ from remoting.protocol.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from store.offline.files import FileInfo, ReadError
 from store.offline.findings import Findings, Part
 from store.offline.index_files import (
+    IndexHead,
     IndexReader,
     NoIndexError,
     index_files,
@@ -23,8 +24,9 @@ from store.offline.index_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from store.index.marks import FileMark
     from store.offline.records import Record
 
 REMEDY: Final = "ledgermq store rebuild makes the index anew from the log"
@@ -45,11 +47,36 @@ class _Key(NamedTuple):
     offset: int
 
 
+class IndexTrust(NamedTuple):
+    """Which slots a start makes anew, so that they may be anything. Entries are always judged."""
+
+    is_clean: bool
+    """The last stop was clean: no slots are."""
+    marks: Mapping[str, FileMark] | None
+    """Our checkpoint: those behind what it says of a file. None: there is none."""
+    until_ms: int
+    """Without it: those of files that end later, which go as a whole."""
+
+    def covers(self, name: str, head: IndexHead, expected: int, found: int) -> bool:
+        """Tell whether a slot that should be ``expected`` and is ``found`` was so for sure."""
+        if self.is_clean:
+            return True
+        if self.marks is None:
+            return head.end_ms <= self.until_ms
+        mark = self.marks.get(name)
+        if mark is None or mark.slots_count < mark.count:
+            return False
+        return found < head.count and expected < mark.slots_count
+
+
 class IndexCheck:
     """The check. It is told each record of the log in order, then `finish`."""
 
-    def __init__(self, directory: str, findings: Findings, log_begin: int) -> None:
+    def __init__(
+        self, directory: str, findings: Findings, log_begin: int, trust: IndexTrust
+    ) -> None:
         self._findings = findings
+        self._trust = trust
         self.files, strangers = index_files(directory)
         for name in strangers:
             findings.note(Part.INDEX, "stranger", f"{directory}/{name}", "no index file")
@@ -94,6 +121,8 @@ class IndexCheck:
 
     def _keys_of_file(self, reader: IndexReader, info: FileInfo) -> Iterator[_Key]:
         head = reader.head
+        if head.count <= 1:
+            return
         chains = array("i", bytes(4 * head.slots)) if head.slots <= CHAIN_SLOTS_MAX else None
         low, used = head.begin_physical, 0
         for number, (hashed, physical, seconds, previous) in enumerate(reader.entries(), 1):
@@ -125,17 +154,26 @@ class IndexCheck:
         self, reader: IndexReader, info: FileInfo, chains: array[int], used: int
     ) -> None:
         table = reader.slot_table()
+        head, name = reader.head, info.path.rpartition("/")[2]
+        behind = 0
         if table != chains:
             for slot, (found, expected) in enumerate(zip(table, chains, strict=False)):
-                if found != expected and (expected or 0 < found < reader.head.count):
-                    self._damage(
-                        "wrong slot", info.path, 40 + 4 * slot,
-                        f"slot {slot} begins with entry {found}, not {expected}",
-                    )  # fmt: skip
-        if used != reader.head.used_slots:
-            self._damage(
-                "header", info.path, 32, f"{reader.head.used_slots} slots in use, counted {used}"
-            )
+                if found == expected or not (expected or 0 < found < head.count):
+                    continue
+                if not self._trust.covers(name, head, expected, found):
+                    behind += 1
+                    continue
+                self._damage(
+                    "wrong slot", info.path, head.slot_at(slot),
+                    f"slot {slot} begins with entry {found}, not {expected}",
+                )  # fmt: skip
+        if used != head.used_slots and self._trust.covers(name, head, head.count - 1, 0):
+            self._damage("header", info.path, 32, f"{head.used_slots} slots in use, counted {used}")
+        if behind:
+            self._findings.harmless(
+                Part.INDEX, "slots not written", info.path, head.slot_at(0),
+                f"{behind} slots are older or newer than the entries", "the next start makes them",
+            )  # fmt: skip
 
     def on_damage(self, end: int) -> None:
         """Messages before ``end`` of the log are damaged: entries may be theirs."""

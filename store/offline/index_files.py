@@ -48,8 +48,13 @@ class IndexHead:
     count: int
     """Number that the next entry gets; the first one is 1."""
     slots: int
+    """0 in a file without entries, where it is unknown."""
     capacity: int
     """Entries that the file has room for, number 0 included."""
+
+    def slot_at(self, slot: int) -> int:
+        """Return the byte at which a slot lies."""
+        return HEADER_BYTES + slot * SLOT_BYTES
 
     def entry_at(self, number: int) -> int:
         """Return the byte at which an entry lies."""
@@ -79,11 +84,19 @@ class IndexReader:
             message = "a negative number in the header"
             raise NoIndexError(message)
         rest = self.info.size - HEADER_BYTES
+        if count <= 1:  # nothing in it that could tell; nobody asks
+            return IndexHead(begin_ms, end_ms, begin, end, used, 1, 0, 0)
+        likely: IndexHead | None = None
         for slots in self._candidates(rest, begin, end, count):
             capacity = (rest - slots * SLOT_BYTES) // ENTRY_BYTES
-            head = IndexHead(begin_ms, end_ms, begin, end, used, max(1, count), slots, capacity)
-            if slots and head.count <= max(1, capacity) and self._fits(head):
+            head = IndexHead(begin_ms, end_ms, begin, end, used, count, slots, capacity)
+            fitting = self._fitting(head) if slots and count <= capacity else 0
+            if fitting == 2:
                 return head
+            if fitting == 1 and likely is None:
+                likely = head
+        if likely is not None:
+            return likely
         message = f"{self.info.size} bytes and {count} entries do not go together"
         raise NoIndexError(message)
 
@@ -112,14 +125,12 @@ class IndexReader:
                 return
             offset += len(chunk) - len(pattern) + 1
 
-    def _fits(self, head: IndexHead) -> bool:
-        """Tell whether first and last entry are where this many slots put them."""
-        if head.count <= 1:
-            return True
+    def _fitting(self, head: IndexHead) -> int:
+        """Return how many of first and last entry are where this many slots put them."""
         first, last = self._entry(head, 1), self._entry(head, head.count - 1)
-        if first is None or last is None:
-            return False
-        return first[1] == head.begin_physical or last[1] == head.end_physical
+        if first is None or last is None or not (any(first) and any(last)):
+            return 0
+        return (first[1] == head.begin_physical) + (last[1] == head.end_physical)
 
     def _entry(self, head: IndexHead, number: int) -> Entry | None:
         data = self._file.read(head.entry_at(number), ENTRY_BYTES)

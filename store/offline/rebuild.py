@@ -111,6 +111,7 @@ class Rebuild:
         for name in NOT_MADE:
             if is_directory(folder.path(name)):
                 _refuse(f"{shown(folder.path(name))}: a rebuild cannot make what lies there")
+        self._is_going_on = os.path.lexists(f"{self._staging}/{COMPLETE}")
         self.queue_file_bytes = queue_file_bytes or self._old_file_bytes()
         if self.queue_file_bytes % UNIT_BYTES:
             _refuse(f"queue files of {self.queue_file_bytes} bytes hold no whole units of 20")
@@ -123,6 +124,8 @@ class Rebuild:
         if self._old.file_bytes:
             return self._old.file_bytes
         dispatched = self._promises.dispatched
+        if dispatched is None and self._is_going_on:
+            return UNIT_BYTES  # the files are made already
         if dispatched is None:
             _refuse(
                 f"{shown(self._old.directory)}: no queue file is left to tell how large they are;"
@@ -137,7 +140,7 @@ class Rebuild:
 
     def survey(self) -> Plan:
         """Walk the log. Errors: `FatalError` names damage in it: queues would miss messages."""
-        plan = Plan(is_going_on=os.path.lexists(f"{self._staging}/{COMPLETE}"))
+        plan = Plan(is_going_on=self._is_going_on)
         for record in self._dispatched():
             kind = LogKind.PLAIN if record.entry_index < 0 else LogKind.DLEDGER
             plan.last = _mark_of(record, kind)

@@ -14,8 +14,15 @@ from dledger.codec.configuration import decode_membership
 from dledger.codec.snapshot import decode_snapshot
 from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.tolerant_json import loads
-from store.checkpoint import CHECKPOINT_FILE, ROCKETMQ_FILE, Checkpoint, maybe_decode_checkpoint
-from store.index.marks import INDEX_FILE, maybe_decode_mark
+from store.checkpoint import (
+    CHECKPOINT_FILE,
+    CLEAN_FILE,
+    ROCKETMQ_FILE,
+    Checkpoint,
+    checkpoint_id,
+    maybe_decode_checkpoint,
+)
+from store.index.marks import INDEX_FILE, FileMark, maybe_decode_mark
 from store.offline.files import ReadError, maybe_info, names_in, read_small
 from store.offline.findings import Findings, Part
 
@@ -47,6 +54,10 @@ class Promises:
     """The same of the key index."""
     dispatched: Checkpoint | None = None
     """Our checkpoint of the queues."""
+    was_clean: bool = False
+    """Whether nothing was written behind it."""
+    index_marks: dict[str, FileMark] | None = None
+    """What our checkpoint of the key index says of its files, by name."""
 
 
 def read_promises(folder: StoreFolder, findings: Findings) -> Promises:
@@ -68,14 +79,19 @@ def read_promises(folder: StoreFolder, findings: Findings) -> Promises:
             _read_times(data, path, promises, findings)
     path = folder.path(INDEX_FILE)
     data = _maybe_read(path, Part.CHECKPOINT, findings)
-    if data is not None and maybe_decode_mark(data) is None:
-        findings.damage(
-            Part.CHECKPOINT, "unreadable", path, 0, "its CRC does not match", REBUILD_HINT
-        )
+    if data is not None:
+        mark = maybe_decode_mark(data)
+        promises.index_marks = {file.name: file for file in mark.files} if mark else {}
+        if mark is None:
+            findings.damage(
+                Part.CHECKPOINT, "unreadable", path, 0, "its CRC does not match", REBUILD_HINT
+            )
     path = folder.path(CHECKPOINT_FILE)
     data = _maybe_read(path, Part.CHECKPOINT, findings)
     if data is not None:
         promises.dispatched = maybe_decode_checkpoint(data)
+        last = _maybe_read(folder.path(CLEAN_FILE), Part.CHECKPOINT, findings)
+        promises.was_clean = last == checkpoint_id(data)
         if promises.dispatched is None:
             findings.damage(
                 Part.CHECKPOINT, "unreadable", path, 0, "its CRC does not match", REBUILD_HINT

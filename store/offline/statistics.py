@@ -172,7 +172,7 @@ def _index_row(info: FileInfo) -> Row:
     reader.close()
     head = reader.head
     return row | {
-        "entries": head.count - 1, "capacity": head.capacity, "usedSlots": head.used_slots,
+        "entries": head.count - 1, "capacity": max(1, head.capacity), "usedSlots": head.used_slots,
         "slots": head.slots, "firstStored": head.begin_ms, "lastStored": head.end_ms,
         "firstOffset": head.begin_physical, "lastOffset": head.end_physical,
     }  # fmt: skip

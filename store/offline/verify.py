@@ -18,7 +18,7 @@ from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import FileRow, ReadError, is_directory
 from store.offline.findings import Findings, Part
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogFolder, LogKind, StoreFolder
-from store.offline.index_check import IndexCheck
+from store.offline.index_check import IndexCheck, IndexTrust
 from store.offline.log import LogEnd, LogWalk, Progress
 from store.offline.queue_check import UNMADE, QueueCheck, check_queue_files
 from store.offline.queues import GAP_SIZE, Queues
@@ -85,6 +85,8 @@ class _Check:
             folder.was_aborted or self.in_use_by is not None or folder.dledger is not None
         )
         self._log_begin = folder.logs[0].segments.start
+        if self._promises.begin is not None and folder.logs[0] is folder.dledger:
+            self._log_begin = self._promises.begin[0]  # segments before it may be there yet
 
     def close(self) -> None:
         """Close the files."""
@@ -105,7 +107,9 @@ class _Check:
             is_rewritten=self._promises.dispatched is not None or self._makes_queues_anew,
             topics=frozenset(os.fsencode(topic) for topic in topics) if topics else None,
         )
-        index_check = IndexCheck(self._folder.path("index"), self._findings, self._log_begin)
+        index_check = IndexCheck(
+            self._folder.path("index"), self._findings, self._log_begin, self._index_trust()
+        )
         if self._folder.is_lone:
             index_check.files.clear()
         ends = [self._check_log(log, queue_check, index_check) for log in self._folder.logs]
@@ -154,6 +158,14 @@ class _Check:
             _check_row(log.segments, Part.LOG, findings)
             _check_row(log.units, Part.LOG_INDEX, findings)
 
+    def _index_trust(self) -> IndexTrust:
+        promises, folder = self._promises, self._folder
+        is_closed = self.in_use_by is None and not folder.was_aborted
+        if folder.dledger is not None and folder.is_ours:
+            is_closed = is_closed and promises.was_clean
+        until_ms = 0 if self._makes_queues_anew else promises.indexed_ms
+        return IndexTrust(is_closed, promises.index_marks, until_ms)
+
     def _redispatched_from(self) -> int:
         """Return the position from which on the next start dispatches all messages again.
 
@@ -191,8 +203,6 @@ class _Check:
         self, log: LogFolder, queue_check: QueueCheck, index_check: IndexCheck
     ) -> LogEnd:
         begin = self._promises.begin if log.kind is LogKind.DLEDGER else None
-        if begin is not None and log is self._folder.logs[0]:
-            self._log_begin = begin[0]
         units = _UnitCheck(log, self._promises, self._findings)
         walk = LogWalk(log, begin=begin, progress=self._progress)
         records = messages = size = 0
