@@ -12,6 +12,7 @@ from remoting.protocol.hosts import pack_host
 from remoting.protocol.message import decode_records
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
+from store import checkpointer
 from store.config import StoreConfig
 from store.consume_queue import NEW_FILE_WORK
 from store.message_store import MessageStore
@@ -233,5 +234,49 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
         assert [mark.index for mark in store._checkpointer.marks] == [5]
         await store.stop()
         assert [mark.index for mark in store._checkpointer.marks] == [7, 5]
+
+    asyncio.run(main())
+
+
+def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
+    """What comes meanwhile is in some queues and not in others, and changes nothing."""
+    monkeypatch.setattr(checkpointer, "PICTURE_QUEUES", 2)
+
+    async def main():
+        disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
+        config = StoreConfig(directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5)
+        store = MessageStore(config, disk, clock, Listener())
+        node.store = store
+        store.attach(node)
+        store.load()
+        store.start()
+        node.lead()
+
+        def put_everywhere():
+            for number in range(5):
+                store.put(message(queue_id=number), lambda *answer: None)
+            node.commit()
+
+        put_everywhere()
+        clock.now += 5
+        for _ in range(2):
+            store.tick()
+            assert store._checkpointer.is_busy
+            assert store._checkpointer._syncing is None
+            put_everywhere()
+        store.tick()
+        await until(lambda: store._checkpointer.marks)
+        assert [mark.index for mark in store._checkpointer.marks] == [5]
+        again = MessageStore(config, disk, clock, Listener())
+        again.attach(node)
+        node.store = again
+        again.load(10**6)
+        again.start()
+        await until(lambda: again.applied_index == node.end_index)
+        for number in range(5):
+            assert again.max_offset("t", number) == 3
+            assert again.get("t", number, 0, 9, 10**6, None).count == 3
+        await again.stop()
+        assert disk.files["/s/consumequeue.clean"]
 
     asyncio.run(main())
