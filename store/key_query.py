@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dledger.errors import RottenEntry
+from remoting.protocol.message import PROPERTIES_BYTES_MAX
 from store.index import Span, search
 from store.index.keys import has_key
 from store.layout import read_record, store_timestamp
@@ -57,8 +58,8 @@ class KeyQuery:
         wanted = topic.encode("utf-8", "replace"), key.encode("utf-8", "replace")
         result = KeyResult([])
         rotten: RottenEntry | None = None
-        if limit <= 0 or not key:
-            return result
+        if limit <= 0 or not key or max(map(len, wanted)) > PROPERTIES_BYTES_MAX:
+            return result  # no message has so long a key, and hashing it would take time
         for _ in range(ROUNDS_MAX):
             found = search(self._index, wanted, limit, Span(begin, end), self._config.steps_max)
             if not found.physicals:

@@ -86,12 +86,11 @@ def text_hash(text: bytes, start: int = 0) -> int:
         width = len(units.encode("utf-16-be", "surrogatepass")) // 2
         value: int = (start * pow(31, width, 1 << 32) + java_string_hash(units)) & _MASK
         return value
-    while len(text) > _WEIGHED_MAX:
-        start = text_hash(text[:_WEIGHED_MAX], start)
-        text = text[_WEIGHED_MAX:]
-    size = len(text)
-    total: int = start * pow(31, size, 1 << 32) + sum(map(mul, text, _WEIGHTS[size]))
-    return total & _MASK
+    for first in range(0, len(text), _WEIGHED_MAX):
+        piece = text[first : first + _WEIGHED_MAX]
+        weights = _WEIGHTS[len(piece)]
+        start = (start * pow(31, len(piece), 1 << 32) + sum(map(mul, piece, weights))) & _MASK
+    return start
 
 
 def folded(value: int) -> int:

@@ -60,6 +60,13 @@ def test_messages_are_found_by_each_of_their_keys_oldest_first():
     assert bodies(made, "") == bodies(made, "all", limit=0) == bodies(made, "all", limit=-1) == []
 
 
+def test_a_key_that_no_message_can_have_is_not_looked_for(monkeypatch):
+    made = leading()
+    fill(made, 1)
+    monkeypatch.setattr("store.key_query.search", None)  # not even hashed
+    assert bodies(made, "k" * 32_768) == bodies(made, "k", topic="t" * 32_768) == []
+
+
 def test_the_answer_says_how_far_the_index_reaches():
     made = leading()
     fill(made, 3)

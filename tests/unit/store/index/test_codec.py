@@ -1,5 +1,6 @@
 """Layout, hashes and keys of the index, against Java's definition of a hash."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,27 @@ def test_key_hash_is_javas(topic, key):
 def test_hash_of_a_long_key_is_javas():
     key = "abcdefg" * 70
     assert codec.key_hash(b"t", key.encode()) == java_abs_hash(f"t#{key}")
+
+
+@pytest.mark.parametrize("size", [127, 128, 129, 256, 1000])
+def test_a_hash_goes_on_from_another_over_any_number_of_pieces(size):
+    text = bytes(33 + n % 90 for n in range(size))
+    assert codec.text_hash(text[7:], codec.text_hash(text[:7])) == (
+        java_string_hash(text.decode()) & 0xFFFFFFFF
+    )
+
+
+def test_a_text_is_hashed_in_time_that_grows_with_its_length():
+    class Text(bytes):
+        taken = 0
+
+        def __getitem__(self, where):
+            piece = super().__getitem__(where)
+            Text.taken += len(piece)
+            return piece
+
+    codec.text_hash(Text(b"k" * 100_000))
+    assert Text.taken <= 100_000
 
 
 def test_the_smallest_hash_is_folded_to_zero():
