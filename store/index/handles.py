@@ -5,6 +5,8 @@ It knows paths and one size. Source: the like of `store.queue_files`.
 
 from typing import TYPE_CHECKING, Final
 
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
 if TYPE_CHECKING:
     from runtime.disk import Disk, File
 
@@ -37,12 +39,15 @@ class Handles:
         return file
 
     def remove(self, path: str) -> None:
-        """Close and remove a file."""
+        """Close and remove a file. Errors: `FatalError`."""
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
         self.unsynced.pop(path, None)
-        self.disk.remove(path)
+        try:
+            self.disk.remove(path)
+        except OSError as error:
+            raise FatalError(f"cannot remove {path}: {error}", EXIT_ENVIRONMENT) from error
 
     def close(self) -> None:
         """Close all files; they open again when asked for."""
