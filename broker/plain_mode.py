@@ -95,7 +95,10 @@ class PlainMode:
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
-        applied_index = self.snapshot.load_for(self.log.end_index)
+        log = self.log
+        applied_index = self.snapshot.load_for(
+            log.end_index, lambda index: log.find(log.following(index)) is not None
+        )
         self._store.load(
             applied_index,
             recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),

@@ -70,10 +70,10 @@ class SharedSnapshot(Snapshot):
             kind.value: name for name, table in self._tables.items() for kind in table.kinds
         }
 
-    def load_for(self, end_index: int) -> int:
+    def load_for(self, end_index: int, is_entry: Callable[[int], bool]) -> int:
         """Restore the tables; return the index that all of them include, -1 for none.
 
-        ``end_index``: last entry of the log.
+        ``end_index``: last entry of the log; ``is_entry`` tells whether one before it ends there.
         """
         index = self._read_index()
         marks = {name: self._load_file(name) for name in self._tables}
@@ -87,6 +87,11 @@ class SharedSnapshot(Snapshot):
                 _log.info("event=table_taken_over file=%s/%s", self._directory, name)
             else:
                 floor = NOTHING if is_ours else end_index
+            if NOTHING < floor < end_index and not is_entry(floor):
+                # The file is of another log, or this one lost its end and was written anew.
+                _log.warning("event=table_of_another_log file=%s/%s index=%d", self._directory,
+                             name, floor)  # fmt: skip
+                floor = NOTHING
             self._floors[name] = max(NOTHING, min(floor, end_index))
         self._saved_index = min(self._floors.values())
         return self._saved_index

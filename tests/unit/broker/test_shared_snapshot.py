@@ -40,11 +40,13 @@ DELAYS = '{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
 class World:
     """A broker's tables over the files of one directory."""
 
-    def __init__(self, directory: Path, end_index: int) -> None:
+    def __init__(self, directory: Path, end_index: int, entries: range | None = None) -> None:
         self.directory = directory
         self.tables = Tables(BrokerConfig(broker_cluster_name="C"), FakeClock())
         self.snapshot = SharedSnapshot(str(directory), self.tables.state, RealDisk(), FakeClock())
-        self.index = self.snapshot.load_for(end_index)
+        self.index = self.snapshot.load_for(
+            end_index, lambda index: entries is None or index in entries
+        )
 
     def apply(self, index: int, kind: StateKind, change: Any) -> None:
         """Hand a record of the log over, unless the files have it."""
@@ -180,6 +182,18 @@ def test_a_log_that_lost_its_end_takes_new_records(foreign: Path) -> None:
     second.save(1200)
     second.offset(1300, 8)
     assert World(foreign, 1300).index == 1200
+
+
+def test_a_file_of_another_log_takes_all_records_of_this_one(foreign: Path) -> None:
+    first = World(foreign, 1000)
+    first.offset(1100, 7)
+    first.save(1100)
+    second = World(foreign, 1200, entries=range(0, 1200, 300))
+    assert second.index == -1
+    second.offset(900, 1)
+    assert second.tables.offsets.query("g", "orders", 0) == 1
+    second.save(1200)
+    assert World(foreign, 1200).index == 1200
 
 
 @pytest.mark.parametrize("broken", [b"", b"  ", b"{", b"\xff\xfe", None])
