@@ -126,8 +126,11 @@ class BrokerApi:
         return await self._offset(addr, RequestCode.GET_MIN_OFFSET, queue)
 
     async def search_offset(self, addr: str, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the offset of the first message stored at or after a wall-clock time."""
-        extra = {"timestamp": str(timestamp_ms)}
+        """Return the offset of the first message stored at or after a wall-clock time.
+
+        RocketMQ 4.9 knows no boundary: it returns the message stored nearest to that time.
+        """
+        extra = {"timestamp": str(timestamp_ms), "boundaryType": "LOWER"}
         return await self._offset(addr, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, extra)
 
     async def query_messages(

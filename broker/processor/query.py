@@ -56,8 +56,10 @@ class QueryStore(Protocol):
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset held."""
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
-        """Return the queue offset of a store time in milliseconds."""
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None
+    ) -> int:
+        """Return the queue offset of a store time in milliseconds; no boundary: the nearest."""
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store time of the first message in milliseconds, -1 if there is none."""
@@ -116,17 +118,21 @@ class QueryProcessor:
         return self._number(request, "timestamp", self._store.earliest_store_time)
 
     def handle_by_time(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
-        """Take SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+        """Take SEARCH_OFFSET_BY_TIMESTAMP (29).
+
+        RocketMQ 4.9 knows no boundary and answers with the nearest message, RocketMQ 5 asks for one
+        of the two boundaries: each client gets what its own broker would tell it.
+        """
         if not self._store.writable:
             return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, SearchOffsetHeader)
-        upper = (header.boundary_type or "").upper() == "UPPER"
+        boundary: Boundary | None = None
+        if header.boundary_type is not None:
+            upper = header.boundary_type.upper() == "UPPER"
+            boundary = Boundary.UPPER if upper else Boundary.LOWER
         try:
             offset = self._store.offset_by_time(
-                header.topic,
-                header.queue_id,
-                header.timestamp,
-                Boundary.UPPER if upper else Boundary.LOWER,
+                header.topic, header.queue_id, header.timestamp, boundary
             )
         except RottenEntry:
             return make_response(request, *DAMAGED)

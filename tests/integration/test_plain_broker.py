@@ -151,3 +151,27 @@ def test_what_only_a_group_can_do_is_answered_with_the_reason(tmp_path: Path) ->
             assert index["index"] == index["applied"] == status["applied"]
 
     asyncio.run(main())
+
+
+def test_a_time_without_boundary_is_answered_with_the_nearest_message_as_rocketmq_4_9_does(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with plain(tmp_path / "store") as broker:
+            for _ in range(3):
+                await broker.send("T", 0, b"x")
+                await asyncio.sleep(0.01)
+            first, *_, last = await broker.read_all("T", 0)
+            for stored, boundary, expected in (
+                (last.store_timestamp + 1, None, 2),
+                (last.store_timestamp + 1, "LOWER", 3),
+                (last.store_timestamp + 1, "UPPER", 2),
+                (first.store_timestamp + 1, None, 0),
+                (first.store_timestamp + 1, "LOWER", 1),
+                (first.store_timestamp - 1, None, 0),
+            ):
+                fields = {} if boundary is None else {"boundaryType": boundary}
+                found = await broker.offset(29, topic="T", queueId=0, timestamp=stored, **fields)
+                assert found == expected, (stored, boundary)
+
+    asyncio.run(main())

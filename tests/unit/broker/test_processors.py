@@ -277,9 +277,9 @@ class FakeQueues:
         return -1
 
     def offset_by_time(
-        self, _topic: str, _queue_id: int, _timestamp: int, boundary: Boundary
+        self, _topic: str, _queue_id: int, _timestamp: int, boundary: Boundary | None
     ) -> int:
-        return 4 if boundary is Boundary.UPPER else 3
+        return {None: 2, Boundary.LOWER: 3, Boundary.UPPER: 4}[boundary]
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         return memoryview(b"record") if physical_offset == 48 else None
@@ -298,7 +298,8 @@ def test_limits_and_times_of_a_queue_are_told() -> None:
     assert ask(made.handle_max_offset) == {"offset": "5"}
     assert ask(made.handle_min_offset) == {"offset": "2"}
     assert ask(made.handle_earliest) == {"timestamp": "-1"}
-    assert ask(made.handle_by_time, timestamp=9) == {"offset": "3"}
+    assert ask(made.handle_by_time, timestamp=9) == {"offset": "2"}
+    assert ask(made.handle_by_time, timestamp=9, boundaryType="LOWER") == {"offset": "3"}
     assert ask(made.handle_by_time, timestamp=9, boundaryType="UPPER") == {"offset": "4"}
     with pytest.raises(InvalidHeader):
         made.handle_max_offset(None, request(30, topic="T"))
