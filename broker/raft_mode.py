@@ -7,6 +7,7 @@ Source: architecture.md 3, 5.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.compaction import Compactor
@@ -18,6 +19,7 @@ from broker.retained_log import RaftLog
 from broker.role import broker_id
 from broker.snapshot import Snapshot
 from dledger.node import DLedgerNode
+from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from broker.replicated_state import ReplicatedState
     from store.beginning import QueueBase
     from store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
 
 
 class RaftMode:
@@ -69,7 +73,24 @@ class RaftMode:
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
-        self._store.load(*self.compactor.load(self.snapshot.load()))
+        applied_index, bases = self.compactor.load(self.snapshot.load())
+        if applied_index > self.log.end_index:
+            # The log has lost its end. What it gets there instead is not applied: the tables on
+            # disk must not say so once it has grown, should the next stop be a crash.
+            applied_index = self.log.first_index - 1
+            self._save_as_of(applied_index)
+        self._store.load(applied_index, bases)
+
+    def _save_as_of(self, applied_index: int) -> None:
+        _log.warning(
+            "event=state_ahead_of_the_log end_index=%d apply_again_behind=%d",
+            self.log.end_index, applied_index,
+        )  # fmt: skip
+        try:
+            self.snapshot.write(self.snapshot.capture(applied_index))
+        except OSError as error:
+            message = f"the tables in {self._config.store_path}/config cannot be written: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     async def begin(self) -> None:
         """Nothing is due once log and store have started."""
