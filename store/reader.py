@@ -286,8 +286,12 @@ class Reader:
             first = end
 
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
+        """Return when a message was stored (ms). Errors: `RottenEntry`."""
         physical, size, _ = UNIT.unpack(queue.read(offset, 1))
-        return store_timestamp(self._node.body_at(physical, size))
+        try:
+            return store_timestamp(self._node.body_at(physical, size))
+        except LookupError as error:
+            raise RottenEntry(-1, self._node.describe(physical)) from error
 
 
 def _check_place(queue: "ConsumeQueue", record: memoryview) -> None:

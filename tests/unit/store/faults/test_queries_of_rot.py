@@ -1,0 +1,39 @@
+"""Questions about messages that rot while a plain broker runs: refused as damaged, nothing else."""
+
+import pytest
+
+from dledger.errors import RottenEntry
+from store.results import Boundary, GetStatus
+from tests.unit.store.faults.damage import disk_of
+from tests.unit.store.faults.stores import built
+from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
+
+SIZE, MAGIC, CRC, PLACE, BODY = 0, 4, 8, 28, 90
+
+
+def rot(cluster, position):
+    path = f"{ROOT}/commitlog/{position // SEGMENT * SEGMENT:020}"
+    file = cluster.disks["n0"].open(path, size=SEGMENT)
+    byte = file.pread(position % SEGMENT, 1)[0]
+    file.pwrite(position % SEGMENT, (bytes((byte ^ 0x10,)),))
+
+
+@pytest.mark.parametrize("at", [SIZE, MAGIC, CRC, PLACE, BODY])
+def test_times_of_a_damaged_message(at):
+    files, sent = built(raft=False)
+    cluster = Cluster({"n0": disk_of(files)}, raft=False)
+    try:
+        assert cluster.start() is None
+        store = cluster.store()
+        physical, _ = sent.acknowledged["t0", 0, 0]
+        rot(cluster, physical + at)
+        for ask in (
+            lambda: store.earliest_store_time("t0", 0),
+            lambda: store.offset_by_time("t0", 0, 1),
+            lambda: store.offset_by_time("t0", 0, 1, Boundary.LOWER),
+        ):
+            with pytest.raises(RottenEntry):
+                ask()
+        assert store.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.DAMAGED
+    finally:
+        cluster.close()
