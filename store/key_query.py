@@ -60,26 +60,30 @@ class KeyQuery:
         rotten: RottenEntry | None = None
         if limit <= 0 or not key or max(map(len, wanted)) > PROPERTIES_BYTES_MAX:
             return result  # no message has so long a key, and hashing it would take time
+        # Candidates may be of other keys: so there are more of them than messages wanted, and a later
+        # round leaves out those that were looked at, for the index knows whole seconds only.
+        steps, count = self._config.steps_max, self._config.offsets_max
+        looked: set[int] = set()
         for _ in range(ROUNDS_MAX):
-            found = search(self._index, wanted, limit, Span(begin, end), self._config.steps_max)
+            found = search(self._index, wanted, count, Span(begin, end), steps, looked)
             if not found.physicals:
                 break
+            looked.update(found.physicals)
             result.last_timestamp, result.last_physical = found.last_timestamp, found.last_physical
-            before = end
             try:
-                result.records, end = self._read_all(sorted(found.physicals), wanted, end)
+                result.records, end = self._read_all(sorted(found.physicals), wanted, limit, end)
             except RottenEntry as error:
                 rotten = error
-            if result.records or end < begin or end == before:
+            if result.records or end < begin:
                 break
         if rotten is not None and not result.records:
             raise rotten
         return result
 
     def _read_all(
-        self, physicals: list[int], wanted: tuple[bytes, bytes], end: int
+        self, physicals: list[int], wanted: tuple[bytes, bytes], limit: int, end: int
     ) -> tuple[list[memoryview], int]:
-        """Return those records that are wanted, oldest first, and the time of the first candidate.
+        """Return the newest ``limit`` wanted records, oldest first, and the oldest time looked at.
 
         Errors: `RottenEntry` if no record is left and one is damaged.
         """
@@ -88,6 +92,8 @@ class KeyQuery:
         total = 0
         rotten: RottenEntry | None = None
         for physical in reversed(physicals):
+            if len(records) == limit:
+                break
             try:
                 record = self._read(physical)
             except RottenEntry as error:

@@ -11,6 +11,8 @@ from store.index.codec import FIRST_ENTRY, key_hash
 from store.index.file import DamagedIndex, IndexFile
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from store.index.key_index import KeyIndex
 
 
@@ -31,11 +33,16 @@ class Found(NamedTuple):
 
 
 def search(
-    index: "KeyIndex", key: tuple[bytes, bytes], limit: int, span: Span, steps: int
+    index: "KeyIndex",
+    key: tuple[bytes, bytes],
+    limit: int,
+    span: Span,
+    steps: int,
+    without: "Set[int]" = frozenset(),
 ) -> Found:
     """Return messages of ``key`` (topic, key), at most ``limit``, looking at ``steps`` entries.
 
-    Errors: `OSError`.
+    ``without``: physical offsets that are left out. Errors: `OSError`.
     """
     files = index.files
     if not files:
@@ -45,7 +52,7 @@ def search(
     for file in reversed(files):
         if _overlaps(file, span) and file.count > FIRST_ENTRY:
             try:
-                steps = _follow(index, file, value, (limit, steps, span), physicals)
+                steps = _follow(index, file, value, (limit, steps, span, without), physicals)
             except DamagedIndex as error:
                 index.note_damage(file, error)
         if file.begin_timestamp < span.begin or len(physicals) >= limit or steps <= 0:
@@ -62,11 +69,11 @@ def _follow(
     index: "KeyIndex",
     file: IndexFile,
     value: int,
-    limits: tuple[int, int, Span],
+    limits: "tuple[int, int, Span, Set[int]]",
     physicals: dict[int, None],
 ) -> int:
     """Follow one chain; return how many steps are left."""
-    limit, steps, (begin, end) = limits
+    limit, steps, (begin, end), without = limits
     handles = index.handles
     number = file.newest(handles, value)
     while number > 0 and steps > 0 and len(physicals) < limit:
@@ -75,7 +82,7 @@ def _follow(
         if seconds < 0 or not file.begin_physical <= physical <= file.end_physical:
             raise DamagedIndex(f"{file.path}: entry {number} is no entry")
         time = file.begin_timestamp + seconds * 1000
-        if found == value and begin <= time <= end:
+        if found == value and begin <= time <= end and physical not in without:
             physicals[physical] = None
         if time < begin:
             break

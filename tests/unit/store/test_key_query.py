@@ -110,6 +110,26 @@ def test_messages_before_many_of_another_key_are_found_by_a_later_round():
     assert bodies(made, "Aa") == ["mine"]
 
 
+def test_messages_of_another_key_in_the_same_millisecond_hide_none():
+    # RocketMQ looks at no more messages than are wanted, and at the same ones in each round.
+    made = World(index=IndexConfig(slots=16, entries=1000, offsets_max=4)).begin()
+    made.node.lead()
+    put(made, 0, "Aa", body=b"a0")
+    put(made, 1, "Aa", body=b"a1")
+    for number in range(2, 9):
+        made.clock.now -= 250
+        put(made, number, "BB")
+    made.node.commit()
+    made.turns()
+    assert bodies(made, "Aa", limit=1) == ["a1"]
+    put(made, 9, "Aa", body=b"a9")
+    put(made, 10, "BB", body=b"b10")
+    made.node.commit()
+    made.turns()
+    assert bodies(made, "Aa", limit=1) == ["a9"]
+    assert bodies(made, "BB", limit=1) == ["b10"]
+
+
 def test_prepared_messages_are_found_rolled_back_and_state_records_are_not():
     made = leading()
     put(made, 0, "p", sys_flag=4, body=b"half")
