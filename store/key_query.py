@@ -60,7 +60,7 @@ class KeyQuery:
         rotten: RottenEntry | None = None
         if limit <= 0 or not key or max(map(len, wanted)) > PROPERTIES_BYTES_MAX:
             return result  # no message has so long a key, and hashing it would take time
-        # Candidates may be of other keys: so there are more of them than messages wanted, and a later
+        # Candidates may be of other keys: so there are more of them than are wanted, and a later
         # round leaves out those that were looked at, for the index knows whole seconds only.
         steps, count = self._config.steps_max, self._config.offsets_max
         looked: set[int] = set()
