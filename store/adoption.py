@@ -345,6 +345,8 @@ class Adoption:
     def _is_in_queue(self, record: RecordFields, physical: int) -> bool:
         key, offset = (record[5], record[1]), record[2]
         queue = self._queues.by_key.get(key)
+        if queue is not None and self._was_begun_anew(key, queue, offset, physical):
+            return True
         if queue is None or offset >= queue.max_offset:
             _log.warning("event=queue_lacks_a_message topic=%s queue=%d offset=%d", *_name(key),
                          offset)  # fmt: skip
@@ -358,6 +360,18 @@ class Adoption:
                 queue.cut(offset)
             return False
         return True
+
+    def _was_begun_anew(
+        self, key: QueueKey, queue: "ConsumeQueue", offset: int, physical: int
+    ) -> bool:
+        """Tell whether a queue began behind a record of its own: its topic was deleted meanwhile.
+
+        RocketMQ counts from 0 again then. What the log still has of before belongs to no queue.
+        """
+        low = queue.min_offset
+        if not low <= offset or low == queue.max_offset or _place(queue, low)[0] <= physical:
+            return False
+        return self._is_right(key, queue, low)
 
     # 5. Where to begin
 

@@ -11,6 +11,7 @@ Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue
 """
 
 import logging
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -86,6 +87,8 @@ class Dispatcher:
         """Whether an entry is damaged and dispatch stands before it."""
         self.applied_term = 0
         """Term of the last entry read back; 0 before the first."""
+        self._taken_over: set[ConsumeQueue] = set()
+        """Queues with units of an earlier process, behind which nothing was dispatched yet."""
 
     @property
     def applied(self) -> tuple[int, int]:
@@ -96,6 +99,9 @@ class Dispatcher:
         """Begin behind the entry ``applied_index``; its position is -1 where it is not known."""
         self.applied_index = applied_index
         self._applied_position = position
+        if not self._node.counts_entries:
+            queues = self._queues.by_key.values()
+            self._taken_over = {one for one in queues if one.max_offset > one.min_offset}
 
     def restart(self, applied_index: int, state_applied_index: int) -> None:
         """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
@@ -224,7 +230,7 @@ class Dispatcher:
             if flags & FLAG_NOT_INDEXED:
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
-            if offset < queue.max_offset:
+            if offset < queue.max_offset or self._is_of_a_queue_before(queue, physical):
                 continue
             if offset > queue.max_offset:
                 self._begin(queue, offset, index)
@@ -266,6 +272,19 @@ class Dispatcher:
             )
             raise FatalError(message, EXIT_ENVIRONMENT)
         return queue
+
+    def _is_of_a_queue_before(self, queue: "ConsumeQueue", physical: int) -> bool:
+        """Tell whether a record is older than a queue that was begun anew with its offset.
+
+        RocketMQ does so when a topic is deleted and made again.
+        """
+        if queue not in self._taken_over:
+            return False
+        with suppress(RottenEntry):
+            if physical < UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0]:
+                return True
+        self._taken_over.discard(queue)
+        return False
 
     def _begin(self, queue: "ConsumeQueue", offset: int, index: int) -> None:
         """Let a queue begin above 0, as it does when the log's head was removed.

@@ -1,0 +1,73 @@
+"""A directory of RocketMQ in which a topic was deleted and made again: it counts from 0 again."""
+
+import pytest
+
+from remoting.protocol.hosts import pack_host
+from remoting.protocol.message import MessageExt, encode_record
+from store.checkpoint import StoreTimes, encode_times
+from store.layout import UNIT
+from tests.unit.store.faults.damage import disk_of, image
+from tests.unit.store.faults.world import QUEUE_FILE, ROOT, SEGMENT, Cluster
+
+T0 = 1_600_000_000_000
+HOST = pack_host("127.0.0.1", 10911)
+
+
+class Log:
+    """One segment, and the units of its messages."""
+
+    def __init__(self):
+        self.data = b""
+
+    def add(self, topic, bodies):
+        units = b""
+        for offset, body in enumerate(bodies):
+            position = len(self.data)
+            record = encode_record(
+                MessageExt(
+                    topic=topic, queue_id=0, flag=0, sys_flag=0, queue_offset=offset,
+                    physical_offset=position, born_timestamp=T0, store_timestamp=T0 + position,
+                    reconsume_times=0, prepared_offset=0, body=body, properties=b"",
+                    born_host=HOST, store_host=HOST,
+                )
+            )  # fmt: skip
+            self.data += record
+            units += UNIT.pack(position, len(record), 0)
+        return units
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", [1, 3, 5, 8])
+def test_its_new_messages_are_served_and_not_the_old_ones(count, clean):
+    log = Log()
+    log.add("again", [b"old %d" % n for n in range(5)])
+    log.add("deleted", [b"gone"])
+    others = [b"other %d" % n for n in range(3)]
+    new = [b"new %d" % n for n in range(count)]
+    files = {
+        f"{ROOT}/consumequeue/other/0/{0:020}": log.add("other", others).ljust(QUEUE_FILE, b"\0"),
+        f"{ROOT}/consumequeue/again/0/{0:020}": log.add("again", new).ljust(QUEUE_FILE, b"\0"),
+        f"{ROOT}/commitlog/{0:020}": log.data.ljust(SEGMENT, b"\0"),
+        f"{ROOT}/checkpoint": encode_times(StoreTimes(*[T0 + len(log.data)] * 3)),
+    }
+    if not clean:
+        files[f"{ROOT}/abort"] = b""
+    cluster = Cluster({"n0": disk_of(files)}, raft=False)
+    cluster.start()
+    for _ in range(2):
+        assert cluster.error() is None
+        found = cluster.read()
+        assert bodies(found, "again") == new
+        assert bodies(found, "other") == others
+        cluster.stop()
+        files = image(cluster.disks["n0"])
+        cluster.close()
+        cluster = Cluster({"n0": disk_of(files)}, raft=False)
+        cluster.start()
+        new = [*new, b"more"]
+        cluster.put("again", 0, b"more")
+    cluster.close()
+
+
+def bodies(found, topic):
+    return [message.body for message in found[topic, 0].values()]
