@@ -11,12 +11,20 @@ Source: protocol.md 5.7.
 
 import logging
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from dledger.errors import RottenEntry
 from store import beginning
 from store.adoption import Adoption, LeftBehind
-from store.checkpoint import CHECKPOINT_FILE, CLEAN_FILE, Checkpoint, maybe_decode_checkpoint
-from store.layout import store_timestamp
+from store.checkpoint import (
+    CHECKPOINT_FILE,
+    CLEAN_FILE,
+    Checkpoint,
+    QueueMark,
+    maybe_decode_checkpoint,
+)
+from store.consume_queue import CRC_BYTES
+from store.layout import UNIT_BYTES, store_timestamp
 from store.recovery import Recovered, load_queues
 
 if TYPE_CHECKING:
@@ -40,7 +48,8 @@ def take_over(
     """
     data = disk.read(f"{directory.path}/{CHECKPOINT_FILE}")
     checkpoint = maybe_decode_checkpoint(data) if data is not None else None
-    if checkpoint is not None and _counts(checkpoint, disk, queues, log):
+    counts = checkpoint is not None and _counts(checkpoint, disk, queues, log)
+    if checkpoint is not None and counts and _are_as_left(directory, checkpoint, queues, log):
         if checkpoint.head.marks[0].index != log.end_index:
             # Somebody wrote behind it: what the queues have of that goes, and is made again.
             directory.mark_unclean()
@@ -84,6 +93,31 @@ def _adopt(
     for name in (CHECKPOINT_FILE, CLEAN_FILE):
         disk.remove(f"{directory.path}/{name}")
     return Recovered(rebuild=False, begin=begin)
+
+
+def _are_as_left(
+    directory: "StoreDirectory", checkpoint: Checkpoint, queues: "ConsumeQueues", log: "PlainLog"
+) -> bool:
+    """Tell whether the queues have what the checkpoint says, if RocketMQ wrote behind it.
+
+    It makes the queues of a topic anew that was deleted, and counts from 0 again.
+    """
+    if not directory.was_clean or checkpoint.head.marks[0].index == log.end_index:
+        return True
+    return all(_is_as_left(mark, queues) for mark in checkpoint.queues)
+
+
+def _is_as_left(mark: QueueMark, queues: "ConsumeQueues") -> bool:
+    files = queues.files
+    end = (mark.max_offset * UNIT_BYTES - 1) % files.file_bytes + 1
+    start = (end - 1) // files.block_bytes * files.block_bytes
+    first = mark.max_offset * UNIT_BYTES - end
+    path = f"{queues.directory}/{mark.topic}/{mark.queue_id}/{first:020}"
+    if files.disk.size(path) != files.file_bytes:
+        return False
+    whole = min(files.block_bytes, files.file_bytes - start) == end - start
+    crc = int.from_bytes(mark.crcs[-CRC_BYTES:], "big") if whole else mark.crc
+    return crc32(files.open(path).pread(start, end - start)) == crc
 
 
 def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: "PlainLog") -> bool:

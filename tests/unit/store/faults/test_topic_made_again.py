@@ -69,5 +69,36 @@ def test_its_new_messages_are_served_and_not_the_old_ones(count, clean):
     cluster.close()
 
 
+@pytest.mark.parametrize("count", [1, 3, 5, 20, 30])
+def test_a_topic_of_ours_that_rocketmq_made_again(count):
+    cluster = Cluster({"n0": disk_of({})}, raft=False, segment_bytes=4 * SEGMENT)
+    cluster.start()
+    others = [b"other %d" % n for n in range(3)]
+    for topic, sent in (("again", [b"old %d" % n for n in range(20)]), ("other", others)):
+        for body in sent:
+            cluster.put(topic, 0, body)
+    cluster.stop()
+    files = image(cluster.disks["n0"])
+    cluster.close()
+    log, path = Log(), f"{ROOT}/commitlog/{0:020}"
+    log.data = files[path].rstrip(b"\0") + bytes(2)  # how long the properties are: 0
+    new = [b"new %d" % n for n in range(count)]
+    units = log.add("again", new)
+    files[path] = log.data.ljust(4 * SEGMENT, b"\0")
+    for name in [name for name in files if "/again/" in name]:
+        del files[name]
+    for start in range(0, len(units), QUEUE_FILE):
+        part = units[start : start + QUEUE_FILE].ljust(QUEUE_FILE, b"\0")
+        files[f"{ROOT}/consumequeue/again/0/{start:020}"] = part
+    cluster = Cluster({"n0": disk_of(files)}, raft=False, segment_bytes=4 * SEGMENT)
+    try:
+        assert cluster.start() is None
+        found = cluster.read()
+        assert bodies(found, "again") == new
+        assert bodies(found, "other") == others
+    finally:
+        cluster.close()
+
+
 def bodies(found, topic):
     return [message.body for message in found[topic, 0].values()]
