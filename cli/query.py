@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64encode
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from client import ClientConfig, MessageExt
-
-    Row = dict[str, Any]
 
 GROUP: Final = "TOOLS_CONSUMER"
 TIME_MAX: Final = (1 << 63) - 1
@@ -178,13 +175,17 @@ def _print_places(messages: list[MessageExt]) -> None:
 
 
 def _print_lines(messages: list[MessageExt]) -> None:
+    from remoting.protocol.message_row import message_row
+
     for one in messages:
-        typer.echo(json.dumps(row_of(one), ensure_ascii=False))
+        typer.echo(json.dumps(message_row(one), ensure_ascii=False))
 
 
 def _print_whole(messages: list[MessageExt]) -> None:
+    from remoting.protocol.message_row import message_row
+
     for one in messages:
-        row = row_of(one)
+        row = message_row(one)
         for name in ("bornTimestamp", "storeTimestamp"):
             row[name] = f"{row[name]} ({_time(row[name])})"
         row["properties"] = ", ".join(f"{k}={v}" for k, v in sorted(row["properties"].items()))
@@ -192,33 +193,6 @@ def _print_whole(messages: list[MessageExt]) -> None:
         del row["bodyBase64"]
         width = max(map(len, row))
         typer.echo("\n".join(f"{name.ljust(width)}  {value}" for name, value in row.items()) + "\n")
-
-
-def row_of(message: MessageExt) -> Row:
-    """Return a message by the names that a Java client's has."""
-    from remoting.protocol.hosts import unpack_host
-
-    born, store = unpack_host(message.born_host), unpack_host(message.store_host)
-    return {
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "commitLogOffset": message.physical_offset,
-        "storeSize": message.size,
-        "sysFlag": message.sys_flag,
-        "flag": message.flag,
-        "bodyCRC": message.body_crc,
-        "bornTimestamp": message.born_timestamp,
-        "bornHost": f"{born[0]}:{born[1]}",
-        "storeTimestamp": message.store_timestamp,
-        "storeHost": f"{store[0]}:{store[1]}",
-        "reconsumeTimes": message.reconsume_times,
-        "preparedTransactionOffset": message.prepared_offset,
-        "msgId": message.message_id(),
-        "offsetMsgId": message.offset_message_id(),
-        "properties": message.property_map(),
-        "bodyBase64": b64encode(message.body).decode(),
-    }
 
 
 def _time(wall_ms: int) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remoting.protocol.errors import ProtocolError, RemoteProtocolError
-from remoting.protocol.hosts import unpack_host
-from remoting.protocol.message import MessageExt, decode_record
+from remoting.protocol.message import decode_record
+from remoting.protocol.message_row import message_row
 from store.offline.files import ReadError
 from store.offline.findings import Findings
 from store.offline.log import LogWalk, Progress
@@ -142,7 +142,11 @@ class Dump:
         if record.queue_offset >= high:
             high = record.queue_offset + 1
             self._limits[key] = (low, high)
-        return message_row(message, body, low, high)
+        row = message_row(message)
+        limits = {"MIN_OFFSET": str(low), "MAX_OFFSET": str(high)}
+        row["properties"] = dict(sorted((row["properties"] | limits).items()))
+        row["bodyBase64"] = b64encode(body).decode()
+        return row
 
     # The limits of the queues
 
@@ -201,33 +205,3 @@ class Dump:
         if unit is not None and 0 < unit[1] < GAP_SIZE:
             header = 0 if self._folder.dledger is None else 48
             self._start = unit[0] - header
-
-
-def message_row(message: MessageExt, body: bytes, low: int, high: int) -> Row:
-    """Return the row of a message in a queue from ``low`` to ``high``; ``body`` is plain."""
-    properties = message.property_map() | {"MIN_OFFSET": str(low), "MAX_OFFSET": str(high)}
-    return {
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "commitLogOffset": message.physical_offset,
-        "storeSize": message.size,
-        "sysFlag": message.sys_flag,
-        "flag": message.flag,
-        "bodyCRC": message.body_crc,
-        "bornTimestamp": message.born_timestamp,
-        "bornHost": _address(message.born_host),
-        "storeTimestamp": message.store_timestamp,
-        "storeHost": "/" + _address(message.store_host),
-        "reconsumeTimes": message.reconsume_times,
-        "preparedTransactionOffset": message.prepared_offset,
-        "msgId": message.message_id(),
-        "offsetMsgId": message.offset_message_id(),
-        "properties": dict(sorted(properties.items())),
-        "bodyBase64": b64encode(body).decode(),
-    }
-
-
-def _address(packed: bytes) -> str:
-    host, port = unpack_host(packed)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
