@@ -101,6 +101,8 @@ class Amnesia:
             end = self._ends.get((message.receiver, message.term), -1)
         else:
             return
+        if replica.is_rotten:
+            return  # a start may take rot for a torn end, and cut what it had acknowledged
         held = self._held.get(name, -1)
         last = replica.controller.node._raft.state.log.last_index
         if end >= 0 and last < held:
