@@ -118,11 +118,17 @@ def test_a_change_of_the_group_waits_for_the_one_before(commit, is_fine):
 
 
 @pytest.mark.parametrize(
-    ("wiped", "last", "candidate_end", "is_fine"),
-    [(True, 1, 5, False), (True, 3, 5, True), (True, 1, -1, True), (False, 1, 5, True)],
+    ("damage", "last", "candidate_end", "is_fine"),
+    [
+        ("wiped", 1, 5, False),
+        ("wiped", 3, 5, True),
+        ("wiped", 1, -1, True),
+        ("", 1, 5, True),
+        ("wiped and rotten", 1, 5, True),
+    ],
 )
 def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
-    wiped, last, candidate_end, is_fine
+    damage, last, candidate_end, is_fine
 ):
     truth = Truth(VOTERS)
     truth.committed = [Mark(1, 100 * index, 100, 7) for index in range(4)]
@@ -132,7 +138,8 @@ def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
     for one in (voter, other):
         raft = SimpleNamespace(state=SimpleNamespace(log=log))
         one.controller = SimpleNamespace(node=SimpleNamespace(_raft=raft))
-    voter.is_wiped = wiped
+    voter.is_wiped = "wiped" in damage
+    voter.is_rotten = "rotten" in damage
     amnesia = Amnesia(truth)
     amnesia.on_boot(voter)
     amnesia.on_message(other, VoteRequest("n1", "n0", 2, candidate_end, 1))
