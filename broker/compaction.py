@@ -106,6 +106,7 @@ class Compactor:
             plan = node.trimmer.plan(limit)
             bases: list[QueueBase] = []
             if plan is not None:
+                await self._store.look_up_bases(plan.position)
                 try:
                     bases = self._store.bases_at(plan.position)
                 except RottenEntry as error:

@@ -216,5 +216,6 @@ class PlainRetainedLog:
         begin = limit - limit % segment_bytes
         if begin <= self._log.first_position:
             return Dropped(0, reason)
+        await self._store.look_up_bases(begin)
         self._store.on_trimmed(begin)
         return Dropped(self._log.drop_before(begin), reason)

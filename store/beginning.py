@@ -7,6 +7,7 @@ It does not know the log; positions are bytes in it.
 Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has become empty).
 """
 
+import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PIECE_UNITS: Final = 512
 """Units read at once."""
+SLICE_QUEUES: Final = 256
+"""Queues looked at before the loop gets its turn; each may cost a read or two."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +61,37 @@ def _physical(units: bytes, number: int) -> int:
     return int.from_bytes(units[at : at + 8], "big", signed=True)
 
 
+async def look_up(queues: "ConsumeQueues", position: int) -> None:
+    """Find the offset of each queue at ``position`` for `bases_at` and `advance_to`, in slices.
+
+    What is found stays true while the loop goes on: ``position`` is dispatched, so that what comes
+    to a queue lies behind it. A damaged queue is left to them.
+    """
+    known: dict[ConsumeQueue, int] = {}
+    for number, queue in enumerate(list(queues.by_key.values()), start=1):
+        with suppress(DamagedUnits):
+            known[queue] = offset_at(queue, position)
+        if number % SLICE_QUEUES == 0:
+            await asyncio.sleep(0)
+    queues.known_at = (position, known)
+
+
 def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueBase]:
-    """Return the offset of each queue at ``position``; a queue that begins with 0 is left out."""
+    """Return the offset of each queue at ``position``; a queue that begins with 0 is left out.
+
+    Errors: `DamagedUnits`.
+    """
     found = [
-        (queue.topic, queue.queue_id, offset_at(queue, position))
+        (queue.topic, queue.queue_id, _known_offset(queues, queue, position))
         for queue in queues.by_key.values()
     ]
     return sorted(base for base in found if base[2])
+
+
+def _known_offset(queues: "ConsumeQueues", queue: "ConsumeQueue", position: int) -> int:
+    known_position, known = queues.known_at
+    found = known.get(queue) if known_position == position else None
+    return offset_at(queue, position) if found is None else found
 
 
 def advance_to(queues: "ConsumeQueues", position: int) -> None:
@@ -74,7 +101,8 @@ def advance_to(queues: "ConsumeQueues", position: int) -> None:
     """
     for queue in queues.by_key.values():
         with suppress(DamagedUnits):
-            queue.min_offset = offset_at(queue, position)
+            queue.min_offset = _known_offset(queues, queue, position)
+    queues.forget_known()
 
 
 def install(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:

@@ -350,6 +350,7 @@ class ConsumeQueues:
         """Queues taken from the front of ``unwritten`` since the start."""
         self.has_space = True
         """Whether the last write found space."""
+        self.forget_known()
 
     def maybe_make(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, made if new; None if topic or id cannot name a queue."""
@@ -376,8 +377,14 @@ class ConsumeQueues:
             self.unwritten.append(queue)
             self.unwritten_units += len(queue.tail) // UNIT_BYTES
 
+    def forget_known(self) -> None:
+        """Drop what `store.beginning.look_up` has found."""
+        self.known_at: tuple[int, dict[ConsumeQueue, int]] = (-1, {})
+        """A position of the log, and the offsets that queues have there."""
+
     def clear(self) -> None:
         """Forget all queues."""
+        self.forget_known()
         self.by_key.clear()
         self.by_name.clear()
         self._topics.clear()

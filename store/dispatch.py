@@ -215,6 +215,7 @@ class Dispatcher:
         unwritten = queues.unwritten
         touched = self._touched
         has_keys, keys = self.keys is not None, self._keyed
+        taken_over = self._taken_over
         count = 0
         for index, physical, chunk, at, body_bytes in self._node.bodies(first, last, limit):
             record = _read(index, chunk, at, body_bytes)
@@ -230,16 +231,19 @@ class Dispatcher:
             if flags & FLAG_NOT_INDEXED:
                 continue
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
-            if offset < queue.max_offset or self._is_of_a_queue_before(queue, physical):
+            if offset < queue.max_offset:
+                continue
+            if taken_over and self._is_of_a_queue_before(queue, physical):
                 continue
             if offset > queue.max_offset:
                 self._begin(queue, offset, index)
             if not queue.tail:
                 unwritten.append(queue)
-            if queue.is_schedule:
-                tags = delivery_code(properties, stored, self._delays_ms)
-            else:
-                tags = tags_code(properties)
+            tags = (
+                delivery_code(properties, stored, self._delays_ms)
+                if queue.is_schedule
+                else tags_code(properties)
+            )
             queue.tail += _pack_unit(physical, size, tags)
             queue.max_offset = offset + 1
             queues.unwritten_units += 1

@@ -289,6 +289,10 @@ class MessageStore:
         if self._index is not None:
             await self._index.finish(self._maybe_mark(), is_last=False)
 
+    async def look_up_bases(self, position: int) -> None:
+        """Find out, a slice at a time, what `bases_at` and `on_trimmed` will need."""
+        await beginning.look_up(self._queues, position)
+
     def bases_at(self, position: int) -> "list[QueueBase]":
         """Return where the queues begin in a log that begins at ``position``."""
         return beginning.bases_at(self._queues, position)

@@ -1,5 +1,7 @@
 """Where queues begin: trimming, what is kept of a queue, and a start from a snapshot."""
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +67,33 @@ def test_trimmed_queue_keeps_counting_and_loses_whole_files(queues):
     queue.max_offset += 1
     queue.flush()
     assert UNIT.unpack(queue.read(25, 1))[0] == 2500
+
+
+def test_offsets_of_many_queues_are_found_while_messages_come(queues, monkeypatch):
+    monkeypatch.setattr(beginning, "SLICE_QUEUES", 2)
+    made = [fill(queues, f"T{number}", 25) for number in range(5)]
+
+    async def scenario():
+        looking = asyncio.create_task(beginning.look_up(queues, 1500))
+        turns = 0
+        while not looking.done():
+            await asyncio.sleep(0)
+            turns += 1
+            made[turns % 5].tail += UNIT.pack(2500 + turns * 100, 100, 0)
+            made[turns % 5].max_offset += 1
+        return turns
+
+    assert asyncio.run(scenario()) > 2, "the loop had its turns"
+    late = fill(queues, "Late", 3, start=9000)
+    monkeypatch.setattr(beginning, "offset_at", lambda queue, position: queue.min_offset)
+    assert beginning.bases_at(queues, 1500) == [(f"T{number}", 0, 15) for number in range(5)]
+    beginning.advance_to(queues, 1500)
+    assert [queue.min_offset for queue in (*made, late)] == [15] * 5 + [0]
+    beginning.advance_to(queues, 1500)
+    assert made[0].min_offset == 15
+    assert beginning.bases_at(queues, 2000) == [(f"T{number}", 0, 15) for number in range(5)], (
+        "nothing is known of another position"
+    )
 
 
 def test_snapshot_replaces_all_queues(queues):
