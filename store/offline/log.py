@@ -28,7 +28,7 @@ from dledger.codec.entry import (
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES
 from remoting.protocol.message import MAGIC_BLANK
-from store.layout import FLAG_NOT_INDEXED, CorruptRecord
+from store.layout import FLAG_NOT_INDEXED, KIND_RAFT_CONFIG, CorruptRecord, state_kind
 from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import FileInfo, OpenFiles, ReadError, StoreFile
 from store.offline.folder import LogFolder, LogKind
@@ -219,10 +219,16 @@ class LogWalk:
         index = header.entry_index
         place = (position, index, header.term)
         try:
-            return self._record(body, place, info, offset + HEADER_BYTES)
+            record = self._record(body, place, info, offset + HEADER_BYTES)
         except CorruptRecord:
             if header.body_crc == 0 and header.channel != CHANNEL_CONFIGURATION and len(body):
                 raise
+        else:
+            is_configuration = record.is_state and state_kind(record.properties) == KIND_RAFT_CONFIG
+            if self._check and is_configuration != (header.channel == CHANNEL_CONFIGURATION):
+                message = f"channel is {header.channel}, which its record is not of"
+                raise _NoEntry(message)
+            return record
         physical = position + HEADER_BYTES
         return Record(
             index, header.term, position, physical + len(body), physical, len(body), -1, 0,

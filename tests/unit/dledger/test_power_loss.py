@@ -179,7 +179,7 @@ def test_recovery_finds_a_beginning_with_everything_synced(steps):
     run(steps)
 
 
-def hunt(examples=600):
+def hunt(examples=3_000):
     """Run the same property under a planted bug; True if it fails."""
 
     @settings(max_examples=examples, derandomize=True, phases=[Phase.generate], **LIMITS)
