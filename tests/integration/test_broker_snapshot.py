@@ -15,6 +15,7 @@ from broker.processor.compact import COMPACT
 from remoting.protocol.errors import RemotingError
 from remoting.protocol.message import decode_records
 from store import beginning
+from store.consume_queue import DamagedUnits
 from store.message_store import MessageStore
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until
 
@@ -130,6 +131,30 @@ def test_planted_bug_is_caught(tmp_path, monkeypatch, bug):
         monkeypatch.setattr(Compactor, "_limit", lambda self, upto: (self._node.commit_index, ""))
     with pytest.raises((AssertionError, RemotingError)):
         uvloop.run(drop_and_count_on(tmp_path))
+
+
+def test_nothing_is_dropped_while_units_of_a_queue_are_damaged(tmp_path, monkeypatch):
+    """Where the queue begins could not be told, and the log is what its units are made from."""
+
+    async def scenario():
+        async with cluster(tmp_path, segment_bytes=SEGMENT) as group:
+            await group.leader()
+            await send(group, 0, "T", 300)
+            queue = group.brokers[0].store._queues.by_name["T", 0]
+
+            def unknown(_queue, _position):
+                raise DamagedUnits(queue, 0)
+
+            with monkeypatch.context() as damaged:
+                damaged.setattr(beginning, "offset_at", unknown)
+                report = await compact(group, 0)
+            assert report["dropped_entries"] == 0
+            assert "units of T queue 0" in report["reason"]
+            assert "mending" in report["reason"]
+            assert (await read_all(group, 0, "T", 0))[0] == list(range(300))
+            assert (await compact(group, 0))["dropped_entries"] > 100
+
+    uvloop.run(scenario())
 
 
 def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):
