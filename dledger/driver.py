@@ -108,6 +108,9 @@ class Driver:
         Then the core has forgotten the entries, and nothing of ``ready`` has left.
         Errors: `FatalError`.
         """
+        if ready.truncate_from is not None:
+            # Nor does one that began while the log was being cut: it covered what is gone now.
+            self._generation += 1
         if ready.entries:
             try:
                 self._store.append(ready.entries)

@@ -10,6 +10,7 @@ import pytest
 
 from dledger.codec.entry import encode_span
 from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.core.messages import Append
 from dledger.core.model import Role
 from dledger.driver import Driver
 from dledger.replica import open_replica
@@ -20,6 +21,7 @@ from sim.inode import PowerLossMode
 from sim.rng import SplitRng
 
 IDS = ("n0", "n1", "n2")
+SYNC_MEANWHILE = 0.3
 
 
 class Node:
@@ -64,6 +66,8 @@ class Node:
         """Work off what the core wants; note what it tells as committed."""
         while (ready := self.raft.ready()) is not None:
             if self.driver.begin(ready):
+                if self.group.chance.random() < SYNC_MEANWHILE:
+                    self.begin_sync()  # another thread does it while this one is not done yet
                 self.driver.persist_state(ready)
             self.driver.complete(ready)
         if self.raft.state.role is Role.LEADER:
@@ -88,6 +92,16 @@ class Node:
             file = self.replica.checkpoint_file
             file.save(self.driver.checkpoint(), file.cuts)
             self.work()
+
+    def check_synced(self):
+        """What counts as synced would be there after a loss of power now."""
+        index = self.driver.synced_index
+        assert index <= self.store.last_index, "synced beyond the end"
+        if index >= self.store.first_index:
+            position, size, _ = self.store.entry(index)
+            offset = position % self.config.data_segment_bytes
+            path = f"{self.config.directory}/data/{position - offset:020}"
+            assert self.disk.is_durable(path, offset, size), f"entry {index} is not synced"
 
     def stop(self, mode, seed):
         self.raft = None
@@ -197,6 +211,8 @@ class Group:
 
     def check(self):
         """No leader lacks what was acknowledged; a newer one has it below its first entry."""
+        for node in self.up:
+            node.check_synced()
         leaders = [n for n in self.up if n.raft.state.role is Role.LEADER]
         if leaders:
             newest = max(leaders, key=lambda node: node.raft.state.term)
@@ -206,6 +222,40 @@ class Group:
                 state = newest.raft.state
                 if state.log.term_at(state.log.commit_index) == state.term:
                     assert len(held) == len(self.acknowledged), "an acknowledged entry is gone"
+
+
+def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut():
+    """Another thread cuts; the loop, which goes on, begins a sync of what is about to be gone."""
+    group = Group(0)
+    node = group.nodes["n0"]
+    while node.raft.state.role is not Role.LEADER:
+        for _ in range(3):
+            node.raft.tick()
+        node.work()
+        for _ in range(4):
+            group.deliver()
+    node.begin_sync()
+    node.end_sync()
+    synced = node.driver.synced_index
+    for _ in range(3):
+        node.propose(b"of a leader that nobody hears")
+    log, term = node.raft.state.log, node.raft.state.term + 1
+    position, size, _ = node.store.entry(synced)
+    other = encode_span(synced + 1, term, position + size, [b"of the next leader"])
+    append = Append("n1", "n0", term, synced, log.term_at(synced), -1, other)
+    node.raft.step(append)
+    while (ready := node.raft.ready()) is not None:
+        if node.driver.begin(ready):
+            node.begin_sync()
+            node.driver.persist_state(ready)
+        node.driver.complete(ready)
+    assert node.store.last_index == synced + 1
+    while node.syncs:
+        node.driver.end_sync(node.syncs.pop(0))
+    assert node.driver.synced_index == synced
+    node.begin_sync()
+    node.end_sync()
+    assert node.driver.synced_index == synced + 1
 
 
 SEEDS = range(60)
