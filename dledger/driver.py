@@ -111,15 +111,8 @@ class Driver:
         if ready.truncate_from is not None:
             # Nor does one that began while the log was being cut: it covered what is gone now.
             self._generation += 1
-        if ready.entries:
-            try:
-                self._store.append(ready.entries)
-            except DiskFull:
-                self._raft.abort(ready)
-                if ready.snapshot is not None:
-                    self._report_staged()
-                return False
-            self._writes += 1
+        if ready.entries and not self._write(ready):
+            return False
         send = self._send
         for message in ready.messages:
             send(message)
@@ -135,6 +128,18 @@ class Driver:
             self._raft.persisted(self._store.last_index)
         if ready.snapshot is not None:
             self._report_staged()
+        return True
+
+    def _write(self, ready: Ready) -> bool:
+        """Write the entries; False if the disk is full, then the core has forgotten them."""
+        try:
+            self._store.append(ready.entries)
+        except DiskFull:
+            self._raft.abort(ready)
+            if ready.snapshot is not None:
+                self._report_staged()
+            return False
+        self._writes += 1
         return True
 
     def _report_staged(self) -> None:
