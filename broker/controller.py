@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.machine import Machine
+from broker.offset_moved import OffsetMovedEvents
 from broker.offset_replication import OffsetReplicator
 from broker.plain_mode import PlainMode
 from broker.ports import check_port_free
@@ -306,6 +307,12 @@ class BrokerController:
                 held=tables.held,
                 clock=clock,
                 on_new_group=creator.group_for_request,
+                on_moved=OffsetMovedEvents(
+                    store,
+                    clock,
+                    broker_name=self._config.registered_name,
+                    broker_host=self._config.store_host,
+                ).on_moved,
                 max_bytes=self._config.get_bytes_max,
                 max_count=self._config.get_messages_max,
                 slave_read_enable=self._config.slave_read_enable,

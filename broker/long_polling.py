@@ -35,6 +35,8 @@ class HeldPull(msgspec.Struct):
     deadline_ms: int
     #: Ids of the broker to ask next: after a read near the end, and far behind it.
     suggestions: tuple[int, int] = (0, 0)
+    #: The group that it consumes for.
+    group: str = ""
     #: Set by the table.
     token: int = 0
     bucket: int = 0

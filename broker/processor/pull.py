@@ -84,7 +84,10 @@ class PullStore(Protocol):
 
 
 class PullProcessor:
-    """Answers pulls of one broker and keeps those that wait."""
+    """Answers pulls of one broker and keeps those that wait.
+
+    ``on_moved`` is told of each pull answered 21, with the offset that it was told to go on at.
+    """
 
     def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
         self,
@@ -97,6 +100,7 @@ class PullProcessor:
         held: HoldTable,
         clock: Clock,
         on_new_group: Callable[[SubscriptionGroupConfig], None],
+        on_moved: Callable[[HeldPull, int], None],
         max_bytes: int = 262_144,
         max_count: int = 32,
         slave_read_enable: bool = False,
@@ -109,6 +113,7 @@ class PullProcessor:
         self._held = held
         self._clock = clock
         self._on_new_group = on_new_group
+        self._on_moved = on_moved
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._slave_read_enable = slave_read_enable
@@ -140,6 +145,7 @@ class PullProcessor:
             codes,
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
             self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
+            header.consumer_group,
         )
         if header.sys_flag & FLAG_COMMIT:
             self._offsets.commit(
@@ -222,6 +228,8 @@ class PullProcessor:
             ),
             *buffers,
         )
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._on_moved(pull, result.next_offset)
 
     def _check(self, header: PullHeader) -> tuple[int, str] | None:
         """Return the answer to a pull that may not be run (protocol.md 3.5, in its order)."""

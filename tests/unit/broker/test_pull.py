@@ -9,7 +9,7 @@ import pytest
 
 from broker.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
 from broker.consumer_offset import ConsumerOffsetTable
-from broker.long_polling import HoldTable
+from broker.long_polling import HeldPull, HoldTable
 from broker.processor.pull import SUSPEND_MS_MAX, PullProcessor
 from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.topic_config import TopicTable
@@ -39,6 +39,7 @@ class Bench:
         self.store, self.held, self.clock = FakeStore(), HoldTable(), FakeClock()
         self.connection = FakeConnection()
         self.new_groups: list[SubscriptionGroupConfig] = []
+        self.moved: list[tuple[str, str, int, int, int]] = []
         self.processor = self.make()
 
     def make(self, **settings: Any) -> PullProcessor:
@@ -52,7 +53,12 @@ class Bench:
             held=self.held,
             clock=self.clock,
             on_new_group=self.new_groups.append,
+            on_moved=self.on_moved,
         )
+
+    def on_moved(self, pull: HeldPull, next_offset: int) -> None:
+        assert self.connection.answers[-1].code == 21, "answered before"
+        self.moved.append((pull.group, pull.topic, pull.queue_id, pull.offset, next_offset))
 
     def pull(self, flags: int = SUBSCRIBED, **fields: Any) -> None:
         header = {
@@ -140,10 +146,24 @@ def test_who_reads_far_behind_is_sent_to_a_slave_if_slaves_are_read(
 def test_a_status_of_the_store_has_its_code(
     bench: Bench, status: GetStatus, offset: int, code: int
 ) -> None:
-    bench.store.results = [nothing(status)]
+    bench.store.results = [nothing(status, 7)]
     bench.pull(queueOffset=offset)
     assert bench.answer == (code, status.name)
     assert len(bench.connection.answers[0].ext_fields) == 4
+    assert bench.connection.answers[0].ext_fields["nextBeginOffset"] == "7"
+    assert bench.moved == ([("g", "T", 0, offset, 7)] if code == 21 else [])
+
+
+def test_what_a_held_pull_waits_for_may_go_meanwhile(bench: Bench) -> None:
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3),
+        nothing(GetStatus.OFFSET_TOO_SMALL, 8),
+    ]
+    bench.pull(SUBSCRIBED | WAIT)
+    assert bench.moved == []
+    bench.processor.expire(bench.clock.now_ms + 1_100)
+    assert bench.answer == (21, "OFFSET_TOO_SMALL")
+    assert bench.moved == [("g", "T", 0, 3, 8)]
 
 
 def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(bench: Bench) -> None:
