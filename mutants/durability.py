@@ -80,7 +80,11 @@ DURABILITY: Final = (
         breaks="Entries for which there was no space are acknowledged as if they were written.",
         source="RocketMQ issue 2398, rostam issue 94: an error of the disk that nobody looks at.",
         needs="disk_full",
-        plant=patch(_COMPLETE, ("self._raft.abort(ready)", "pass"), ("return False", "pass")),
+        plant=patch(
+            "dledger.driver:Driver._write",
+            ("self._raft.abort(ready)", "pass"),
+            ("return False", "self._writes += 1"),
+        ),
     ),
     Mutant(
         name="bit-rot-served",
