@@ -11,7 +11,7 @@ It knows no event loop, and no socket: what leaves goes through a function it is
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.codec.properties import Checkpoint
 from dledger.config import FlushDiskType
@@ -32,6 +32,10 @@ Send = Callable[[Message], None]
 """Lets a message leave, or drops it."""
 
 
+NEVER: Final = -1
+"""The generation of a sync that says nothing of the log."""
+
+
 class Sync(NamedTuple):
     """A sync under way."""
 
@@ -39,6 +43,7 @@ class Sync(NamedTuple):
     writes: int
     """How many batches of entries had been written when it began."""
     generation: int
+    """Between which cuts of the log it began; `NEVER` while one was under way."""
 
 
 class HeldReplies(NamedTuple):
@@ -71,6 +76,7 @@ class Driver:
         self._writes = 0
         self._writes_synced = 0
         self._generation = 0
+        self._is_cutting = False
         self._held: deque[HeldReplies] = deque()
         self.synced_index: LogIndex = store.last_index
         """Entries up to here survive a loss of power."""
@@ -84,6 +90,7 @@ class Driver:
             # A sync that began before says nothing any more about what lies behind the cut.
             self._generation += 1
             self.synced_index = min(self.synced_index, ready.truncate_from - 1)
+            self._is_cutting = True
             return True
         rare = ready.hard_state, ready.snapshot, ready.configs
         return rare != (None, None, None)
@@ -108,9 +115,7 @@ class Driver:
         Then the core has forgotten the entries, and nothing of ``ready`` has left.
         Errors: `FatalError`.
         """
-        if ready.truncate_from is not None:
-            # Nor does one that began while the log was being cut: it covered what is gone now.
-            self._generation += 1
+        self._is_cutting = False
         if ready.entries and not self._write(ready):
             return False
         send = self._send
@@ -160,7 +165,9 @@ class Driver:
     def begin_sync(self) -> Sync | None:
         """Return what `LogStore.sync` must cover now, None for nothing."""
         dirty = self._store.take_dirty()
-        return None if dirty is None else Sync(dirty, self._writes, self._generation)
+        # While another thread cuts the log, what is dirty may be what is about to go.
+        generation = NEVER if self._is_cutting else self._generation
+        return None if dirty is None else Sync(dirty, self._writes, generation)
 
     def end_sync(self, sync: Sync) -> None:
         """Report a sync that has returned: count own entries, let the held replies leave."""

@@ -224,7 +224,8 @@ class Group:
                     assert len(held) == len(self.acknowledged), "an acknowledged entry is gone"
 
 
-def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut():
+@pytest.mark.parametrize("returns", ["before the rest", "after the rest"])
+def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(returns):
     """Another thread cuts; the loop, which goes on, begins a sync of what is about to be gone."""
     group = Group(0)
     node = group.nodes["n0"]
@@ -248,6 +249,8 @@ def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut()
         if node.driver.begin(ready):
             node.begin_sync()
             node.driver.persist_state(ready)
+            if returns == "before the rest":
+                node.driver.end_sync(node.syncs.pop())
         node.driver.complete(ready)
     assert node.store.last_index == synced + 1
     while node.syncs:
