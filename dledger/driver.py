@@ -86,10 +86,11 @@ class Driver:
 
     def begin(self, ready: Ready) -> bool:
         """Tell whether `persist_state` must run before `complete`."""
-        if ready.truncate_from is not None:
+        kept = _last_kept(ready)
+        if kept is not None:
             # A sync that began before says nothing any more about what lies behind the cut.
             self._generation += 1
-            self.synced_index = min(self.synced_index, ready.truncate_from - 1)
+            self.synced_index = min(self.synced_index, kept)
             self._is_cutting = True
             return True
         rare = ready.hard_state, ready.snapshot, ready.configs
@@ -190,3 +191,12 @@ class Driver:
         """Return what may be noted as synced and committed."""
         committed = min(self._raft.state.delivered_index, self.synced_index)
         return Checkpoint(self.synced_index, committed)
+
+
+def _last_kept(ready: Ready) -> LogIndex | None:
+    """Return the last entry that stays when the log is cut or replaced, None if it is not."""
+    if ready.truncate_from is not None:
+        return ready.truncate_from - 1
+    if ready.snapshot is not None and ready.snapshot.install:
+        return ready.snapshot.id.last_index
+    return None

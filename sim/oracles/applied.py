@@ -89,8 +89,7 @@ class Applied:
             )
         self._check_units(replica, seen + 1, applied)
         before, now = (bisect_right(truth.state_indexes, index) for index in (seen, applied))
-        ahead = replica.controller.store._dispatcher.state_applied_index
-        if now > before and applied >= max(ahead, self._tables_from[replica.name]):
+        if now > before and applied >= max(_ahead(replica), self._tables_from[replica.name]):
             self._check_tables(replica, now)
         self._seen[replica.name] = applied
         self._highest[replica.name] = max(applied, self._highest.get(replica.name, -1))
@@ -139,6 +138,18 @@ class Applied:
                 f"have other tables: {_difference(now, known)}",
                 node=replica.name,
             )
+
+
+def _ahead(replica: Replica) -> int:
+    """Return the entry up to which the tables may include more than was applied.
+
+    That of a snapshot counts even where a start applies anew what it includes: the log did not
+    reach that far when the process ended.
+    """
+    controller = replica.controller
+    meta = controller.node.snapshot_meta
+    included = -1 if meta is None else meta.state_index
+    return max(controller.store._dispatcher.state_applied_index, included)
 
 
 def _difference(now: object, known: object) -> str:

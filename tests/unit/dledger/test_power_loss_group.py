@@ -9,8 +9,10 @@ import random
 import pytest
 
 from dledger.codec.entry import encode_span
+from dledger.codec.snapshot import decode_snapshot, encode_snapshot
 from dledger.config import DLedgerConfig, FlushDiskType
-from dledger.core.messages import Append
+from dledger.core.configuration import ConfigEntry, Configuration
+from dledger.core.messages import Append, InstallSnapshot
 from dledger.core.model import Role
 from dledger.driver import Driver
 from dledger.replica import open_replica
@@ -224,9 +226,8 @@ class Group:
                     assert len(held) == len(self.acknowledged), "an acknowledged entry is gone"
 
 
-@pytest.mark.parametrize("returns", ["before the rest", "after the rest"])
-def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(returns):
-    """Another thread cuts; the loop, which goes on, begins a sync of what is about to be gone."""
+def leader_with_an_unsynced_tail():
+    """A leader, the last entry that it has synced, and three more that nobody else hears of."""
     group = Group(0)
     node = group.nodes["n0"]
     while node.raft.state.role is not Role.LEADER:
@@ -240,25 +241,55 @@ def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(r
     synced = node.driver.synced_index
     for _ in range(3):
         node.propose(b"of a leader that nobody hears")
-    log, term = node.raft.state.log, node.raft.state.term + 1
-    position, size, _ = node.store.entry(synced)
-    other = encode_span(synced + 1, term, position + size, [b"of the next leader"])
-    append = Append("n1", "n0", term, synced, log.term_at(synced), -1, other)
-    node.raft.step(append)
+    return node, synced
+
+
+def work_with_a_sync_meanwhile(node, *, returns_early):
+    """Work off what is due; a sync begins while another thread cuts the log.
+
+    It returns before or after the loop knows that the log was cut.
+    """
     while (ready := node.raft.ready()) is not None:
         if node.driver.begin(ready):
             node.begin_sync()
             node.driver.persist_state(ready)
-            if returns == "before the rest":
-                node.driver.end_sync(node.syncs.pop())
+            while returns_early and node.syncs:
+                node.driver.end_sync(node.syncs.pop(0))
+                file = node.replica.checkpoint_file
+                file.save(node.driver.checkpoint(), file.cuts)
         node.driver.complete(ready)
-    assert node.store.last_index == synced + 1
     while node.syncs:
         node.driver.end_sync(node.syncs.pop(0))
+
+
+@pytest.mark.parametrize("returns_early", [True, False])
+def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(returns_early):
+    node, synced = leader_with_an_unsynced_tail()
+    log, term = node.raft.state.log, node.raft.state.term + 1
+    position, size, _ = node.store.entry(synced)
+    other = encode_span(synced + 1, term, position + size, [b"of the next leader"])
+    node.raft.step(Append("n1", "n0", term, synced, log.term_at(synced), -1, other))
+    work_with_a_sync_meanwhile(node, returns_early=returns_early)
+    assert node.store.last_index == synced + 1
     assert node.driver.synced_index == synced
     node.begin_sync()
     node.end_sync()
     assert node.driver.synced_index == synced + 1
+
+
+@pytest.mark.parametrize("returns_early", [True, False])
+def test_a_sync_that_begins_while_the_log_is_replaced_says_nothing_of_it(returns_early):
+    node, synced = leader_with_an_unsynced_tail()
+    term = node.raft.state.term + 1
+    position, size, _ = node.store.entry(synced + 1)
+    members = ConfigEntry(-1, 0, Configuration(dict.fromkeys(IDS, "127.0.0.1:1"), {}, 0))
+    last = (synced + 1, term, position + size)
+    data = encode_snapshot(last, synced + 1, members, b"state")
+    node.raft.step(InstallSnapshot("n1", "n0", term, decode_snapshot(data)[0].id, 0, data))
+    work_with_a_sync_meanwhile(node, returns_early=returns_early)
+    assert node.store.last_index == synced + 1
+    assert node.driver.synced_index == synced + 1
+    assert node.replica.checkpoint_file.load().end_index <= synced + 1
 
 
 SEEDS = range(60)
