@@ -97,8 +97,10 @@ class IndexKeeper:
 
     async def finish(self, mark: LogMark | None, *, is_last: bool) -> None:
         """Wait for a checkpoint under way, then write another; the last one has all slots."""
-        while self._syncing is not None:
-            await self._syncing
+        while (syncing := self._syncing) is not None:
+            # It may be done and `_end` still be due: awaiting it would never let the loop get there.
+            await asyncio.wait((syncing,))
+            syncing.result()
         if not self.index.flush():
             return
         if mark is not None and (mark != self._marked or (is_last and self.index.wants_slots)):
