@@ -98,7 +98,7 @@ class IndexKeeper:
     async def finish(self, mark: LogMark | None, *, is_last: bool) -> None:
         """Wait for a checkpoint under way, then write another; the last one has all slots."""
         while (syncing := self._syncing) is not None:
-            # It may be done and `_end` still be due: awaiting it would never let the loop get there.
+            # It may be done and `_end` still be due: awaiting that returns at once, for ever.
             await asyncio.wait((syncing,))
             syncing.result()
         if not self.index.flush():
