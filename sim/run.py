@@ -24,6 +24,7 @@ from sim.audit import Auditor, run_history
 from sim.faults.apply import Nemesis
 from sim.oracles.base import Violation
 from sim.oracles.tasks import judge_tasks
+from sim.standstill import StoodStill, limited
 from sim.world import NS_PER_MS, World
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def _run_phases(world: World, nemesis: Nemesis) -> None:
     """Run it, and see that nobody made a mistake, which may be why it is not live."""
     try:
         _phases(world, nemesis)
+    except StoodStill as stuck:
+        raise Violation(LIVENESS, str(stuck)) from stuck
     except Violation as found:
         if found.oracle == LIVENESS:
             judge_tasks(world.loop)
@@ -175,7 +178,8 @@ def _run_until(world: World, at_ms: int) -> None:
     """Run in pieces, so that a run that does not come to an end is found out."""
     while world.loop.now_ns < at_ms * NS_PER_MS:
         step_ms = min(at_ms, world.loop.now_ns // NS_PER_MS + CHUNK_MS)
-        world.loop.run_until(step_ms * NS_PER_MS)
+        with limited():
+            world.loop.run_until(step_ms * NS_PER_MS)
         if world.loop.events > EVENTS_MAX:
             raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 
