@@ -178,6 +178,7 @@ class Driver:
             # 3. A leader of term 4 sends the same entry 5 of term 2 again; it is written.
             # 4. The sync returns: it covered the entry of step 1, not that of step 3.
             self.synced_index = max(self.synced_index, sync.dirty.last_index)
+            self._store.on_synced(self.synced_index)
             if self._is_sync:
                 self._raft.persisted(sync.dirty.last_index)
         held = self._held

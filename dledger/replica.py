@@ -42,6 +42,7 @@ class Replica:
     def close(self) -> None:
         """Close the files and give the directory back."""
         self.store.close()
+        self.checkpoint_file.close()
         self.lock.close()
 
 
@@ -91,7 +92,7 @@ def _open_claimed(
     store = open_log_store(
         data, index, checkpoint, hard_state.term, config.recovery_bytes, snapshots
     )
-    store.before_cut = checkpoint_file.lower
+    store.before_cut, store.on_synced = checkpoint_file.lower, checkpoint_file.mark
     commit_index = max(checkpoint.committed_index, store.first_index - 1)
     membership_file = MembershipFile(disk, directory)
     raft = Raft(

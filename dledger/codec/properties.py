@@ -1,5 +1,8 @@
 """The small files of a replica: ``currterm``, ``checkpoint``, ``identity``, as DLedger writes such.
 
+And ``synced``, which is ours and binary: endIndex and committedIndex of the checkpoint that it goes
+with, the index of the last entry synced, each in 8 bytes, big-endian, and a CRC-32 of these.
+
 One ``key=value`` a line, in any order; unknown keys are kept for those who know them.
 
 | file | keys |
@@ -13,11 +16,15 @@ Source: MemberState.persistState, DLedgerMmapFileStore.persistCheckPoint, IOUtil
 
 import re
 from collections.abc import Mapping
+from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from dledger.core.model import NO_INDEX, HardState, LogIndex
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}\Z")
+_MARK: Final = Struct(">qqq")
+MARK_BYTES: Final = _MARK.size + 4
 _STORE_ID: Final = re.compile(r"[0-9a-f]{1,16}\Z")
 
 
@@ -66,6 +73,21 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if committed > end:
         raise ValueError(f"endIndex is {end}, committedIndex {committed}")
     return Checkpoint(end, committed)
+
+
+def encode_mark(checkpoint: Checkpoint, index: LogIndex) -> bytes:
+    """Return the content of ``synced``: entries up to ``index`` were synced by then."""
+    content = _MARK.pack(*checkpoint, index)
+    return content + crc32(content).to_bytes(4, "big")
+
+
+def decode_mark(data: bytes, checkpoint: Checkpoint) -> LogIndex:
+    """Return what ``synced`` says beside this checkpoint, `NO_INDEX` if it says nothing."""
+    content, crc = data[: _MARK.size], data[_MARK.size :]
+    if len(data) != MARK_BYTES or crc != crc32(content).to_bytes(4, "big"):
+        return NO_INDEX
+    end_index, committed_index, index = _MARK.unpack(content)
+    return LogIndex(index) if checkpoint == (end_index, committed_index) else NO_INDEX
 
 
 def encode_identity(identity: Identity) -> bytes:

@@ -82,6 +82,8 @@ class LogStore:
         """What was written last, in memory."""
         self.before_cut: Callable[[LogIndex], None] = _nothing
         """Told, before a cut, which entry will be the last; `DiskFull` of it passes."""
+        self.on_synced: Callable[[LogIndex], None] = _nothing
+        """Told, when a sync has returned, up to which entry the log is synced."""
 
     def _bounds(self) -> Bounds:
         return Bounds(self.first_index, self.last_index, self.first_position, self.end_position)
@@ -433,9 +435,9 @@ class LogStore:
         return Span(first_index, low, term, position, data, units)
 
 
-def _nothing(last_index: LogIndex) -> None:
+def _nothing(index: LogIndex) -> None:
     """Need not know."""
-    del last_index
+    del index
 
 
 def _failed(what: str, error: OSError) -> FatalError:

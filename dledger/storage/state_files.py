@@ -19,8 +19,9 @@ from dledger.codec.properties import (
     encode_hard_state,
     encode_identity,
 )
-from dledger.core.model import HardState, LogIndex, Rng
+from dledger.core.model import NO_INDEX, HardState, LogIndex, Rng
 from dledger.errors import DiskFull
+from dledger.storage.synced_file import SyncedFile
 from runtime.disk import NO_SPACE, Closeable, Disk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -63,11 +64,19 @@ class HardStateFile:
 
 
 class CheckpointFile:
-    """``checkpoint``: how far the log is synced and committed. Never ahead of the truth."""
+    """``checkpoint``: how far the log is synced and committed. Never ahead of the truth.
+
+    Beside it, ``synced`` says how far the log was synced since (`SyncedFile`).
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = f"{directory}/checkpoint"
+        self._synced_file = SyncedFile(disk, directory)
+        self._marked: LogIndex = NO_INDEX
+        """What ``synced`` says, at most."""
+        self._mark_lock = Lock()
+        """Of the above and of ``_saved``; held for no sync."""
         self._saved = Checkpoint()
         self._is_late = False
         """Whether the last one found no space."""
@@ -76,14 +85,28 @@ class CheckpointFile:
         """How often the log has been cut."""
 
     def load(self) -> Checkpoint:
-        """Return what was saved. Errors: `FatalError` when it is unreadable."""
+        """Return what was saved, and synced since.
+
+        Errors: `FatalError` when it is unreadable; `OSError`.
+        """
         data = self._disk.read(self._path)
         if data is not None:
             try:
                 self._saved = decode_checkpoint(data)
             except ValueError as error:
                 raise FatalError(f"{self._path} is damaged: {error}") from error
-        return self._saved
+        self._marked = self._synced_file.load(self._saved)
+        return self._saved._replace(end_index=max(self._saved.end_index, self._marked))
+
+    def mark(self, index: LogIndex) -> None:
+        """Note that a sync has returned and entries up to ``index`` are synced; waits for nothing.
+
+        Errors: `FatalError`; a full disk leaves the old mark, which is still true.
+        """
+        with self._mark_lock:
+            if index > max(self._marked, self._saved.end_index):
+                self._marked = index
+                self._write_mark()
 
     def save(self, checkpoint: Checkpoint, cuts: int) -> None:
         """Write it if it changed. A full disk leaves the old one, which is still true.
@@ -109,6 +132,7 @@ class CheckpointFile:
         """
         with self._lock:
             self.cuts += 1
+            self._lower_mark(index)
             saved = self._saved
             if saved.end_index > index:
                 self._write(Checkpoint(index, min(saved.committed_index, index)))
@@ -121,7 +145,43 @@ class CheckpointFile:
                 raise DiskFull from error
             message = f"{self._path} is unwritable: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
-        self._saved, self._is_late = checkpoint, False
+        self._is_late = False
+        with self._mark_lock:
+            self._saved = checkpoint
+            if self._marked > checkpoint.end_index:
+                self._write_mark()  # it went with the old one
+
+    def _lower_mark(self, index: LogIndex) -> None:
+        """Have ``synced`` say no more than ``index``, for good. Errors: `DiskFull`, `FatalError`.
+
+        What `mark` writes meanwhile is no more either: whoever cuts the log has seen to that.
+        """
+        with self._mark_lock:
+            if self._marked <= index:
+                return
+            before, self._marked = self._marked, index
+            if not self._write_mark():
+                self._marked = before
+                raise DiskFull
+        try:
+            self._synced_file.sync()
+        except OSError as error:
+            raise FatalError(
+                f"{self._synced_file.path} is unwritable: {error}", EXIT_ENVIRONMENT
+            ) from error
+
+    def _write_mark(self) -> bool:
+        """Write ``synced``; False if the disk is full. Errors: `FatalError`."""
+        try:
+            return self._synced_file.write(self._saved, self._marked)
+        except OSError as error:
+            raise FatalError(
+                f"{self._synced_file.path} is unwritable: {error}", EXIT_ENVIRONMENT
+            ) from error
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._synced_file.close()
 
 
 def claim_directory(

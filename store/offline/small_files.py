@@ -142,6 +142,8 @@ def _read_replica(log: LogFolder, promises: Promises, findings: Findings) -> Non
     checkpoint = _decoded(f"{there}/checkpoint", replica.decode_checkpoint, findings)
     if checkpoint is not None:
         promises.synced_index, promises.committed_index = checkpoint
+        mark = _maybe_read(f"{there}/synced", Part.CHECKPOINT, findings) or b""
+        promises.synced_index = max(checkpoint.end_index, replica.decode_mark(mark, checkpoint))
     term = _decoded(f"{there}/currterm", replica.decode_hard_state, findings)
     if term is None and has_log and maybe_info(f"{there}/currterm") is None:
         findings.damage(

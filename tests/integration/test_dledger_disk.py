@@ -267,6 +267,7 @@ async def leader_sends_no_rot(path):
         shutil.rmtree(group.path / behind / "data")
         shutil.rmtree(group.path / behind / "index")
         (group.path / behind / "checkpoint").unlink()
+        (group.path / behind / "synced").unlink()
         for index in (10, 11, 12, 30):
             file, at = place(group, leader, index)
             flip(file, at + 100)

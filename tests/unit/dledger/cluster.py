@@ -156,6 +156,9 @@ class MemoryStore:
         for entries in (self.entries, self.durable, self.syncing):
             del entries[index:]
 
+    def on_synced(self, index: int) -> None:
+        """`sync` saw to it."""
+
     def take_dirty(self) -> DirtyFiles | None:
         if not self.dirty:
             return None

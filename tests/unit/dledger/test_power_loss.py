@@ -20,6 +20,7 @@ from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile
+from dledger.storage.synced_file import SyncedFile
 from runtime.errors import FatalError
 from sim.disk import SimCrash, SimDisk
 from sim.disk_rules import SYNCS, Action, Rule
@@ -82,6 +83,7 @@ class Machine:
         if dirty is not None:
             self.store.sync(dirty)
             self.durable = dirty.last_index + 1
+            self.checkpoint.mark(dirty.last_index)
 
     def note(self, _):
         self.committed = max(self.committed, self.durable - 2)
@@ -227,6 +229,8 @@ BUGS = {
     "CRC not looked at": (recovery, "body_matches", lambda crc, body: True),
     "names not synced": (SimDisk, "sync_directory", lambda self, path: None),
     "checkpoint ahead of a cut": (CheckpointFile, "lower", lambda self, index: None),
+    "mark ahead of a cut": (CheckpointFile, "_lower_mark", lambda self, index: None),
+    "lowered mark not synced": (SyncedFile, "sync", lambda self: None),
 }
 
 

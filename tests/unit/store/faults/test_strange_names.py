@@ -108,7 +108,7 @@ NAMES = st.one_of(
         (
             "0" * 20, "00000000000000000400", "00000000000000065536", "9" * 20, "-1", "0", "7",
             "checkpoint.tmp", "checkpoint", "currterm.tmp", "snapshot", "snapshot.part",
-            "snapshot.install", "membership", "identity", "abort", "lock", "data", "t9",
+            "snapshot.install", "synced", "membership", "identity", "abort", "lock", "data", "t9",
             "consumequeue.checkpoint", "index.checkpoint", "consumequeue.clean",
             "appliedIndex.json", "topics.json", "topics.json.bak",
             "٣", "²", "a" * 255, "\n", " ", "x\udcff",

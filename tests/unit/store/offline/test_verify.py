@@ -10,6 +10,7 @@ import pytest
 
 from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT as INDEX_UNIT
+from dledger.codec.properties import Checkpoint, encode_mark
 from remoting.protocol.message import encode_record
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
@@ -247,6 +248,22 @@ def test_entry_torn_behind_the_checkpoint_is_harmless(raft):
     report = check(raft)
     assert ("log", "tail") in kinds(report, "harmless")
     assert report.findings.health is Health.HARMLESS
+
+
+def test_entry_that_was_synced_behind_the_checkpoint_is_damage(raft):
+    (raft / "dledger-n0/checkpoint").write_text("committedIndex=100\nendIndex=100\n")
+    last = sorted((raft / "dledger-n0/data").iterdir())[-1]
+    flip(last, len(last.read_bytes().rstrip(b"\0")) - 3)
+    end = sum(1 for path in (raft / "dledger-n0/index").iterdir() for unit in units(path)) - 1
+    (raft / "dledger-n0/synced").write_bytes(encode_mark(Checkpoint(100, 100), end))
+    assert {found.part for found in damage(check(raft))} == {"log"}
+    (raft / "dledger-n0/synced").write_bytes(encode_mark(Checkpoint(101, 100), end))
+    assert not damage(check(raft))
+
+
+def units(path):
+    data = path.read_bytes()
+    return [at for at in range(0, len(data), 32) if any(data[at : at + 32])]
 
 
 def test_dledger_index_is_compared_with_the_entries(raft):
