@@ -44,6 +44,13 @@ class ClientConfig:
     compress_over_bytes: int = 4_096
     """Larger bodies are compressed with zlib, except in batches; 0 turns it off."""
     max_message_bytes: int = 4_194_304
+    auto_batch: bool = True
+    """Whether ordinary sends of one topic that start in the same turn of the loop share a request
+    and a queue. Nothing waits for more to come; each message keeps its id, result and error."""
+    auto_batch_messages_max: int = 64
+    """Most messages of such a request; what is over it goes into another, to the next queue."""
+    auto_batch_bytes_max: int = 131_072
+    """Bytes of such a request; likewise. A larger message goes alone."""
     max_pending_sends: int = 20_000
     """Sends awaiting an answer; more are refused with ``TooManyPending``."""
     max_pending_bytes: int = 50_331_648
@@ -63,6 +70,9 @@ class ClientConfig:
         for name in ("send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("auto_batch_messages_max", "auto_batch_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.retry_times < 0:
             raise ValueError(f"retry_times must not be negative, not {self.retry_times}")
         if not self.backoff_ms or min(self.backoff_ms) <= 0:

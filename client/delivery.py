@@ -74,6 +74,13 @@ def reaction_to(error: RemotingError) -> Reaction:
     return Reaction.GIVE_UP
 
 
+_OTHERS_FAULT_CODES = frozenset({
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.MESSAGE_ILLEGAL,
+})  # fmt: skip
+"""Refusals of a batch that say nothing of most of its messages sent alone."""
+
+
 class Sender(Protocol):
     """The producer, as its retries see it."""
 
@@ -161,6 +168,20 @@ class Delivery:
         if broker_name:
             self._avoid = frozenset({broker_name})
         await self._find_leader(error, now_ns)
+
+    async def after_group(
+        self, error: RemotingError, broker_name: str, addr: str, t_start_ns: int
+    ) -> None:
+        """As `after`, of an attempt in which the message was one of several.
+
+        A refusal that another of them may have earned, or that the batch itself earned, is no
+        reason to give up: the next attempt, which the message makes alone, will tell.
+        """
+        if isinstance(error, ResponseError) and error.code in _OTHERS_FAULT_CODES:
+            self._last_error = error
+            self._record(error, addr, t_start_ns, self._sender.clock.monotonic_ns())
+            return
+        await self.after(error, broker_name, addr, t_start_ns)
 
     async def _find_leader(self, error: RemotingError, failed_at_ns: int) -> None:
         """Refresh the route; if it still names a suspect or nobody, wait and refresh again."""

@@ -20,9 +20,11 @@ _log = logging.getLogger(__name__)
 
 
 class Link:
-    """A connection to a leader, with the number of sends that await its answer."""
+    """A connection to a leader, with the number of requests that await its answer."""
 
-    __slots__ = ("addr", "broker_name", "connection", "pending", "t_progress_ns")
+    __slots__ = (
+        "addr", "broker_name", "connection", "pending", "t_progress_ns", "takes_batches",
+    )  # fmt: skip
 
     def __init__(self, broker_name: str, addr: str, connection: Connection) -> None:
         self.broker_name = broker_name
@@ -30,7 +32,9 @@ class Link:
         self.connection = connection
         self.pending = 0
         self.t_progress_ns = 0
-        """When the first pending send left or the last answer came (monotonic)."""
+        """When the first pending request left or the last answer came (monotonic)."""
+        self.takes_batches = True
+        """False once the broker has said that it does not know the request."""
 
 
 class Links:

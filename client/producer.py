@@ -1,36 +1,39 @@
 """The producer: sends messages and survives a change of leader.
 
 The path of an ordinary send has no task of its own: the caller's coroutine renders the frame,
-hands it to the connection (which writes once per loop turn) and awaits one future. Everything that
-goes wrong continues in `client.delivery`. Source: DefaultMQProducerImpl, MQClientAPIImpl.
+hands it to the connection (which writes once per loop turn) and awaits one future. Sends that start
+in one turn share a request (`client.grouping`). Everything that goes wrong continues in
+`client.delivery`. Source: DefaultMQProducerImpl, MQClientAPIImpl.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from client.config import ClientConfig
 from client.delivery import NS_PER_MS, Delivery
 from client.errors import NoRoute, NotRunning, TooManyPending
+from client.grouping import Grouper, GroupFailed, Place
 from client.instance import ClientInstance
 from client.lifecycle import StartStop
 from client.links import Link, Links
-from client.message import Attempt, Message, MessageQueue, SendResult, SendStatus
+from client.message import Attempt, Message, MessageQueue, SendResult
 from client.route import TopicRoute
 from client.send_codec import (
     Outgoing,
     SendTarget,
-    decode_send_response,
+    decode_acknowledgement,
     encode_send,
     prepare_batch,
     prepare_single,
 )
+from client.subscription import RETRY_PREFIX
 from client.validation import check_group, check_topic
 from remoting.protocol.bodies import HeartbeatData, ProducerData
 from remoting.protocol.command import FLAG_ONEWAY
-from remoting.protocol.errors import RemotingError, for_code
+from remoting.protocol.errors import RemotingError
 from runtime.clock import Clock, SystemClock
 from runtime.rng import Rng, SystemRng
 
-_STORED = {int(status): status for status in SendStatus}
 _SYSTEM_CLOCK = SystemClock()
 PROVISIONAL_POLL_MS = 1_000
 STALL_LOOK_MS_MAX = 100
@@ -59,6 +62,7 @@ class Producer(StartStop):
         self._first_queue = rng.randint(0, 1 << 16)
         self._pending = 0
         self._pending_bytes = 0
+        self._grouper: Grouper | None = None
 
     @property
     def client_id(self) -> str:
@@ -69,6 +73,9 @@ class Producer(StartStop):
         """Begin heartbeats and route polling; contacts nobody yet."""
         config = self.config
         self._instance.start(self._heartbeat)
+        if config.auto_batch and config.auto_batch_messages_max > 1:
+            loop = asyncio.get_running_loop()
+            self._grouper = Grouper(self, self._instance.unique_ids, loop)
         background = self._instance.background
         look_ms = max(1, min(config.stall_ms // 2, STALL_LOOK_MS_MAX))
         background.every(look_ms, self._watch_stalls, "stalls")
@@ -86,10 +93,29 @@ class Producer(StartStop):
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
-        ``queue`` None takes the queues of the topic in turn. ``timeout_ms`` is the budget of all
-        attempts together. Errors: ``InvalidMessage``, ``NotRunning``, ``TooManyPending`` before
-        anything is sent; ``SendFailed`` afterwards.
+        ``queue`` None takes the queues of the topic in turn, and the message may share its request
+        and its queue with others that are sent in the same turn of the loop
+        (``ClientConfig.auto_batch``). ``timeout_ms`` is the budget of all attempts together.
+        Errors: ``InvalidMessage``, ``NotRunning``, ``TooManyPending`` before anything is sent;
+        ``SendFailed`` afterwards.
         """
+        grouper = self._grouper
+        if grouper is not None and queue is None and (self._pending or grouper.crowded):
+            self._admit()
+            joined = grouper.join(message, timeout_ms)
+            if joined is not None:
+                size_bytes = len(message.body)
+                self._pending += 1
+                self._pending_bytes += size_bytes
+                try:
+                    ending = await joined
+                    if type(ending) is SendResult:
+                        return ending
+                    assert isinstance(ending, GroupFailed)
+                    return await self._go_on_alone(message, ending)
+                finally:
+                    self._pending -= 1
+                    self._pending_bytes -= size_bytes
         born_ms = self.clock.wall_ms()
         if message.topic not in self._topics:
             check_topic(message.topic)
@@ -164,6 +190,17 @@ class Producer(StartStop):
 
     # The rest is the path of a send and what `client.delivery` needs of it.
 
+    def maybe_place(self, topic: str) -> Place | None:
+        """Return the next queue, if a batch may be sent to it and its leader is connected."""
+        targets = self._maybe_targets(topic)
+        if targets is None or not targets.all or topic.startswith(RETRY_PREFIX):
+            return None
+        target = targets.next_any()
+        link = self.links.maybe_link(target.broker_name)
+        if link is None or not link.takes_batches:
+            return None
+        return target, link
+
     def select(self, topic: str, queue: MessageQueue | None, avoid: frozenset[str]) -> SendTarget:
         """Return the next queue, of a broker not in ``avoid`` if there is one.
 
@@ -198,12 +235,8 @@ class Producer(StartStop):
             t_end_ns = link.t_progress_ns = monotonic_ns()
         finally:
             link.pending -= 1
-        response = decode_send_response(frame)
-        stored = response.stored
-        status = _STORED.get(response.code)
-        if status is None or stored is None or stored.queue_offset < 0:
-            raise for_code(response.code, response.remark)
-        attempt = Attempt(link.addr, t_start_ns, t_end_ns, response.code, "", None)
+        status, stored = decode_acknowledgement(frame)
+        attempt = Attempt(link.addr, t_start_ns, t_end_ns, int(status), "", None)
         queue = target.queue
         if stored.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=stored.queue_id)
@@ -219,16 +252,9 @@ class Producer(StartStop):
     async def _deliver(
         self, outgoing: Outgoing, queue: MessageQueue | None, timeout_ms: int | None
     ) -> SendResult:
-        if not self._instance.running:
-            raise NotRunning("the producer is not running: await start() first")
-        config = self.config
-        if (
-            self._pending >= config.max_pending_sends
-            or self._pending_bytes > config.max_pending_bytes
-        ):
-            raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
+        self._admit()
         if timeout_ms is None:
-            timeout_ms = config.send_timeout_ms
+            timeout_ms = self.config.send_timeout_ms
         size_bytes = len(outgoing.body)
         self._pending += 1
         self._pending_bytes += size_bytes
@@ -251,6 +277,35 @@ class Producer(StartStop):
         finally:
             self._pending -= 1
             self._pending_bytes -= size_bytes
+
+    async def _go_on_alone(self, message: Message, failed: GroupFailed) -> SendResult:
+        """Send a message whose group has failed, within what is left of its budget."""
+        config, group = self.config, failed.group
+        outgoing = prepare_single(
+            message,
+            failed.msg_id,
+            group.born_ms,
+            max_bytes=config.max_message_bytes,
+            compress_over=config.compress_over_bytes,
+        )
+        t_limit_ns = group.t_start_ns + group.timeout_ms * NS_PER_MS
+        delivery = Delivery(self, outgoing, None, t_limit_ns)
+        happened = failed.error, group.target.broker_name, group.link.addr, group.t_start_ns
+        if len(group.members) > 1:
+            await delivery.after_group(*happened)
+        else:
+            await delivery.after(*happened)
+        return await delivery.run()
+
+    def _admit(self) -> None:
+        """Raise unless one more send may begin."""
+        self._check_running()
+        config = self.config
+        if (
+            self._pending >= config.max_pending_sends
+            or self._pending_bytes > config.max_pending_bytes
+        ):
+            raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
 
     def _maybe_targets(self, topic: str) -> "_TopicTargets | None":
         targets = self._topics.get(topic)

@@ -6,12 +6,12 @@ so a header costs one formatting. Source: MQClientAPIImpl.sendMessage, MessageBa
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from client.errors import InvalidMessage
-from client.message import Message, MessageQueue
+from client.message import Message, MessageQueue, SendStatus
 from client.validation import (
     check_attributes,
     check_body,
@@ -21,14 +21,19 @@ from client.validation import (
 from remoting.protocol.codes import VERSION, RequestCode, SerializeType
 from remoting.protocol.command import decode_command
 from remoting.protocol.compression import COMPRESSED_ZLIB, compress
-from remoting.protocol.errors import RemoteProtocolError
+from remoting.protocol.errors import RemoteProtocolError, for_code
 from remoting.protocol.frame import Frame
 from remoting.protocol.message import BatchElement, encode_batch
 
 BATCH_COUNT_MAX = 10_000
 
+ELEMENT_BYTES_MAX = 97
+"""What a message of a group takes beyond its body and attributes: lengths and the unique key."""
+
 _PREFIX = struct.Struct(">II")
+_STORED = {int(status): status for status in SendStatus}
 _BATCH_PROPERTIES = "WAIT\x01true"
+_BATCH_PROPERTIES_JSON = msgspec.json.encode(_BATCH_PROPERTIES)[1:-1]
 
 
 class Outgoing(msgspec.Struct, gc=False):
@@ -103,6 +108,19 @@ def decode_send_response(frame: Frame) -> SendResponse:
     return SendResponse(command.code, command.remark, stored)
 
 
+def decode_acknowledgement(frame: Frame) -> tuple[SendStatus, SendExtFields]:
+    """Return how and where a message (or the first one of a batch) was stored.
+
+    Errors: `ResponseError` for any other answer, `RemoteProtocolError`.
+    """
+    response = decode_send_response(frame)
+    stored = response.stored
+    status = _STORED.get(response.code)
+    if status is None or stored is None or stored.queue_offset < 0:
+        raise for_code(response.code, response.remark)
+    return status, stored
+
+
 def encode_send(target: SendTarget, outgoing: Outgoing, opaque: int, command_flag: int) -> bytes:
     """Return frame prefix and header; the body follows as its own buffer."""
     header = (target.whole if outgoing.batch else target.single) % (
@@ -172,8 +190,32 @@ def prepare_batch(
     return Outgoing(
         topic=topic,
         msg_id=",".join(msg_ids),
-        properties_json=msgspec.json.encode(_BATCH_PROPERTIES)[1:-1],
+        properties_json=_BATCH_PROPERTIES_JSON,
         body=body,
+        sys_flag=0,
+        flag=0,
+        born_ms=born_ms,
+        batch=True,
+    )
+
+
+def render_group(
+    topic: str, messages: Iterable[tuple[Message, bytes]], msg_ids: Iterable[str], born_ms: int
+) -> Outgoing:
+    """Return messages that were validated one by one, each with its attributes, as a batch."""
+    elements = [
+        BatchElement(
+            message.body,
+            f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true".encode() + attributes,
+            message.flag,
+        )
+        for (message, attributes), msg_id in zip(messages, msg_ids, strict=True)
+    ]
+    return Outgoing(
+        topic=topic,
+        msg_id="",
+        properties_json=_BATCH_PROPERTIES_JSON,
+        body=encode_batch(elements),
         sys_flag=0,
         flag=0,
         born_ms=born_ms,
@@ -206,12 +248,27 @@ def encode_properties(message: Message, msg_id: str) -> str:
     Plain messages, the common case, pay only for the unique key.
     """
     text = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true"
-    if not (message.tags or message.keys or message.properties or message.delay_level):
-        if message.flag:
-            check_attributes(message)
+    if not has_attributes(message):
         return text
+    text += encode_attributes(message)
+    check_properties_size(text)
+    return text
+
+
+def has_attributes(message: Message) -> bool:
+    """Return whether a message has anything besides topic and body."""
+    return bool(
+        message.tags or message.keys or message.properties or message.delay_level or message.flag
+    )
+
+
+def encode_attributes(message: Message) -> str:
+    """Return the properties that the user gave, as they follow our own; checks the flag too.
+
+    Errors: `InvalidMessage`. The size of it all is checked by whoever puts it together.
+    """
     check_attributes(message)
-    parts = [text]
+    parts = [""]
     if message.keys:
         parts.append(f"KEYS\x01{message.keys}")
     if message.tags:
@@ -219,9 +276,7 @@ def encode_properties(message: Message, msg_id: str) -> str:
     if message.delay_level:
         parts.append(f"DELAY\x01{message.delay_level}")
     parts += [f"{name}\x01{value}" for name, value in message.properties.items()]
-    text = "\x02".join(parts)
-    check_properties_size(text)
-    return text
+    return "\x02".join(parts)
 
 
 def _element_size_max(message: Message) -> int:

@@ -31,6 +31,16 @@ class UniqueIdGenerator:
         since_ms = (now_ms - self._month_start_ms) & 0xFFFFFFFF
         return f"{self._prefix}{since_ms:08X}{counter:04X}"
 
+    def take(self, now_ms: int, count: int) -> list[str]:
+        """Return ``count`` new ids of one moment, as `next` would one by one; each is cheaper."""
+        if count < 1:
+            return []
+        first = self.next(now_ms)
+        head, begin = first[:-4], self._counter + 1
+        self._counter = (self._counter + count - 1) & 0xFFFF
+        rest = [f"{head}{number & 0xFFFF:04X}" for number in range(begin, begin + count - 1)]
+        return [first, *rest]
+
 
 def month_bounds_ms(now_ms: int) -> tuple[int, int]:
     """Return the first millisecond of the month (UTC) and of the next one."""

@@ -12,7 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_command, encode_command
-from remoting.protocol.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from remoting.protocol.errors import (
+    ConnectionLost,
+    RemoteProtocolError,
+    RemotingError,
+    RequestTimeout,
+)
 from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.transport.config import TransportConfig
 
@@ -59,6 +64,22 @@ class Dispatcher(Protocol):
         ...
 
 
+class Receiver(Protocol):
+    """Who awaits the answer of a request; a future of a frame is one."""
+
+    def done(self) -> bool:
+        """Return whether nobody waits any more."""
+        ...
+
+    def set_result(self, frame: Frame, /) -> None:
+        """Take the response frame."""
+        ...
+
+    def set_exception(self, error: RemotingError, /) -> None:
+        """Take `RequestTimeout` or `ConnectionLost`; there will be no response."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection of a server or a client; use only in the loop's thread."""
 
@@ -92,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._flushing = False
         self._closing = False
-        self._pending: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self._pending: dict[int, tuple[Receiver, float]] = {}
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -149,15 +170,21 @@ class Connection(asyncio.BufferedProtocol):
         The future fails with `RequestTimeout` or `ConnectionLost`. Cancelling it is allowed.
         """
         future: asyncio.Future[Frame] = self._loop.create_future()
-        if self.closed:
-            future.set_exception(ConnectionLost(f"{self} is closed"))
-            return future
-        deadline = self._loop.time() + timeout_ms / 1000
-        self._pending[opaque] = (future, deadline)
-        if self._timer is None or deadline < self._timer_at:
-            self._arm_timer(deadline)
-        self.write(*buffers)
+        if self._await_answer(future, opaque, timeout_ms):
+            self.write(*buffers)
         return future
+
+    def submit_request(
+        self, receiver: Receiver, opaque: int, timeout_ms: int, *buffers: Buffer
+    ) -> None:
+        """Send a request given as buffers in this turn of the loop.
+
+        ``receiver`` is called once, in the very turn in which its answer comes, and must not raise.
+        """
+        if self._await_answer(receiver, opaque, timeout_ms):
+            self._out += buffers
+            if not self._flushing:
+                self._flush()
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request under a new opaque and return its response, whatever its code.
@@ -297,6 +324,17 @@ class Connection(asyncio.BufferedProtocol):
                 _log.exception("event=on_close_failed connection=%s", self.id)
 
     # Private
+
+    def _await_answer(self, receiver: Receiver, opaque: int, timeout_ms: int) -> bool:
+        """Register who gets an answer; False, and it has got an error, on a closed connection."""
+        if self.closed:
+            receiver.set_exception(ConnectionLost(f"{self} is closed"))
+            return False
+        deadline = self._loop.time() + timeout_ms / 1000
+        self._pending[opaque] = (receiver, deadline)
+        if self._timer is None or deadline < self._timer_at:
+            self._arm_timer(deadline)
+        return True
 
     def _flush(self) -> None:
         self._flushing = False

@@ -180,6 +180,62 @@ def test_a_request_without_an_answer_times_out_and_a_late_answer_is_dropped():
     run(test)
 
 
+class Told:
+    """A receiver that keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def done(self):
+        return bool(self.told)
+
+    def set_result(self, frame):
+        self.told.append(decode_command(frame))
+
+    def set_exception(self, error):
+        self.told.append(error)
+
+
+def test_a_receiver_hears_of_its_request_once_whatever_becomes_of_it():
+    async def test(w: World) -> None:
+        connection = await w.client.connect(w.addr)
+        receivers = [Told() for _ in range(4)]
+
+        def submit(receiver, code, timeout_ms):
+            opaque = connection.next_opaque()
+            request = encode_command(RemotingCommand(code, opaque=opaque, body=b"b"))
+            connection.submit_request(receiver, opaque, timeout_ms, *request)
+
+        submit(receivers[0], ECHO, 1_000)
+        submit(receivers[1], SILENT, 30)
+        await until(lambda: receivers[0].told and receivers[1].told)
+        submit(receivers[2], SILENT, 10_000)
+        connection.abort("told to")
+        submit(receivers[3], ECHO, 1_000)
+        await until(lambda: receivers[2].told)
+        assert all(len(receiver.told) == 1 for receiver in receivers)
+        first, second, third, fourth = (receiver.told[0] for receiver in receivers)
+        assert (first.code, first.body) == (0, b"b")
+        assert isinstance(second, RequestTimeout)
+        assert isinstance(third, ConnectionLost)
+        assert isinstance(fourth, ConnectionLost)
+
+    run(test)
+
+
+def test_a_submitted_request_keeps_its_place_behind_what_was_written():
+    async def test(w: World) -> None:
+        connection = await w.client.connect(w.addr)
+        connection.send(RemotingCommand(SILENT, opaque=76))
+        request = encode_command(RemotingCommand(SILENT, opaque=77))
+        connection.submit_request(Told(), 77, 1_000, *request)
+        connection.send(RemotingCommand(SILENT, opaque=78))
+        await until(lambda: len(w.service.held) == 3)
+        assert [command.opaque for command in w.service.held] == [76, 77, 78]
+
+    run(test)
+
+
 def test_requests_under_way_fail_when_the_connection_is_lost():
     async def test(w: World) -> None:
         gone: list[str] = []

@@ -96,14 +96,16 @@ class FakeGroup:
     supports_send_back: bool = False
     sent_back: list[dict[str, str]] = field(default_factory=list)
 
-    def append(self, fields: dict[str, str], body: bytes, properties: bytes) -> MessageExt:
+    def append(
+        self, fields: dict[str, str], body: bytes, properties: bytes, flag: int
+    ) -> MessageExt:
         topic, queue_id = fields["b"], max(int(fields["e"]), 0)
         stored = self.queues[topic, queue_id]
         host = pack_host(HOST, 10911)
         message = MessageExt(
             topic=topic,
             queue_id=queue_id,
-            flag=int(fields["h"]),
+            flag=flag,
             sys_flag=int(fields["f"]),
             queue_offset=len(stored),
             physical_offset=sum(map(len, self.queues.values())) * 1000,
@@ -231,6 +233,7 @@ class FakeBroker:
                 fields,
                 request.body if one is None else one.body,
                 fields["i"].encode() if one is None else one.properties,
+                int(fields["h"]) if one is None else one.flag,
             )
             for one in elements
         ]

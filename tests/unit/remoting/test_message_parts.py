@@ -158,3 +158,13 @@ def test_unique_ids_have_javas_form_and_differ():
     assert ids[2] == ids[0][:20] + "00000005" + "0002"
     many = {generator.next(5) for _ in range(70_000)}
     assert len(many) == 0x10000
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 70_000])
+def test_ids_taken_together_are_those_taken_one_by_one(count):
+    one_by_one = UniqueIdGenerator(b"\x7f\0\0\1", 7, 9)
+    together = UniqueIdGenerator(b"\x7f\0\0\1", 7, 9)
+    for now_ms in (5, 31 * DAY_MS + 6):
+        expected = [one_by_one.next(now_ms) for _ in range(count)]
+        assert together.take(now_ms, count) == expected
+        assert together.next(now_ms) == one_by_one.next(now_ms)
