@@ -89,7 +89,7 @@ class PropertyRewriter:
         unique_id: gives the text of a new UNIQ_KEY, called only for messages that have none.
     """
 
-    __slots__ = ("_cluster", "_plans", "_recent", "_tags_codes", "_unique_id")
+    __slots__ = ("_cluster", "_plans", "_recent", "_suffixes", "_tags_codes", "_unique_id")
 
     def __init__(self, cluster_name: str, unique_id: Callable[[], bytes]) -> None:
         self._cluster = b"CLUSTER\x01" + cluster_name.encode()
@@ -97,6 +97,7 @@ class PropertyRewriter:
         self._plans: dict[tuple[bytes, ...], _Plan] = {}
         self._recent: _Shape | None = None
         self._tags_codes: dict[bytes, int] = {}
+        self._suffixes: dict[bytes, bytes] = {}
 
     def rewrite(self, text: bytes) -> Rewritten:
         """Return the properties of a single message as they are stored."""
@@ -132,6 +133,14 @@ class PropertyRewriter:
 
         RocketMQ 4.9 appends the properties of the batch itself, with CLUSTER and with WAIT kept.
         """
+        suffix = self._suffixes.get(text)
+        if suffix is None:
+            if len(self._suffixes) >= PLANS_MAX:
+                self._suffixes.clear()
+            suffix = self._suffixes[text] = self._make_suffix(text)
+        return suffix
+
+    def _make_suffix(self, text: bytes) -> bytes:
         pairs: dict[str, bytes] = {}
         for item in _items(text):
             pairs[item.partition(_EQUALS)[0].decode("utf-8", "replace")] = item

@@ -123,6 +123,32 @@ class Appender:
             self._schedule()
         return index
 
+    def append_batch(self, bodies: Sequence[bytes]) -> range:
+        """Append the entries that were just reserved together, one a body; return their indexes."""
+        assert self.accepting, "append without reserve"
+        term, first = self._term, self._next_index
+        position = self._next_position
+        buffers, units = self._buffers, self._units
+        for index, body in enumerate(bodies, first):
+            body_bytes = len(body)
+            size = body_bytes + HEADER_BYTES
+            buffers += (
+                _pack_header(
+                    ENTRY_MAGIC, size, index, term, position, 0, 0, crc32(body), body_bytes
+                ),
+                body,
+            )
+            units.append(_pack_unit(UNIT_MAGIC, position, size, index, term))
+            position += size
+            if position >= self._batch_limit:
+                self._next_index, self._next_position = index + 1, position
+                self.close_batch()
+        self._next_index, self._next_position = first + len(bodies), position
+        if not self.scheduled:
+            self.scheduled = True
+            self._schedule()
+        return range(first, first + len(bodies))
+
     def close_batch(self) -> None:
         """Hand what was collected to the core, as one span."""
         if self._buffers:

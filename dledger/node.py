@@ -67,6 +67,8 @@ class DLedgerNode(Office):
     """Return where bodies that lie side by side will lie, see `Appender.reserve_batch`."""
     append: Callable[[Sequence[bytes], int], LogIndex]
     """Append the entry that was just reserved, see `Appender.append`."""
+    append_batch: Callable[[Sequence[bytes]], Sequence[LogIndex]]
+    """Append the entries that were reserved together, see `Appender.append_batch`."""
 
     def __init__(
         self,
@@ -104,6 +106,7 @@ class DLedgerNode(Office):
         self.reserve = self._appender.reserve
         self.reserve_batch = self._appender.reserve_batch
         self.append = self._appender.append
+        self.append_batch = self._appender.append_batch
         self._disk_full = DiskFullGate(config.self_id, config.disk_full_retry_ms)
         self._disk_watch = DiskWatch(config.self_id, config.disk_hang_ms)
         self.boot_id = f"{self._rng.randint(0, 2**63 - 1):016x}"

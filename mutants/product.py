@@ -13,9 +13,7 @@ from store.commit_log import CommitLog
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store.results import BatchCallback, PutCallback, PutMessage
+    from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
 _ABANDON = "store.commit_log:CommitLog.abandon"
 
@@ -37,11 +35,9 @@ def ack_before_quorum() -> None:
         put(self, message, done)
         acknowledge(self, before)
 
-    def eager_put_batch(
-        self: CommitLog, messages: Sequence[PutMessage], done: BatchCallback
-    ) -> None:
+    def eager_put_batch(self: CommitLog, batch: PutBatch, done: BatchCallback) -> None:
         before = len(self.pending)
-        put_batch(self, messages, done)
+        put_batch(self, batch, done)
         acknowledge(self, before)
 
     replace(CommitLog, "put", eager_put)

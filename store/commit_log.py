@@ -11,8 +11,9 @@ Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, Me
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -31,13 +32,16 @@ from store.layout import (
     KIND_NOOP,
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
+    UNIT,
     Keyed,
     delivery_code,
     state_properties,
     store_timestamp,
 )
+from store.pending import OwnBatch, Pending, cut_in_two
 from store.results import (
     BatchCallback,
+    PutBatch,
     PutCallback,
     PutMessage,
     PutStatus,
@@ -50,14 +54,16 @@ if TYPE_CHECKING:
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
 
-Pending = tuple[int, "ConsumeQueue | None", int, int, int, int, PutCallback | None, Keyed | None]
-"""``(index, queue, queue_offset, physical_offset, size, tags_code, done, keyed)`` of an own entry
-that is not committed. Without a queue it is a state record or a prepared message; ``keyed`` is what
-the key index is told of a message, if there is an index."""
-
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
 """Nothing was appended; ``struct.error``: a value of the message does not fit its field."""
 _pack_short: Final = struct.Struct(">H").pack
+_pack_int: Final = struct.Struct(">i").pack
+_BODY_BYTES: Final = 4
+"""The length of the body, with which the head of a record ends."""
+_PLACE: Final = struct.Struct(">iIIiiqq")
+"""How a record begins: what differs between the messages of a batch."""
+_pack_place: Final = _PLACE.pack
+_pack_unit: Final = UNIT.pack
 _NO_HOST: Final = bytes(8)
 
 
@@ -132,50 +138,92 @@ class CommitLog:
             tags = delivery_code(message.properties, now, self._delays_ms)
         self.pending.append((index, queue, queue_offset, physical, size, tags, done, keyed))
 
-    def put_batch(self, messages: Sequence[PutMessage], done: BatchCallback) -> None:
+    def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
 
         ``done`` is called once for all; see `put`. They are entries of their own: when leadership
         is lost meanwhile, the first ones may yet commit and the others not.
         """
-        assert len({(m.topic, m.queue_id) for m in messages}) == 1, "a batch is of one queue"
-        first = messages[0]
-        queue = self._queues.maybe_make(first.topic, first.queue_id)
-        if not self.writable or queue is None:
-            done(self._refusal(first), -1, [])
-            return
-        sizes = [self._size(message, queue) for message in messages]
-        if min(sizes) < 0 or any(m.sys_flag & FLAG_NOT_INDEXED for m in messages):
-            done(self._refusal(messages[sizes.index(min(sizes))]), -1, [])
-            return
-        if sum(len(message.body) for message in messages) > self._body_max:
-            done(PutStatus.MESSAGE_ILLEGAL, -1, [])
+        queue = self._by_key.get((batch.topic, batch.queue_id))
+        if queue is None:
+            queue = self._queues.maybe_make(batch.topic, batch.queue_id)
+        sizes = None if queue is None else self._batch_sizes(batch, queue)
+        if not self.writable or queue is None or sizes is None:
+            done(self._batch_refusal(batch), -1, [])
             return
         start = queue.next_offset
         now = self._timestamp()
         try:
             physicals = self._node.reserve_batch(sizes)
-            records = [
-                self._record(message, queue, (size, start + number, physical, now))
-                for number, (message, size, physical) in enumerate(
-                    zip(messages, sizes, physicals, strict=True)
-                )
-            ]
+            records = self._batch_records(batch, queue, (sizes, physicals, now))
         except _REFUSALS as error:
             done(_refused(error), -1, [])
             return
-        queue.next_offset = start + len(messages)
+        indexes = self._node.append_batch(records)
+        queue.next_offset = start + len(sizes)
+        properties, codes = batch.properties, batch.tags_codes
+        if queue.is_schedule:
+            codes = [delivery_code(text, now, self._delays_ms) for text in properties]
+        keyed: list[Keyed] = []
+        if self.has_keys:
+            topic, flags = repeat(batch.topic), repeat(batch.sys_flag)
+            keyed = list(zip(topic, properties, physicals, repeat(now), flags))
+        units = b"".join(map(_pack_unit, physicals, sizes, codes))
+        own = OwnBatch(indexes, physicals, units, codes, keyed)
         finish = _batch_end(done, start, physicals)
-        for number, record in enumerate(records):
-            index = self._append((record,), sizes[number])
-            tags = messages[number].tags_code
-            if queue.is_schedule:
-                tags = delivery_code(messages[number].properties, now, self._delays_ms)
-            last = finish if number == len(records) - 1 else None
-            keyed = self._keyed(messages[number], physicals[number], now)
-            self.pending.append(
-                (index, queue, start + number, physicals[number], sizes[number], tags, last, keyed)
-            )
+        self.pending.append((indexes[0], queue, start, physicals[0], 0, codes[0], finish, own))
+
+    def _batch_sizes(self, batch: PutBatch, queue: "ConsumeQueue") -> list[int] | None:
+        """Return the bytes of each record, None if one is outside the limits, or all together."""
+        head = self._heads.get(len(batch.born_host))
+        if head is None or batch.sys_flag & FLAG_NOT_INDEXED:
+            return None
+        bodies = list(map(len, batch.bodies))
+        texts = list(map(len, batch.properties))
+        if not min(bodies) or sum(bodies) > self._body_max or max(texts) > PROPERTIES_BYTES_MAX:
+            return None
+        fixed = head[0] + len(queue.topic_field) + 2
+        return [fixed + body + text for body, text in zip(bodies, texts, strict=True)]
+
+    def _batch_records(
+        self, batch: PutBatch, queue: "ConsumeQueue", places: tuple[list[int], list[int], int]
+    ) -> list[bytes]:
+        """Return the records; ``places`` are (sizes, physical offsets, timestamp)."""
+        _, pack, flags = self._heads[len(batch.born_host)]
+        sizes, physicals, now = places
+        common = pack(
+            0, MAGIC_V1, 0, batch.queue_id, 0, 0, 0, batch.sys_flag | flags, batch.born_timestamp,
+            batch.born_host, now, self._store_host, batch.reconsume_times, 0, 0,
+        )[_PLACE.size : -_BODY_BYTES]  # fmt: skip
+        topic_field, queue_id, queue_offset = queue.topic_field, queue.queue_id, queue.next_offset
+        body_bytes = text_bytes = -1
+        middle = behind = b""
+        records: list[bytes] = []
+        for flag, body, text, size, physical in zip(
+            batch.flags, batch.bodies, batch.properties, sizes, physicals, strict=True
+        ):
+            if len(body) != body_bytes:
+                body_bytes = len(body)
+                middle = common + _pack_int(body_bytes)
+            if len(text) != text_bytes:
+                text_bytes = len(text)
+                behind = topic_field + _pack_short(text_bytes)
+            crc = crc32(body) & 0x7FFFFFFF
+            place = _pack_place(size, MAGIC_V1, crc, queue_id, flag, queue_offset, physical)
+            records.append(b"".join((place, middle, body, behind, text)))
+            queue_offset += 1
+        return records
+
+    def _batch_refusal(self, batch: PutBatch) -> PutStatus:
+        """Say why a batch was refused, by its first message that is outside the limits."""
+        if not self.writable:
+            return PutStatus.NOT_LEADER
+        for body, text in zip(batch.bodies, batch.properties, strict=True):
+            if len(text) > PROPERTIES_BYTES_MAX:
+                return PutStatus.PROPERTIES_SIZE_EXCEEDED
+            if not 0 < len(body) <= self._body_max:
+                break
+        return PutStatus.MESSAGE_ILLEGAL
 
     def propose_state(self, kind: str, payload: bytes, done: StateCallback) -> None:
         """Append a state record; ``done`` is called once it is committed and applied here."""
@@ -222,9 +270,11 @@ class CommitLog:
         """
         pending = self.pending
         while pending and pending[0][0] <= commit_index:
-            _, _, queue_offset, physical, _, _, done, _ = pending.popleft()
-            if done is not None:
-                done(PutStatus.OK, queue_offset, physical)
+            item, rest = cut_in_two(pending.popleft(), commit_index)
+            if rest is not None:
+                pending.appendleft(rest)
+            elif item is not None and item[6] is not None:
+                item[6](PutStatus.OK, item[2], item[3])
 
     def take_state(self, index: int) -> StateProposal | None:
         """Return and forget the state record of ours at ``index``, if it is one."""
@@ -263,8 +313,12 @@ class CommitLog:
     def forget_from(self, index: int) -> None:
         """Entries from ``index`` on were never written, for want of space: refuse them."""
         dropped: list[Ended] = []
-        while self.pending and self.pending[-1][0] >= index:
-            item = self.pending.pop()
+        while self.pending:
+            kept, item = cut_in_two(self.pending.pop(), index - 1)
+            if kept is not None:
+                self.pending.append(kept)
+            if item is None:
+                break
             if item[1] is not None:
                 item[1].next_offset = item[2]
             dropped.append((item, self._states.pop(item[0], None)))
@@ -276,12 +330,6 @@ class CommitLog:
             last = self._node.last_body()
             if last is not None:
                 self._last_timestamp = max(self._last_timestamp, store_timestamp(last))
-
-    def _keyed(self, message: PutMessage, physical: int, now: int) -> Keyed | None:
-        """Return what the key index is told of a message, None without one."""
-        if not self.has_keys:
-            return None
-        return message.topic, message.properties, physical, now, message.sys_flag
 
     def _timestamp(self) -> int:
         now = self._wall_ms()

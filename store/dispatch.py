@@ -32,15 +32,17 @@ from store.layout import (
     state_kind,
     tags_code,
 )
+from store.pending import OwnBatch, cut_in_two
 from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.commit_log import CommitLog, Pending
+    from store.commit_log import CommitLog
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.layout import Keyed
+    from store.pending import Pending
     from store.ports import KeySink, LogNode, StoreListener
 
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
@@ -175,27 +177,56 @@ class Dispatcher:
         keys = self._keyed
         physical = count = 0
         while pending and start_of(pending[0]) == following and pending[0][0] <= commit_index:
-            index, queue, queue_offset, physical, size, tags, done, keyed = pending.popleft()
-            if keyed is not None:
-                keys.append(keyed)
-            if queue is None:
-                self._apply_own_state(index)
+            index, queue, queue_offset, physical, size, tags, done, keyed = item = pending.popleft()
+            if isinstance(keyed, OwnBatch):
+                index, physical = self._dispatch_batch(item, commit_index)
             else:
-                assert queue.max_offset == queue_offset, (queue.topic, queue_offset, index)
-                if not queue.tail:
-                    unwritten.append(queue)
-                queue.tail += _pack_unit(physical, size, tags)
-                queue.max_offset = queue_offset + 1
-                count += 1
-                if not queue.touched:
-                    queue.touched = True
-                    touched.append((queue, tags))
-            self.applied_index = index
+                if keyed is not None:
+                    keys.append(keyed)
+                if queue is None:
+                    self._apply_own_state(index)
+                else:
+                    assert queue.max_offset == queue_offset, (queue.topic, queue_offset, index)
+                    if not queue.tail:
+                        unwritten.append(queue)
+                    queue.tail += _pack_unit(physical, size, tags)
+                    queue.max_offset = queue_offset + 1
+                    count += 1
+                    if not queue.touched:
+                        queue.touched = True
+                        touched.append((queue, tags))
+                self.applied_index = index
+                if done is not None:
+                    done(ok, queue_offset, physical)
             following = index + 1
-            if done is not None:
-                done(ok, queue_offset, physical)
         self._applied_position = physical - self._header_bytes
         self._queues.unwritten_units += count
+
+    def _dispatch_batch(self, item: "Pending", commit_index: int) -> tuple[int, int]:
+        """Answer and dispatch what is committed of a batch; return its last index and place."""
+        committed, rest = cut_in_two(item, commit_index)
+        if rest is not None:
+            self._commit_log.pending.appendleft(rest)
+        assert committed is not None, (item, commit_index)
+        _, queue, queue_offset, physical, _, tags, done, batch = committed
+        assert queue is not None, committed
+        assert isinstance(batch, OwnBatch), committed
+        assert queue.max_offset == queue_offset, (queue.topic, queue_offset, committed)
+        self._keyed += batch.keyed
+        queues = self._queues
+        if not queue.tail:
+            queues.unwritten.append(queue)
+        queue.tail += batch.units
+        count = len(batch.indexes)
+        queue.max_offset = queue_offset + count
+        queues.unwritten_units += count
+        if not queue.touched:
+            queue.touched = True
+            self._touched.append((queue, tags))
+        self.applied_index = batch.indexes[-1]
+        if done is not None:
+            done(PutStatus.OK, queue_offset, physical)
+        return batch.indexes[-1], batch.physicals[-1]
 
     def _apply_own_state(self, index: int) -> None:
         state = self._commit_log.take_state(index)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         BatchCallback,
         Boundary,
         GetResult,
+        PutBatch,
         PutCallback,
         PutMessage,
         StateCallback,
@@ -58,7 +59,7 @@ class MessageStore:
 
     put: "Callable[[PutMessage, PutCallback], None]"
     """Append one message, see `CommitLog.put`."""
-    put_batch: "Callable[[Sequence[PutMessage], BatchCallback], None]"
+    put_batch: "Callable[[PutBatch, BatchCallback], None]"
     """Append messages of one queue side by side, see `CommitLog.put_batch`."""
     propose_state: "Callable[[str, bytes, StateCallback], None]"
     """Append ``(kind, payload)`` as replicated state, see `CommitLog.propose_state`."""
@@ -477,5 +478,5 @@ def _refuse(_message: "PutMessage", done: "PutCallback") -> None:
     done(PutStatus.DISK_FULL, -1, -1)
 
 
-def _refuse_batch(_messages: "Sequence[PutMessage]", done: "BatchCallback") -> None:
+def _refuse_batch(_batch: "PutBatch", done: "BatchCallback") -> None:
     done(PutStatus.DISK_FULL, -1, [])

@@ -72,6 +72,10 @@ class LogNode(Protocol):
         """Append one reserved body given as buffers; return its index."""
         ...
 
+    def append_batch(self, bodies: Sequence[bytes]) -> Sequence[int]:
+        """Append all the bodies that were reserved together; return their indexes."""
+        ...
+
     def following(self, index: int) -> int:
         """Return where the entry behind ``index`` starts: its number, or its position."""
         ...

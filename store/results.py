@@ -4,7 +4,7 @@ Plain values; it knows neither files nor the log.
 Source: protocol.md 3.3 (put results), 3.5 (get results), 5.3 (boundaries of a search by time).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -81,6 +81,24 @@ class PutMessage(msgspec.Struct, gc=False):
     properties: bytes
     body: bytes
     tags_code: int
+
+
+class PutBatch(msgspec.Struct, gc=False):
+    """Messages to store side by side in one queue; see `PutMessage` for what they share.
+
+    What is theirs alone lies in columns, one value a message; there is at least one message.
+    """
+
+    topic: bytes
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    tags_codes: Sequence[int]
 
 
 class GetResult(msgspec.Struct, gc=False):

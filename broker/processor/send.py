@@ -12,6 +12,7 @@ Source: protocol.md 3.3, 4.6; RocketMQ SendMessageProcessor 4.9.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,8 +28,8 @@ from broker.topic_config import FORBIDDEN_TOPICS, RETRY_PREFIX, topic_name_error
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.headers import SendResponseEncoder, decode_send_header
-from remoting.protocol.message import decode_batch
-from store.results import PutMessage, PutStatus
+from remoting.protocol.message import split_batch
+from store.results import PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ class SendStore(Protocol):
     def put(self, message: PutMessage, done: PutCallback) -> None:
         """Store one message."""
 
-    def put_batch(self, messages: Sequence[PutMessage], done: BatchCallback) -> None:
+    def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Store messages with consecutive queue offsets."""
 
 
@@ -105,7 +106,9 @@ class SendProcessor:
         self._rewriter = rewriter
         self._rng = rng
         self._encode = SendResponseEncoder().encode
-        self._message_id = store_host.hex().upper() + "%016X"
+        self._id_head = store_host.hex().upper()
+        self._next_id_head = "," + self._id_head
+        self._message_id = self._id_head + "%016X"
 
     def handle(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame."""
@@ -178,18 +181,30 @@ class SendProcessor:
     def _handle_batch(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
     ) -> None:
-        picked = self._settle_queue(connection, frame, opaque, flag, header)
-        if picked is None:
-            return
-        topic, queue_id = picked
-        messages = None
+        topic = self._topics.get(header.topic)
+        queue_id = header.queue_id
+        is_known = topic is not None and not topic.forbidden and 0 <= queue_id < topic.queues
+        if topic is None or not is_known or not self._store.writable:
+            picked = self._settle_queue(connection, frame, opaque, flag, header)
+            if picked is None:
+                return
+            topic, queue_id = picked
+        columns = None
         if not topic.name.startswith(RETRY_PREFIX) and not header.sys_flag & _TRANSACTION_BITS:
-            messages = self._explode(connection, topic, queue_id, header, frame.body)
-        if not messages:
+            columns = self._explode(header, frame.body)
+        if columns is None:
             self._refuse(connection, frame, opaque, flag, PUT_ANSWERS[PutStatus.MESSAGE_ILLEGAL])
             return
         self._store.put_batch(
-            messages,
+            PutBatch(
+                topic.name_bytes,
+                queue_id,
+                header.sys_flag | topic.system_flag,
+                header.born_timestamp,
+                packed_peer(connection),
+                header.reconsume_times or 0,
+                *columns,
+            ),
             _ignore
             if flag & _ONEWAY
             else partial(self._answer_batch, connection, opaque, frame.serialize_type, queue_id),
@@ -205,7 +220,8 @@ class SendProcessor:
         queue_offset: int,
         physical_offsets: list[int],
     ) -> None:
-        ids = ",".join([self._message_id % offset for offset in physical_offsets])
+        digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", 8).upper()
+        ids = self._id_head + digits.replace(",", self._next_id_head) if digits else ""
         if status is not PutStatus.OK:
             place = (ids, queue_id, queue_offset)
             _answer_failure(connection, serialize_type, opaque, status, place)
@@ -213,47 +229,31 @@ class SendProcessor:
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
 
     def _explode(
-        self,
-        connection: SendConnection,
-        topic: TopicEntry,
-        queue_id: int,
-        header: SendHeader,
-        body: bytes,
-    ) -> list[PutMessage] | None:
-        """Return the messages of a batch body, None if it is malformed or holds what we refuse.
+        self, header: SendHeader, body: bytes
+    ) -> tuple[Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[int]] | None:
+        """Return flags, bodies, properties and tags codes of the messages in a batch body.
 
-        RocketMQ 4.9 puts the properties of the batch behind those of every element.
+        RocketMQ 4.9 puts the properties of the batch behind those of every element. None if the
+        body is malformed or holds what we refuse.
         """
         batch_text = (header.properties or "").encode("utf-8", "replace")
         try:
-            elements = decode_batch(body)
+            elements = split_batch(body)
         except RemoteProtocolError:
             return None
-        if len(elements) > BATCH_MESSAGES_MAX or self._rewriter.rewrite(batch_text).delay_level:
+        if not 0 < len(elements) <= BATCH_MESSAGES_MAX:
             return None
-        suffix = self._rewriter.batch_suffix(batch_text)
-        born_host = packed_peer(connection)
-        sys_flag = header.sys_flag | topic.system_flag
-        messages: list[PutMessage] = []
-        for element in elements:
-            text = element.properties
-            text = text + suffix if not text or text[-1] == 2 else text + b"\x02" + suffix
-            messages.append(
-                PutMessage(
-                    topic.name_bytes,
-                    queue_id,
-                    element.flag,
-                    sys_flag,
-                    header.born_timestamp,
-                    born_host,
-                    header.reconsume_times or 0,
-                    0,
-                    text,
-                    element.body,
-                    self._rewriter.tags_code_of(text),
-                )
-            )
-        return messages
+        rewriter = self._rewriter
+        if b"DELAY\x01" in batch_text and rewriter.rewrite(batch_text).delay_level:
+            return None
+        suffix = rewriter.batch_suffix(batch_text)
+        next_suffix = b"\x02" + suffix
+        flags, bodies, own_texts = zip(*elements, strict=True)
+        texts = [
+            text + next_suffix if text and text[-1] != 2 else text + suffix for text in own_texts
+        ]
+        tags_of = rewriter.tags_code_of
+        return flags, bodies, texts, [tags_of(t) if b"TAGS\x01" in t else 0 for t in texts]
 
     def _settle_queue(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader

@@ -66,6 +66,8 @@ class PlainLog(PlainView):
     """Return those of several, in one segment, see `Writer.reserve_batch`."""
     append: Callable[[Sequence[bytes], int], int]
     """Append the record that was just reserved; return its index. See `Writer.append`."""
+    append_batch: Callable[[Sequence[bytes]], Sequence[int]]
+    """Append those that were reserved together, see `Writer.append_batch`."""
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class PlainLog(PlainView):
         self.reserve = self._writer.reserve
         self.reserve_batch = self._writer.reserve_batch
         self.append = self._writer.append
+        self.append_batch = self._writer.append_batch
 
     # Life
 

@@ -129,6 +129,10 @@ class Writer:
             self._schedule()
         return position - 1
 
+    def append_batch(self, records: Sequence[bytes]) -> list[int]:
+        """Take the records that were reserved together; return their indexes."""
+        return [self.append((record,), len(record)) for record in records]
+
     def flush(self) -> int | None:
         """Write what was collected.
 

@@ -80,8 +80,9 @@ def test_bodies_lie_where_it_was_promised(tmp_path):
             index = node.append((b"%d" % (size % 7) * size,), size)
             promised[index] = offset
         offsets = node.reserve_batch([7, 20000, 9])
-        for offset, size in zip(offsets, (7, 20000, 9), strict=True):
-            promised[node.append((b"b" * size,), size)] = offset
+        indexes = node.append_batch([b"b" * size for size in (7, 20000, 9)])
+        promised.update(zip(indexes, offsets, strict=True))
+        assert list(indexes) == [8, 9, 10], "behind the leader's own and the seven"
         assert offsets[0] // SEGMENT == offsets[-1] // SEGMENT
         await group.settle()
         for index, offset in promised.items():

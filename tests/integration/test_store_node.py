@@ -17,7 +17,7 @@ from store.config import StoreConfig
 from store.consume_queue import NEW_FILE_WORK
 from store.message_store import MessageStore
 from store.results import PutStatus
-from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, message
+from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, batch_of, message
 
 DEADLINE_S = 20
 
@@ -95,7 +95,7 @@ def test_what_was_acknowledged_is_read_after_a_restart(tmp_path, run):
             assert await done is PutStatus.OK
             batch = asyncio.get_running_loop().create_future()
             broker.store.put_batch(
-                [message(topic="b", body=b"x" * n) for n in (1, 2)],
+                batch_of([message(topic="b", body=b"x" * n) for n in (1, 2)]),
                 lambda *answer: batch.set_result(answer),
             )
             assert (await batch)[:2] == (PutStatus.OK, 0)

@@ -11,10 +11,10 @@ from remoting.protocol.frame import Frame, FrameDecoder
 from store.results import GetResult, GetStatus, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from broker.replicated_state import ReplicatedState, StateKind
-    from store.results import BatchCallback, PutCallback, PutMessage, StateCallback
+    from store.results import BatchCallback, PutBatch, PutCallback, PutMessage, StateCallback
 
 
 class FakeClock:
@@ -76,7 +76,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.writable = True
         self.puts: list[tuple[PutMessage, PutCallback]] = []
-        self.batches: list[tuple[Sequence[PutMessage], BatchCallback]] = []
+        self.batches: list[tuple[PutBatch, BatchCallback]] = []
         self.states: list[tuple[str, bytes, StateCallback]] = []
         self.results: list[GetResult] = []
         self.gets: list[tuple[Any, ...]] = []
@@ -85,8 +85,8 @@ class FakeStore:
     def put(self, message: PutMessage, done: PutCallback) -> None:
         self.puts.append((message, done))
 
-    def put_batch(self, messages: Sequence[PutMessage], done: BatchCallback) -> None:
-        self.batches.append((messages, done))
+    def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
+        self.batches.append((batch, done))
 
     def propose_state(self, kind: str, payload: bytes, done: StateCallback) -> None:
         self.states.append((kind, payload, done))

@@ -184,13 +184,11 @@ def test_a_topic_of_many_tags_marks_its_messages(bench: Bench) -> None:
 def test_a_batch_is_exploded_as_4_9_does(bench: Bench) -> None:
     elements = [BatchElement(b"a", b"UNIQ_KEY\x01u1\x02TAGS\x01A"), BatchElement(b"b", b"", 5)]
     bench.send(encode_batch(elements), 320, m="true", i="WAIT\x01true")
-    messages, done = bench.store.batches[0]
-    assert [(one.body, one.flag, one.queue_id) for one in messages] == [(b"a", 0, 1), (b"b", 5, 1)]
-    assert messages[0].properties == (
-        b"UNIQ_KEY\x01u1\x02TAGS\x01A\x02CLUSTER\x01C\x02WAIT\x01true"
-    )
-    assert parse_properties(messages[1].properties) == {"CLUSTER": "C", "WAIT": "true"}
-    assert messages[0].tags_code == 65
+    batch, done = bench.store.batches[0]
+    assert (list(batch.bodies), list(batch.flags), batch.queue_id) == ([b"a", b"b"], [0, 5], 1)
+    assert batch.properties[0] == (b"UNIQ_KEY\x01u1\x02TAGS\x01A\x02CLUSTER\x01C\x02WAIT\x01true")
+    assert parse_properties(batch.properties[1]) == {"CLUSTER": "C", "WAIT": "true"}
+    assert batch.tags_codes == [65, 0]
     done(PutStatus.OK, 4, [1, 2])
     fields = bench.connection.answers[0].ext_fields
     assert fields["msgId"] == "7F00000100002A9F0000000000000001,7F00000100002A9F0000000000000002"

@@ -185,6 +185,28 @@ def test_a_batch_reads_back(elements):
     assert decode_batch(encode_batch(elements)) == elements
 
 
+@given(st.integers(0, 9), st.integers(0, 9), st.lists(int32, min_size=2, max_size=5), st.data())
+def test_a_batch_of_messages_of_one_size_reads_back(body_bytes, text_bytes, flags, data):
+    body, text = (
+        st.binary(min_size=body_bytes, max_size=body_bytes),
+        st.binary(min_size=text_bytes, max_size=text_bytes),
+    )
+    elements = [BatchElement(data.draw(body), data.draw(text), flag) for flag in flags]
+    encoded = encode_batch(elements)
+    assert decode_batch(encoded) == elements
+    size = len(encoded) // len(flags)
+    at = data.draw(st.integers(0, len(flags) - 1)) * size
+    for broken in (at + 3, at + 19, at + 21 + body_bytes):  # total size, body length, properties
+        with pytest.raises(RemoteProtocolError):
+            decode_batch(encoded[:broken] + bytes((encoded[broken] ^ 1,)) + encoded[broken + 1 :])
+
+
+@pytest.mark.parametrize("lengths", [[(1, 1), (3, 3), (1, 1)], [(2, 2), (1, 3)], [(1, 1), (2, 23)]])
+def test_a_batch_is_not_taken_for_one_of_equal_messages(lengths):
+    elements = [BatchElement(b"b" * body, b"p" * text, 1) for body, text in lengths]
+    assert decode_batch(encode_batch(elements)) == elements
+
+
 @given(st.binary(max_size=100))
 def test_any_bytes_give_a_batch_or_a_remote_protocol_error(data):
     with contextlib.suppress(RemoteProtocolError):

@@ -12,10 +12,32 @@ from remoting.protocol.hosts import pack_host
 from runtime.errors import FatalError
 from store.config import StoreConfig
 from store.message_store import MessageStore
-from store.results import PutMessage, PutStatus
+from store.results import PutBatch, PutMessage, PutStatus
 
 HOST = pack_host("127.0.0.1", 10911)
 BORN = pack_host("10.0.0.7", 54321)
+
+
+def batch_of(messages: Sequence[PutMessage]) -> PutBatch:
+    """Return messages that share what those of a batch share."""
+    one = messages[0]
+    shared = {
+        (m.topic, m.queue_id, m.sys_flag, m.born_timestamp, m.born_host, m.reconsume_times)
+        for m in messages
+    }
+    assert len(shared) == 1, shared
+    return PutBatch(
+        one.topic,
+        one.queue_id,
+        one.sys_flag,
+        one.born_timestamp,
+        one.born_host,
+        one.reconsume_times,
+        [m.flag for m in messages],
+        [m.body for m in messages],
+        [m.properties for m in messages],
+        [m.tags_code for m in messages],
+    )
 
 
 class FakeClock:
@@ -204,6 +226,9 @@ class FakeNode:
         physical, size = self.reserved.pop(0)
         assert len(body) == body_bytes == size
         return self.add(physical - ENTRY_HEADER_BYTES, self.term, body)
+
+    def append_batch(self, bodies: Sequence[bytes]) -> list[int]:
+        return [self.append((body,), len(body)) for body in bodies]
 
     def add(self, position: int, term: int, body: bytes) -> int:
         self.entries.append((position, term, body))

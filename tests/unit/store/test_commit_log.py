@@ -6,7 +6,7 @@ from remoting.protocol.hosts import pack_host
 from remoting.protocol.message import decode_record
 from store.layout import STATE_TOPIC
 from store.results import PutStatus
-from tests.unit.store.fakes import BORN, HOST, REFUSALS, World, message
+from tests.unit.store.fakes import BORN, HOST, REFUSALS, World, batch_of, message
 
 OK, UNKNOWN, ILLEGAL = PutStatus.OK, PutStatus.UNKNOWN, PutStatus.MESSAGE_ILLEGAL
 
@@ -129,7 +129,7 @@ def test_topic_that_is_no_utf8_is_refused(world):
 def test_refusals_of_the_log_are_told_at_once_and_cost_no_offset(world, status):
     world.node.refuse = REFUSALS[status]
     world.put("a")
-    world.store.put_batch([message()], lambda *answer: world.answers.append(answer))
+    world.store.put_batch(batch_of([message()]), lambda *answer: world.answers.append(answer))
     world.store.propose_state("k", b"", world.answers.append)
     assert world.take_answers() == [("a", status, -1, -1), (status, -1, []), status]
     world.node.refuse = None
@@ -145,7 +145,7 @@ def test_not_writable_before_the_own_noop_is_applied():
     assert not world.store.writable
     world.put("waiting")
     world.store.propose_state("k", b"", world.answers.append)
-    world.store.put_batch([message()], lambda *answer: world.answers.append(answer))
+    world.store.put_batch(batch_of([message()]), lambda *answer: world.answers.append(answer))
     not_leader = PutStatus.NOT_LEADER
     assert world.take_answers() == [
         ("early", not_leader, -1, -1),
@@ -161,7 +161,9 @@ def test_not_writable_before_the_own_noop_is_applied():
 def test_step_down_answers_everything_unknown_in_order(world):
     world.put("a")
     world.store.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
-    world.store.put_batch([message(), message()], lambda *answer: world.answers.append(answer))
+    world.store.put_batch(
+        batch_of([message(), message()]), lambda *answer: world.answers.append(answer)
+    )
     world.put("b")
     entries = [position + 48 for position, _, _ in world.node.entries[1:]]
     world.node.follow()
@@ -205,7 +207,9 @@ def test_unknown_put_may_commit_later_and_then_counts(world):
 def test_late_puts_are_answered_once_and_are_still_dispatched(world):
     world.put("a")
     world.store.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
-    world.store.put_batch([message(), message()], lambda *answer: world.answers.append(answer[0]))
+    world.store.put_batch(
+        batch_of([message(), message()]), lambda *answer: world.answers.append(answer[0])
+    )
     world.store.tick()
     world.clock.now += 2499
     world.put("young")
@@ -227,7 +231,7 @@ def test_late_puts_are_answered_once_and_are_still_dispatched(world):
 def test_batch_is_consecutive_and_answered_once(world):
     world.put("a")
     batch = [message(body=b"1"), message(body=b"22"), message(body=b"333")]
-    world.store.put_batch(batch, lambda *answer: world.answers.append(answer))
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
     world.node.commit(world.node.end_index - 1)
     assert len(world.take_answers()) == 1
     world.node.commit()
@@ -248,9 +252,63 @@ def test_batch_is_consecutive_and_answered_once(world):
 def test_batch_outside_the_limits_is_refused_whole(batch, status):
     world = World(max_body_bytes=100).begin()
     world.node.lead()
-    world.store.put_batch(batch, lambda *answer: world.answers.append(answer))
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
     assert world.answers == [(status, -1, [])]
     assert world.node.end_index == 0
+
+
+@pytest.mark.parametrize("born", [BORN, pack_host("2001:db8::1", 80)])
+@pytest.mark.parametrize("host", [HOST, pack_host("2001:db8::2", 81)])
+@pytest.mark.parametrize("topic", ["orders", "SCHEDULE_TOPIC_XXXX"])
+def test_messages_of_a_batch_become_what_they_become_alone(topic, born, host):
+    shared = {"topic": topic, "queue_id": 2, "sys_flag": 1, "born_host": born, "reconsume_times": 3}
+    texts = [b"DELAY\x011", b"TAGS\x01a\x02", b"TAGS\x01b\x02", b""]
+    messages = [
+        message(**shared, body=b"b" * (n // 2 + 1), properties=text, flag=n * 5, tags_code=n)
+        for n, text in enumerate(texts)
+    ]
+    alone, together = (World(store_host=host).begin() for _ in range(2))
+    for world in (alone, together):
+        world.node.lead()
+    for one in messages:
+        alone.store.put(one, lambda *_: None)
+    together.store.put_batch(batch_of(messages), lambda *_: None)
+    assert together.node.entries == alone.node.entries
+    for world in (alone, together):
+        world.node.commit()
+    units = [
+        [queue.read(0, 4) for queue in world.store._queues.by_key.values()]
+        for world in (alone, together)
+    ]
+    assert units[0] == units[1]
+
+
+def test_what_of_a_batch_is_committed_is_readable_though_dispatch_lags_behind(world):
+    """It is answered by its last message, whether dispatch has come to it or not."""
+    batch = [message(body=b"%d" % number) for number in range(4)]
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
+    world.store._commit_log.acknowledge(world.node.end_index - 1)
+    assert world.answers == []
+    world.node.commit(world.node.end_index - 1)
+    assert world.store.max_offset("t", 0) == 3
+    world.node.commit()
+    assert [answer[:2] for answer in world.take_answers()] == [(OK, 0)]
+    assert world.store.max_offset("t", 0) == 4
+
+
+@pytest.mark.parametrize("written", [1, 2, 3])
+def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
+    world.put("a")
+    first = world.node.end_index
+    batch = [message(body=b"%d" % number) for number in range(3)]
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    world.node.truncate(first + written)
+    world.store.on_rolled_back(first + written)
+    assert world.take_answers() == [(PutStatus.DISK_FULL, 1)]
+    world.put("b")
+    world.node.commit()
+    assert [answer[:3] for answer in world.answers] == [("a", OK, 0), ("b", OK, written)]
+    assert world.store.max_offset("t", 0) == written + 1
 
 
 def test_state_record_is_one_no_queue_has(world):

@@ -8,7 +8,7 @@ from remoting.protocol.message import MessageExt, encode_record
 from runtime.errors import FatalError
 from store.layout import UNIT
 from store.results import PutStatus
-from tests.unit.store.fakes import BORN, HOST, FakeNode, World, message
+from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message
 
 OK = PutStatus.OK
 
@@ -99,7 +99,7 @@ def test_unit_of_a_scheduled_message_is_its_delivery_time():
     now = world.clock.now
     world.put(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x012", tags_code=5)
     delayed = message(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x011")
-    world.store.put_batch([delayed], lambda *answer: None)
+    world.store.put_batch(batch_of([delayed]), lambda *answer: None)
     world.node.commit()
     codes = [unit[2] for unit in units_of(world, "SCHEDULE_TOPIC_XXXX", 1)]
     assert codes == [now + 5000, now + 1000]

@@ -8,7 +8,7 @@ from dledger.errors import RottenEntry
 from remoting.protocol.message import decode_record
 from store.config import IndexConfig
 from store.layout import FLAG_NOT_INDEXED
-from tests.unit.store.fakes import World, message
+from tests.unit.store.fakes import World, batch_of, message
 from tests.unit.store.index import support
 
 ALWAYS = (0, 1 << 62)
@@ -146,7 +146,7 @@ def test_prepared_messages_are_found_rolled_back_and_state_records_are_not():
 def test_a_batch_is_found_message_by_message():
     made = leading()
     batch = [message(properties=support.properties(f"U{n}", "k"), body=b"b%d" % n) for n in (1, 2)]
-    made.store.put_batch(batch, lambda *_: None)
+    made.store.put_batch(batch_of(batch), lambda *_: None)
     made.node.commit()
     assert bodies(made, "k") == ["b1", "b2"]
     assert bodies(made, "U2") == ["b2"]

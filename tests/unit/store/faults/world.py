@@ -23,7 +23,7 @@ from sim.loop import SimLoop
 from store.config import IndexConfig
 from store.layout import UNIT, tags_code
 from store.results import GetStatus, PutMessage, PutStatus
-from tests.unit.store.fakes import BORN
+from tests.unit.store.fakes import BORN, batch_of
 
 ROOT = "/store"
 SEGMENT = 4096
@@ -271,7 +271,7 @@ class Cluster:
             for body in bodies:
                 self.sent.send(topic, queue_id, body, b"")
             self.store(name).put_batch(
-                [make(topic, queue_id, body, b"") for body in bodies],
+                batch_of([make(topic, queue_id, body, b"") for body in bodies]),
                 lambda *answer: answers.append(answer),
             )
 

@@ -71,8 +71,8 @@ def test_batch_lies_in_one_segment(log):
     sizes = [size_of(body=b"y" * 400)] * 3
     positions = log.writer.reserve_batch(sizes)
     assert positions == [SEGMENT, SEGMENT + sizes[0], SEGMENT + 2 * sizes[0]]
-    for position, size in zip(positions, sizes, strict=True):
-        log.writer.append((record(position, body=b"y" * 400),), size)
+    ends = log.writer.append_batch([record(position, body=b"y" * 400) for position in positions])
+    assert ends == [position + sizes[0] - 1 for position in positions]
     log.flush()
     assert len(log.entries()) == 4
 
