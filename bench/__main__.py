@@ -2,8 +2,9 @@
 
 Rows: an echo of the same frames (ceiling), one node and three replicas with async and sync flush,
 PySyncObj with three nodes; with ``--java`` the published Java client 4.9.7 against ours and against
-real RocketMQ 4.9.7. Ratios are taken within the run; absolute figures depend on the machine and its
-neighbours.
+real RocketMQ 4.9.7. Our client has its default settings, so concurrent sends share requests; the
+rows that say "auto_batch off" are without that, as the echo is. Ratios are taken within the
+run; absolute figures depend on the machine and its neighbours.
 """
 
 import argparse
@@ -12,12 +13,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import echo, java, pysyncobj_peer, store_suite
+from bench import echo, java, load, pysyncobj_peer, store_suite
 from bench.cluster import Cluster
 from bench.result import Measurement
 
@@ -31,9 +33,36 @@ JAVA_WARMUP_S = 6.0
 LOAD_TIMEOUT_EXTRA_S = 90.0
 REAL_SETTLE_S = 8.0
 OURS = "three replicas, async flush"
+OURS_SINGLY = f"{OURS}, auto_batch off"
+ECHO = "echo of the same frames (ceiling)"
 PEER = "PySyncObj, three nodes, best settings"
+PEER_ROWS = {
+    PEER: "client",
+    "PySyncObj, three nodes, its defaults": "defaults",
+    "PySyncObj, in memory, load inside the leader": "embedded",
+}
+AUTO_BATCH_KEYS = ("auto_batch", "auto_batch_messages_max", "auto_batch_bytes_max")
 JAVA_OURS = "Java client, our three replicas"
 JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurRow:
+    """What is started for a row of ours."""
+
+    replicas: int
+    sync_flush: bool = False
+    auto_batch: bool = True
+
+
+OUR_ROWS = {
+    "one node, async flush": OurRow(replicas=1),
+    "one node, async flush, auto_batch off": OurRow(replicas=1, auto_batch=False),
+    "one node, sync flush": OurRow(replicas=1, sync_flush=True),
+    OURS: OurRow(replicas=3),
+    OURS_SINGLY: OurRow(replicas=3, auto_batch=False),
+    "three replicas, sync flush": OurRow(replicas=3, sync_flush=True),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     document = {
         "body_bytes": options.size,
         "seconds": options.seconds,
+        "settings": {name: settings for name, settings in _settings().items() if name in results},
         "rows": {name: [m.as_dict() for m in rows.values()] for name, rows in results.items()},
         "ratios": _ratios(results),
     }
@@ -112,21 +142,16 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 def _plan(options: argparse.Namespace, windows: list[int]) -> list[tuple[str, Callable[[], Rows]]]:
     size, seconds = options.size, options.seconds
 
-    def ours(replicas: int, *, sync: bool) -> Callable[[], Rows]:
-        return lambda: _measure_ours(replicas, windows, size, seconds, sync=sync)
+    def ours(name: str) -> tuple[str, Callable[[], Rows]]:
+        return name, lambda: _measure_ours(OUR_ROWS[name], windows, size, seconds)
 
     def peer(mode: str) -> Callable[[], Rows]:
         return lambda: pysyncobj_peer.measure(windows, size, seconds, mode=mode)
 
     rows: list[tuple[str, Callable[[], Rows]]] = [
-        ("echo of the same frames (ceiling)", lambda: echo.measure(windows, size, seconds)),
-        ("one node, async flush", ours(1, sync=False)),
-        ("one node, sync flush", ours(1, sync=True)),
-        (OURS, ours(3, sync=False)),
-        ("three replicas, sync flush", ours(3, sync=True)),
-        (PEER, peer("client")),
-        ("PySyncObj, three nodes, its defaults", peer("defaults")),
-        ("PySyncObj, in memory, load inside the leader", peer("embedded")),
+        (ECHO, lambda: echo.measure(windows, size, seconds)),
+        *map(ours, OUR_ROWS),
+        *((name, peer(mode)) for name, mode in PEER_ROWS.items()),
     ]
     tools = _java_tools() if options.java else None
     if tools is not None:
@@ -145,15 +170,14 @@ def _java_tools() -> java.JavaTools | None:
         return None
 
 
-def _measure_ours(
-    replicas: int, windows: list[int], size: int, seconds: float, *, sync: bool
-) -> Rows:
+def _measure_ours(row: OurRow, windows: list[int], size: int, seconds: float) -> Rows:
     with (
         tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as home,
-        Cluster(Path(home), replicas=replicas, sync_flush=sync) as cluster,
+        Cluster(Path(home), replicas=row.replicas, sync_flush=row.sync_flush) as cluster,
     ):
         command = [sys.executable, "-m", "bench.load", cluster.namesrv_addr, "bench"]
-        return {w: _load(command, w, size, (WARMUP_S, seconds)) for w in windows}
+        more = () if row.auto_batch else (load.SINGLY,)
+        return {w: _load(command, w, size, (WARMUP_S, seconds), more) for w in windows}
 
 
 def _measure_java(
@@ -174,8 +198,14 @@ def _measure_java(
             return {w: _load(command, w, size, (JAVA_WARMUP_S, seconds)) for w in windows}
 
 
-def _load(command: list[str], window: int, size: int, times_s: tuple[float, float]) -> Measurement:
-    full = [*command, str(window), str(size), *map(str, times_s)]
+def _load(
+    command: list[str],
+    window: int,
+    size: int,
+    times_s: tuple[float, float],
+    more: tuple[str, ...] = (),
+) -> Measurement:
+    full = [*command, str(window), str(size), *map(str, times_s), *more]
     timeout = sum(times_s) + LOAD_TIMEOUT_EXTRA_S
     done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
@@ -187,11 +217,26 @@ def _load(command: list[str], window: int, size: int, times_s: tuple[float, floa
     return Measurement(**json.loads(rows[-1]))
 
 
+def _settings() -> dict[str, dict[str, object]]:
+    """Return what was measured with which settings, by the row's name."""
+    settings: dict[str, dict[str, object]] = {
+        name: {"modes": list(pysyncobj_peer.MODES[mode]), "kept": "the best rate of a window"}
+        for name, mode in PEER_ROWS.items()
+    }
+    for name, row in OUR_ROWS.items():
+        config = load.make_config("127.0.0.1:9876", auto_batch=row.auto_batch)
+        client = {key: getattr(config, key) for key in AUTO_BATCH_KEYS}
+        servers = {"replicas": row.replicas, "sync_flush": row.sync_flush}
+        settings[name] = {**servers, "client": client}
+    return settings
+
+
 def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:
     pairs = {
         "ours / PySyncObj best": (OURS, PEER),
         "ours / PySyncObj defaults": (OURS, "PySyncObj, three nodes, its defaults"),
-        "ours / echo": (OURS, "echo of the same frames (ceiling)"),
+        "ours / ours, auto_batch off": (OURS, OURS_SINGLY),
+        "ours, auto_batch off / echo": (OURS_SINGLY, ECHO),
         "Java: ours / real RocketMQ": (JAVA_OURS, JAVA_REAL),
     }
     ratios = {}

@@ -1,7 +1,8 @@
 """Closed-loop load by our own client library, in a process of its own.
 
-``python -m bench.load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS`` prints one JSON line with
-the fields of ``bench.result.Measurement``, as the Java program of tests/interop does.
+``python -m bench.load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS [singly]`` prints one JSON
+line with the fields of ``bench.result.Measurement``, as the Java program of tests/interop does. The
+client has its default settings; with ``singly`` it makes one request of each message.
 """
 
 import asyncio
@@ -16,14 +17,20 @@ from client import ClientConfig, Message, Producer
 from remoting.protocol.errors import RemotingError
 
 CREATE_ATTEMPTS = 50
+SINGLY = "singly"
+
+
+def make_config(namesrv: str, *, auto_batch: bool) -> ClientConfig:
+    """Return the settings of the client under load: the defaults, but for ``auto_batch``."""
+    addrs = tuple(namesrv.split(";"))
+    return ClientConfig(namesrv_addrs=addrs, group="bench_producer", auto_batch=auto_batch)
 
 
 async def run_load(
-    namesrv: str, topic: str, window: int, size: int, times_s: tuple[float, float]
+    config: ClientConfig, topic: str, window: int, size: int, times_s: tuple[float, float]
 ) -> Measurement:
     """Keep ``window`` sends outstanding; ``times_s`` are warm-up and measured seconds."""
     warmup_s, seconds = times_s
-    config = ClientConfig(namesrv_addrs=tuple(namesrv.split(";")), group="bench_producer")
     body = b"x" * size
     latencies: list[float] = []
     errors = 0
@@ -65,9 +72,10 @@ async def _first_send(producer: Producer, message: Message) -> None:
 
 def main(argv: list[str]) -> int:
     """Run one load and print its row."""
-    namesrv, topic, window, size, warmup, seconds = argv
+    namesrv, topic, window, size, warmup, seconds, *more = argv
     times = (float(warmup), float(seconds))
-    row = uvloop.run(run_load(namesrv, topic, int(window), int(size), times))
+    config = make_config(namesrv, auto_batch=SINGLY not in more)
+    row = uvloop.run(run_load(config, topic, int(window), int(size), times))
     print(json.dumps(row.as_dict()))
     return 0
 
