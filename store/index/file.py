@@ -17,8 +17,9 @@ from store.index.codec import (
     Layout,
     encode_header,
 )
+from store.index.crcs import EntryCrcs, SlotCrcs
 from store.index.marks import FileMark
-from store.index.slots import Pages, SlotTable, TableCopy, pages
+from store.index.slots import Pages, SlotTable, TableCopy, pages, part_at, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,14 +43,18 @@ class DamagedIndex(Exception):  # noqa: N818 - says what is
 class SlotWrite:
     """Pages of slots, and the header that goes with them, to be written in any thread."""
 
-    __slots__ = ("count", "file", "header", "parts")
+    __slots__ = ("_cells", "count", "crcs", "file", "header", "parts")
 
-    def __init__(self, file: "IndexFile", count: int, parts: Pages) -> None:
+    def __init__(self, file: "IndexFile", count: int, parts: Pages, *, is_last: bool) -> None:
         self.file = file
         self.parts = parts
         self.count = count
         """They have what the entries below this number left there, or newer."""
         self.header = encode_header(file.header())
+        will_stay = (file.is_full or is_last) and file.table
+        self._cells = will_stay.cells if will_stay else None
+        self.crcs: SlotCrcs | None = None
+        """Of all slots, once they are written, if they change no more."""
 
     def run(self, out: "File") -> None:
         """Write and sync the slots, then the header. Errors: `OSError`."""
@@ -67,15 +72,17 @@ class SlotWrite:
         out.fdatasync()
         out.pwrite(0, (self.header,))
         out.fdatasync()
+        if self._cells is not None:
+            self.crcs = SlotCrcs.of(pages(self._cells, with_empty=True))
 
 
 class IndexFile:
     """A file of the index; numbers count entries, from 1."""
 
     __slots__ = (
-        "begin_physical", "begin_timestamp", "copy", "count", "end_physical", "end_timestamp",
-        "is_created", "is_damaged", "is_rewritten", "layout", "name", "path", "slots_count",
-        "table", "tail", "used", "written",
+        "begin_physical", "begin_timestamp", "copy", "count", "crcs", "end_physical",
+        "end_timestamp", "is_created", "is_damaged", "is_rewritten", "layout", "name", "path",
+        "slot_crcs", "slots_count", "table", "tail", "used", "written",
     )  # fmt: skip
 
     def __init__(self, layout: Layout, directory: str, name: str, header: Header) -> None:
@@ -103,6 +110,10 @@ class IndexFile:
         self.table: SlotTable | None = None
         self.copy: TableCopy | None = None
         """Of the table, for the next slot write."""
+        self.crcs: EntryCrcs | None = EntryCrcs()
+        """Of the entries; None: what RocketMQ has written has none."""
+        self.slot_crcs: SlotCrcs | None = None
+        """Of the slots on disk; None while they may change."""
 
     @property
     def is_full(self) -> bool:
@@ -128,7 +139,13 @@ class IndexFile:
     def mark(self) -> FileMark:
         """Return what a checkpoint says of it, once its tail is written."""
         assert self.written == self.count, (self.name, self.written, self.count)
-        return FileMark(self.name, *self.header(), self.slots_count)
+        return FileMark(
+            self.name,
+            *self.header(),
+            self.slots_count,
+            b"" if self.crcs is None else self.crcs.packed(),
+            b"" if self.slot_crcs is None else self.slot_crcs.packed,
+        )
 
     def flush(self, handles: "Handles") -> None:
         """Write the tail. Errors: `OSError`; the tail stays then."""
@@ -136,6 +153,8 @@ class IndexFile:
             file = handles.open(self.path)
             self.is_created = True
             file.pwrite(self.layout.entry_at(self.written), (self.tail,))
+            if self.crcs is not None:
+                self.crcs.add(self.tail)
             self.written = self.count
             self.tail = bytearray()
             handles.unsynced[self.path] = None
@@ -148,6 +167,8 @@ class IndexFile:
         if self.table is None:
             table = SlotTable(self.layout.slots)
             if self.slots_count:
+                for part in range(table.part_count):
+                    self._check_part(handles, part)
                 table.read(handles.open(self.path))
             cells, slots = table.cells, self.layout.slots
             number = max(self.slots_count, FIRST_ENTRY)
@@ -163,6 +184,7 @@ class IndexFile:
         """Walk the entries ``first`` up to ``end``, which are written. Errors: `OSError`."""
         while first < end:
             count = min(_READ_ENTRIES, end - first)
+            self._check(handles, first, first + count)
             data = handles.open(self.path).pread(self.layout.entry_at(first), count * ENTRY_BYTES)
             if len(data) != count * ENTRY_BYTES:
                 raise DamagedIndex(f"{self.path} ends before entry {end}")
@@ -174,6 +196,7 @@ class IndexFile:
         if number >= self.written:
             found = ENTRY.unpack_from(self.tail, (number - self.written) * ENTRY_BYTES)
         else:
+            self._check(handles, number, number + 1)
             data = handles.open(self.path).pread(self.layout.entry_at(number), ENTRY_BYTES)
             if len(data) != ENTRY_BYTES:
                 raise DamagedIndex(f"{self.path} ends before entry {number}")
@@ -181,23 +204,47 @@ class IndexFile:
         return found[0], found[1], found[2], found[3]
 
     def newest(self, handles: "Handles", value: int) -> int:
-        """Return the number of the newest entry of a hash's chain, 0 for none."""
+        """Return the number of the newest entry of a hash's chain, 0 for none.
+
+        Errors: `DamagedIndex`, `OSError`.
+        """
         slot = value % self.layout.slots
         if self.table is not None:
             number = self.table.cells[slot]
         elif self.slots_wait:
             number = self.ready_table(handles).cells[slot]
         elif self.is_created:
+            self._check_part(handles, part_of(slot))
             data = handles.open(self.path).pread(self.layout.slot_at(slot), 4)
             number = int.from_bytes(data, "big", signed=True)
         else:
             return 0
         return number if 0 < number < self.count else 0
 
-    def slot_write(self, handles: "Handles") -> SlotWrite:
+    def _check(self, handles: "Handles", first: int, end: int) -> None:
+        """Compare written entries with their CRCs, once. Errors: `DamagedIndex`, `OSError`."""
+        crcs = self.crcs
+        if crcs is not None and crcs.unchecked:
+            damaged = crcs.maybe_damaged(first, end, lambda a, b: self._read(handles, a, b))
+            if damaged is not None:
+                raise DamagedIndex(f"{self.path}: entries from {damaged} on have another CRC")
+
+    def _read(self, handles: "Handles", first: int, end: int) -> bytes:
+        size = (end - first) * ENTRY_BYTES
+        return handles.open(self.path).pread(self.layout.entry_at(first), size)
+
+    def _check_part(self, handles: "Handles", part: int) -> None:
+        """Compare slots on disk with their CRC, once. Errors: `DamagedIndex`, `OSError`."""
+        crcs, slots = self.slot_crcs, self.layout.slots
+        if crcs is not None and crcs.unchecked:
+            position, size = part_at(part, slots)
+            if crcs.is_damaged(part, lambda: handles.open(self.path).pread(position, size)):
+                raise DamagedIndex(f"{self.path} offset {position}: slots have another CRC")
+
+    def slot_write(self, handles: "Handles", *, is_last: bool = False) -> SlotWrite:
         """Return what brings the slots on disk up to date; the tail must be written.
 
-        Errors: `DamagedIndex`, `OSError`.
+        ``is_last``: nothing is added any more. Errors: `DamagedIndex`, `OSError`.
         """
         assert not self.tail, self.name
         table = self.ready_table(handles)
@@ -206,14 +253,16 @@ class IndexFile:
         if with_empty or self.count - first > _WHOLE_FACTOR * table.page_count:
             copy, self.copy = self.copy, None
             if self.is_full:  # changes no more, so that it need not be copied
-                return SlotWrite(self, self.count, pages(table.cells, with_empty=with_empty))
+                parts = pages(table.cells, with_empty=with_empty)
+                return SlotWrite(self, self.count, parts, is_last=is_last)
             if copy is None or not copy.is_whole:
                 copy = TableCopy(table, self.count)
             while not copy.is_whole:
                 copy.step()
-            return SlotWrite(self, copy.number, copy.pages(with_empty=with_empty))
+            parts = copy.pages(with_empty=with_empty)
+            return SlotWrite(self, copy.number, parts, is_last=is_last)
         hashes = (one[0] for one in self.entries(handles, first, self.count))
-        return SlotWrite(self, self.count, table.pages_of(hashes))
+        return SlotWrite(self, self.count, table.pages_of(hashes), is_last=is_last)
 
     def copy_some(self, handles: "Handles") -> None:
         """Copy the next part of the table, for a slot write without a pause."""
@@ -245,5 +294,8 @@ class IndexFile:
             self.used -= previous == 0
             self.count = number
         self.written = self.count
+        if self.crcs is not None:
+            self.crcs.cut(self.count, lambda first, end: self._read(handles, first, end))
         self.slots_count = 0
+        self.slot_crcs = None
         self.is_rewritten = True

@@ -28,6 +28,10 @@ class FileMark(msgspec.Struct, frozen=True, array_like=True):
     """Entries below this number are synced."""
     slots_count: int
     """Slots in the file are those of the entries below this number, or newer; 0: no slot counts."""
+    entry_crcs: bytes = b""
+    """Of its blocks of entries (`store.index.crcs`); none of a file that RocketMQ has written."""
+    slot_crcs: bytes = b""
+    """Of the slots, if they change no more: of a full file, or after a clean stop."""
 
 
 class IndexMark(msgspec.Struct, frozen=True):

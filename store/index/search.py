@@ -75,12 +75,16 @@ def _follow(
     """Follow one chain; return how many steps are left."""
     limit, steps, (begin, end), without = limits
     handles = index.handles
+    slots = file.layout.slots
+    slot = value % slots
     number = file.newest(handles, value)
     while number > 0 and steps > 0 and len(physicals) < limit:
         steps -= 1
         found, physical, seconds, previous = file.entry(handles, number)
         if seconds < 0 or not file.begin_physical <= physical <= file.end_physical:
             raise DamagedIndex(f"{file.path}: entry {number} is no entry")
+        if found % slots != slot:
+            raise DamagedIndex(f"{file.path}: entry {number} is in the chain of another slot")
         time = file.begin_timestamp + seconds * 1000
         if found == value and begin <= time <= end and physical not in without:
             physicals[physical] = None

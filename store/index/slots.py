@@ -59,6 +59,11 @@ class SlotTable:
         """Pages of the whole table."""
         return -(-self.size // PAGE_SLOTS)
 
+    @property
+    def part_count(self) -> int:
+        """Parts of the whole table, as `pages` gives them."""
+        return -(-self.size // _READ_SLOTS)
+
 
 class TableCopy:
     """A copy that is taken in steps while the table changes.
@@ -97,6 +102,17 @@ def pages(cells: memoryview, slot: int = 0, *, with_empty: bool) -> Iterator[tup
         data = _encoded(cells[first : first + _READ_SLOTS])
         if with_empty or data.count(0) != len(data):
             yield _position(slot + first), data
+
+
+def part_of(slot: int) -> int:
+    """Return which part of a whole table has a slot."""
+    return slot // _READ_SLOTS
+
+
+def part_at(part: int, size: int) -> tuple[int, int]:
+    """Return position in the file and bytes of a part of a table of ``size`` slots."""
+    first = part * _READ_SLOTS
+    return _position(first), min(_READ_SLOTS, size - first) * SLOT_BYTES
 
 
 def _position(slot: int) -> int:
