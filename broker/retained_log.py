@@ -54,7 +54,7 @@ class BodyWalk(Protocol):
 
     def bodies(
         self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
+    ) -> Iterator[tuple[int, int, bytes | memoryview, int, int]]:
         """Walk bodies; yields (index, physical offset, chunk, where in it, bytes)."""
         ...
 

@@ -111,7 +111,7 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ ConsumeQueue.putMessagePositionInfo (it skips what it has).",
         needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
-            "store.dispatch:Dispatcher._dispatch_log",
+            "store.dispatch:Dispatcher._dispatch_records",
             (
                 "if offset < queue.max_offset:\n            continue",
                 "if offset < queue.max_offset:\n            offset = queue.max_offset",

@@ -23,16 +23,14 @@ from store.layout import (
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
     UNIT,
-    CorruptRecord,
-    RecordFields,
     delivery_code,
-    read_record,
     record_body,
     record_is_sound,
     state_kind,
     tags_code,
 )
 from store.pending import OwnBatch, cut_in_two
+from store.read_back import read_back
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from store.layout import Keyed
     from store.pending import Pending
     from store.ports import KeySink, LogNode, StoreListener
+    from store.read_back import ReadBack
 
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 _start_by_index: "Callable[[Pending], int]" = itemgetter(0)
@@ -241,26 +240,34 @@ class Dispatcher:
         Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a committed entry
         is no record, or a queue lacks what comes before.
         """
+        found: list[ReadBack] = []
+        try:
+            read_back(self._node.bodies(first, last, limit), found)
+        except (RottenEntry, FatalError):
+            self._dispatch_records(found)
+            raise
+        assert found, (first, last, limit)
+        self._dispatch_records(found)
+        self.applied_term = self._node.term_at(self.applied_index)
+        return len(found)
+
+    def _dispatch_records(self, found: "list[ReadBack]") -> None:
+        """Dispatch records that were read back."""
         queues = self._queues
         by_key = queues.by_key
         unwritten = queues.unwritten
         touched = self._touched
         has_keys, keys = self.keys is not None, self._keyed
         taken_over = self._taken_over
-        count = 0
-        for index, physical, chunk, at, body_bytes in self._node.bodies(first, last, limit):
-            record = _read(index, chunk, at, body_bytes)
-            size, queue_id, offset, flags, stored, topic, properties = record
+        for record in found:
+            index, physical, size, queue_id, offset, flags, stored, topic, text, _, _ = record
             self.applied_index = index
             self._applied_position = physical - self._header_bytes
-            count += 1
-            if flags & FLAG_NOT_INDEXED and topic == STATE_TOPIC_BYTES:
-                self._apply_state(index, properties, chunk[at : at + size])
+            if flags & FLAG_NOT_INDEXED:
+                self._dispatch_unindexed(record)
                 continue
             if has_keys:
-                keys.append((topic, properties, physical, stored, flags))
-            if flags & FLAG_NOT_INDEXED:
-                continue
+                keys.append((topic, text, physical, stored, flags))
             queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
                 continue
@@ -270,22 +277,25 @@ class Dispatcher:
                 self._begin(queue, offset, index)
             if not queue.tail:
                 unwritten.append(queue)
-            tags = (
-                delivery_code(properties, stored, self._delays_ms)
-                if queue.is_schedule
-                else tags_code(properties)
-            )
+            tags = tags_code(text) if b"TAGS\x01" in text else 0
+            if queue.is_schedule:
+                tags = delivery_code(text, stored, self._delays_ms)
             queue.tail += _pack_unit(physical, size, tags)
             queue.max_offset = offset + 1
             queues.unwritten_units += 1
             if not queue.touched:
                 queue.touched = True
                 touched.append((queue, tags))
-        assert count, (first, last, limit)
-        self.applied_term = self._node.term_at(self.applied_index)
-        return count
 
-    def _apply_state(self, index: int, properties: bytes, record: memoryview) -> None:
+    def _dispatch_unindexed(self, record: "ReadBack") -> None:
+        """Dispatch a record that is in no queue: replicated state, or half a transaction."""
+        index, physical, size, _, _, flags, stored, topic, text, chunk, at = record
+        if topic == STATE_TOPIC_BYTES:
+            self._apply_state(index, text, chunk[at : at + size])
+        elif self.keys is not None:
+            self._keyed.append((topic, text, physical, stored, flags))
+
+    def _apply_state(self, index: int, properties: bytes, record: bytes | memoryview) -> None:
         kind = state_kind(properties)
         if index > self.state_applied_index and kind not in _KINDS_OF_THE_LOG:
             payload = record_body(record)
@@ -344,16 +354,3 @@ class Dispatcher:
         for queue, tags in touched:
             queue.touched = False
             self._listener.on_message(queue.topic, queue.queue_id, queue.max_offset, tags)
-
-
-def _read(index: int, chunk: memoryview, at: int, body_bytes: int) -> RecordFields:
-    """Return the fields of the record of an entry. Errors: `FatalError` if it is none."""
-    try:
-        record = read_record(chunk, at)
-    except CorruptRecord as error:
-        message = f"entry {index} holds no message: {error}"
-        raise FatalError(message, EXIT_ENVIRONMENT) from error
-    if record[0] != body_bytes:
-        message = f"entry {index} of {body_bytes} bytes holds a record of {record[0]}"
-        raise FatalError(message, EXIT_ENVIRONMENT)
-    return record

@@ -78,7 +78,7 @@ _V4_HEAD_BYTES: Final = _READERS[0].size
 assert [r.size for r in _READERS] == [r.size for r in RECORD_HEADS], _READERS
 
 
-def read_record(view: memoryview, start: int = 0) -> RecordFields:
+def read_record(view: bytes | memoryview, start: int = 0) -> RecordFields:
     """Return the fields that dispatch needs of the record at ``start``.
 
     Errors: `CorruptRecord` when magic or lengths do not add up; the CRC is not looked at.
@@ -125,7 +125,7 @@ def record_size(view: memoryview, physical_offset: int) -> int | None:
     return int(size)
 
 
-def record_is_sound(view: memoryview) -> bool:
+def record_is_sound(view: bytes | memoryview) -> bool:
     """Tell whether ``view`` is one whole record whose body has the CRC that it states.
 
     A CRC of 0 says nothing: RocketMQ has brokers that compute none.
@@ -138,7 +138,7 @@ def record_is_sound(view: memoryview) -> bool:
     return size == len(view) and stated in (0, crc32(record_body(view)) & 0x7FFFFFFF)
 
 
-def store_timestamp(view: memoryview) -> int:
+def store_timestamp(view: bytes | memoryview) -> int:
     """Return the store timestamp (ms) of the record that begins at ``view``."""
     at = 56
     if view[39] & FLAG_BORN_HOST_V6:
@@ -146,7 +146,7 @@ def store_timestamp(view: memoryview) -> int:
     return int.from_bytes(view[at : at + 8], "big")
 
 
-def record_body(view: memoryview) -> memoryview:
+def record_body(view: bytes | memoryview) -> bytes | memoryview:
     """Return the body of the record that begins at ``view``."""
     at = _READERS[view[39] >> 4 & 3].size
     return view[at : at + int.from_bytes(view[at - 4 : at], "big")]

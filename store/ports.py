@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from store.beginning import QueueBase
     from store.layout import Keyed
 
+Body = tuple[int, int, bytes | memoryview, int, int]
+"""``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
+
 
 class LogNode(Protocol):
     """The log as the store sees it: `dledger.node.DLedgerNode`, or `store.plain` without a group.
@@ -88,12 +91,9 @@ class LogNode(Protocol):
         """Return the term of an entry."""
         ...
 
-    def bodies(
-        self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
+    def bodies(self, first: int, last: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` bodies from the entry that starts at ``first`` up to ``last``.
 
-        Yields (index, physical offset, chunk, where in it the body begins, its bytes).
         Errors: `RottenEntry` for a damaged one, when it is its turn.
         """
         ...

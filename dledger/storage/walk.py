@@ -1,4 +1,4 @@
-"""Walking the log: the bodies of entries that follow each other, none of them copied.
+"""Walking the log: the bodies of entries that follow each other; none is copied by itself.
 
 What was just written is taken from memory (`dledger.storage.recent`). On disk entries lie side by
 side, so only the first of a piece of the log is looked up in the index; the next one is where this
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 256 * 1024
 """How much of the log is looked at at a time; a view of a segment ends with the segment."""
 
-Body = tuple[LogIndex, int, memoryview, int, int]
+Body = tuple[LogIndex, int, bytes | memoryview, int, int]
 """``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
 
 
@@ -41,11 +41,13 @@ def walk_bodies(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[
 
 
 def _walk_span(span: Span, first: LogIndex, last: LogIndex) -> Iterator[Body]:
-    begin = span.position
-    chunk = memoryview(span.data)
     units = memoryview(span.units)[
         (first - span.first_index) * UNIT_BYTES : (last + 1 - span.first_index) * UNIT_BYTES
     ]
+    begin = UNIT.unpack_from(units)[1]
+    _, position, size, _, _ = UNIT.unpack_from(units, len(units) - UNIT_BYTES)
+    # One copy, and none of the slices that are taken of it is a view.
+    chunk = bytes(span.data[begin - span.position : position + size - span.position])
     for _, position, size, index, _ in UNIT.iter_unpack(units):
         body = position + HEADER_BYTES
         yield index, body, chunk, body - begin, size - HEADER_BYTES

@@ -33,7 +33,7 @@ TERM: Final = 1
 
 _log: Final = logging.getLogger(__name__)
 
-Body = tuple[int, int, memoryview, int, int]
+Body = tuple[int, int, bytes | memoryview, int, int]
 """``(index, physical offset, segment, where in it the record begins, its size)``."""
 
 

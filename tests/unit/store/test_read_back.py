@@ -1,0 +1,101 @@
+"""What is read back quickly is what the reader of one record says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.errors import FatalError
+from store.layout import CorruptRecord, read_record
+from store.read_back import read_back
+from tests.unit.store.test_layout import record_of
+
+records = st.builds(
+    record_of,
+    topic=st.sampled_from(["t", "orders", "o" * 127, "v2" * 100, "rmq_sys_LEDGER_STATE"]),
+    body=st.binary(max_size=40),
+    properties=st.sampled_from([b"", b"TAGS\x01a", b"p" * 300]),
+    widths=st.sampled_from([(4, 4), (4, 4), (16, 4), (4, 16)]),
+    transaction=st.sampled_from([0, 4, 12]),
+)
+
+
+def walk_of(entries, gap=48):
+    """Return the walk over one chunk that holds these bodies, each behind a header."""
+    chunk = b"".join(bytes(gap) + entry for entry in entries)
+    walk, at = [], 0
+    for index, entry in enumerate(entries):
+        walk.append((index, 1000 + at + gap, chunk, at + gap, len(entry)))
+        at += gap + len(entry)
+    return walk
+
+
+def slowly(walk):
+    """Return what there is before the first entry that holds no record of its size."""
+    found = []
+    for index, physical, chunk, at, body_bytes in walk:
+        try:
+            fields = read_record(chunk, at)
+        except CorruptRecord:
+            return found, True
+        if fields[0] != body_bytes:
+            return found, True
+        found.append((index, physical, *fields, chunk, at))
+    return found, False
+
+
+def quickly(walk):
+    found = []
+    try:
+        read_back(walk, found)
+    except FatalError:
+        return found, True
+    return found, False
+
+
+@given(st.lists(records, max_size=6))
+def test_whole_records_are_read_back(entries):
+    found, is_damaged = quickly(walk_of(entries))
+    assert (found, is_damaged) == (slowly(walk_of(entries))[0], False)
+    assert len(found) == len(entries)
+
+
+@given(st.lists(records, min_size=2, max_size=4), st.data())
+def test_a_damaged_head_or_end_is_noticed_as_by_the_reader_of_one(entries, data):
+    number = data.draw(st.integers(0, len(entries) - 1))
+    damaged = bytearray(entries[number])
+    lengths = [0, 3, 4, 7, 36, 39, 84, 87]
+    at = data.draw(st.sampled_from(lengths) | st.integers(88, len(damaged) - 1))
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    walk = walk_of([*entries[:number], bytes(damaged), *entries[number + 1 :]])
+    assert quickly(walk) == slowly(walk)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_behind_a_record_are_none(entry):
+    found, is_damaged = quickly(walk_of([record_of(), entry]))
+    assert (len(found), is_damaged) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("at", "mask"), [(39, 0x10), (39, 0x20), (88 + 9 + 2, 1), (88 + 9 + 3, 1), (3, 4), (7, 4)]
+)
+def test_what_differs_from_the_record_before_is_looked_at(at, mask):
+    """A host's width, the two bytes of the properties' length, the size, the magic number."""
+    one = record_of(body=b"123456789", properties=b"abcd")
+    other = bytearray(one)
+    other[at] ^= mask
+    walk = walk_of([one, bytes(other)])
+    assert quickly(walk) == slowly(walk)
+    assert len(quickly(walk)[0]) == 1
+
+
+def test_a_body_is_not_shorter_than_nothing():
+    one = record_of()
+    other = bytearray(one)
+    other[84:88] = (-88 - 48).to_bytes(4, "big", signed=True)
+    walk = walk_of([one, bytes(other)])
+    begin = walk[1][3] - 48
+    rest = len(one) + 48 - 4
+    chunk = bytearray(walk[0][2])
+    chunk[begin : begin + 4] = b"\x01t" + rest.to_bytes(2, "big")
+    assert quickly([(*entry[:2], bytes(chunk), *entry[3:]) for entry in walk])[1]
