@@ -24,7 +24,6 @@ from client.send_codec import (
     decode_acknowledgement,
     encode_attributes,
     encode_send,
-    has_attributes,
     prepare_single,
     render_group,
 )
@@ -200,7 +199,9 @@ class Grouper:
         body = message.body
         if type(body) is not bytes or not 0 < len(body) <= self._body_max or message.delay_level:
             return None
-        attributes = encode_attributes(message).encode() if has_attributes(message) else b""
+        attributes = b""
+        if message.tags or message.keys or message.properties or message.flag:
+            attributes = encode_attributes(message).encode()
         size_bytes = len(body) + len(attributes) + ELEMENT_BYTES_MAX
         if size_bytes > self._bytes_max or len(attributes) > ATTRIBUTES_BYTES_MAX:
             return None

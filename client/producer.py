@@ -299,7 +299,8 @@ class Producer(StartStop):
 
     def _admit(self) -> None:
         """Raise unless one more send may begin."""
-        self._check_running()
+        if not self._instance.running:
+            self._check_running()
         config = self.config
         if (
             self._pending >= config.max_pending_sends

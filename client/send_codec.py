@@ -248,18 +248,13 @@ def encode_properties(message: Message, msg_id: str) -> str:
     Plain messages, the common case, pay only for the unique key.
     """
     text = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true"
-    if not has_attributes(message):
+    if not (
+        message.tags or message.keys or message.properties or message.delay_level or message.flag
+    ):
         return text
     text += encode_attributes(message)
     check_properties_size(text)
     return text
-
-
-def has_attributes(message: Message) -> bool:
-    """Return whether a message has anything besides topic and body."""
-    return bool(
-        message.tags or message.keys or message.properties or message.delay_level or message.flag
-    )
 
 
 def encode_attributes(message: Message) -> str:
