@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
+from broker.hold_sweep import HoldSweep
 from broker.machine import Machine
 from broker.offset_moved import OffsetMovedEvents
 from broker.offset_replication import OffsetReplicator
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-HOLD_SWEEP_MS: Final = 100
 OFFSET_FLUSH_MS: Final = 1_000
 SNAPSHOT_MS: Final = 5_000
 CLIENT_SWEEP_MS: Final = 10_000
@@ -219,7 +219,7 @@ class BrokerController:
     def _start_clockwork(self) -> None:
         pull, client = self._processors.pull, self._processors.client
         every, now_ms = self._tasks.every, self._clock.monotonic_ms
-        every("held pulls", HOLD_SWEEP_MS, lambda: pull.expire(now_ms()))
+        HoldSweep(self.tables.held, self._clock, self._tasks, pull.expire)
         every("offsets", OFFSET_FLUSH_MS, self._offsets.flush)
         every("clients", CLIENT_SWEEP_MS, client.expire)
         every("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HELD_MAX = 100_000
 RESOLUTION_MS = 100
@@ -54,6 +54,10 @@ class HoldTable:
         self._count = 0
         #: Every bucket before this one is empty.
         self._first_bucket = 0
+        #: The bucket that whoever sweeps waits for; none before it is left alone.
+        self._awaited: int | None = None
+        #: Called when a pull is to expire before what was awaited, with the time to sweep at.
+        self.on_earlier: Callable[[int], None] = lambda _due_ms: None
 
     def __len__(self) -> int:
         return self._count
@@ -69,7 +73,18 @@ class HoldTable:
         # A deadline in the past belongs to the first bucket that will still be looked at.
         pull.bucket = max(pull.deadline_ms // self._resolution_ms, self._first_bucket)
         self._by_deadline.setdefault(pull.bucket, {})[pull.token] = pull
+        if self._awaited is None or pull.bucket < self._awaited:
+            self._awaited = pull.bucket
+            self.on_earlier((pull.bucket + 1) * self._resolution_ms)
         return True
+
+    def next_due_ms(self) -> int | None:
+        """Return when `expire` has something to hand out, None while nothing is held.
+
+        Whoever sweeps waits until then; a pull that is held later and due earlier is announced.
+        """
+        self._awaited = min(self._by_deadline, default=None)
+        return None if self._awaited is None else (self._awaited + 1) * self._resolution_ms
 
     def waits(self, topic: str, queue_id: int) -> bool:
         """Tell whether anything waits for this queue."""

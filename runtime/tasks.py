@@ -1,7 +1,7 @@
-"""Tasks that must not die unnoticed, and functions that run at intervals.
+"""Tasks that must not die unnoticed, and functions that run at times or intervals.
 
-A supervised task that ends by an exception takes the process down: the loop's exception handler
-(see `runtime.process`) gets a `FatalError` that names the task.
+A supervised task or timer that ends by an exception takes the process down: the loop's exception
+handler (see `runtime.process`) gets a `FatalError` that names it.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ class Supervisor:
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], str] = {}
-        self._stopping = False
+        self._alarms: list[Alarm] = []
+        self.stopping = False
 
     def spawn(self, name: str, coro: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run a coroutine as a supervised task. It may end; it may not raise."""
@@ -33,11 +34,25 @@ class Supervisor:
 
         A call that takes longer than the interval delays the next one; calls never pile up.
         """
-        self.spawn(name, _repeat(interval_ms / 1000, function))
+
+        def call() -> None:
+            function()
+            alarm.set(interval_ms)
+
+        alarm = self.alarm(name, call)
+        alarm.set(interval_ms)
+
+    def alarm(self, name: str, function: Callable[[], object]) -> "Alarm":
+        """Return a timer, not set yet, that calls a plain function; it may not raise."""
+        alarm = Alarm(self, name, function)
+        self._alarms.append(alarm)
+        return alarm
 
     async def stop(self) -> None:
-        """Cancel all tasks, the youngest first, and wait for each."""
-        self._stopping = True
+        """Cancel all timers and tasks, the youngest task first, and wait for each."""
+        self.stopping = True
+        for alarm in self._alarms:
+            alarm.cancel()
         for task in reversed(list(self._tasks)):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -47,9 +62,12 @@ class Supervisor:
         if task.cancelled():
             return
         error = task.exception()
-        if error is None:
-            return
-        if self._stopping:
+        if error is not None:
+            self.on_error(name, error)
+
+    def on_error(self, name: str, error: BaseException) -> None:
+        """Take what a task or a timer raised: the end of the process, unless it ends anyway."""
+        if self.stopping:
             _log.warning("event=task_failed_while_stopping task=%s error=%r", name, error)
             return
         if not isinstance(error, FatalError):
@@ -65,7 +83,34 @@ class Supervisor:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-async def _repeat(interval_s: float, function: Callable[[], object]) -> None:
-    while True:
-        await asyncio.sleep(interval_s)
-        function()
+class Alarm:
+    """A supervised timer: it calls its function once, at the time that was set last."""
+
+    __slots__ = ("_function", "_handle", "_name", "_supervisor")
+
+    def __init__(self, supervisor: Supervisor, name: str, function: Callable[[], object]) -> None:
+        self._supervisor = supervisor
+        self._name = name
+        self._function = function
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, delay_ms: float) -> None:
+        """Have it go off after so long, and not when it was to before."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self._supervisor.stopping:
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(delay_ms / 1000, self._go_off)
+
+    def cancel(self) -> None:
+        """Let it not go off."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _go_off(self) -> None:
+        self._handle = None
+        try:
+            self._function()
+        except Exception as error:  # noqa: BLE001 - the process ends by it, as by that of a task
+            self._supervisor.on_error(self._name, error)
