@@ -31,10 +31,18 @@ class Background:
         return task
 
     def every(
-        self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
+        self,
+        interval_ms: int,
+        work: Callable[[], Awaitable[None]],
+        name: str,
+        idle_ms: Callable[[], float] = lambda: 0,
     ) -> asyncio.Task[None]:
-        """Run ``work`` every ``interval_ms``, the first time after one interval."""
-        return self.spawn(lambda: self._repeat(interval_ms, work, name), name)
+        """Run ``work`` every ``interval_ms``, the first time after one interval.
+
+        ``idle_ms`` is asked each time for how long there will surely be nothing to do: 0 where
+        there is something. No task wakes up before that.
+        """
+        return self.spawn(lambda: self._repeat(interval_ms, work, name, idle_ms), name)
 
     async def stop(self) -> None:
         """Cancel all tasks and wait until they have ended."""
@@ -44,10 +52,14 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _repeat(
-        self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
+        self,
+        interval_ms: int,
+        work: Callable[[], Awaitable[None]],
+        name: str,
+        idle_ms: Callable[[], float],
     ) -> None:
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await _until_due(interval_ms, idle_ms)
             try:
                 await work()
             except RemotingError as error:
@@ -60,6 +72,33 @@ class Background:
             await work()
         except Exception:  # noqa: BLE001 - logged; a library does not end the process
             _log.exception("task=%s event=unexpected_end", name)
+
+
+async def _until_due(interval_ms: int, idle_ms: Callable[[], float]) -> None:
+    """Wait an interval, and then for as long as there is nothing to do."""
+    loop = asyncio.get_running_loop()
+    due: asyncio.Future[None] = loop.create_future()
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        if due.done():
+            return
+        try:
+            wait_ms = idle_ms()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            due.set_exception(error)
+            return
+        if wait_ms > 0:
+            timer = loop.call_later(max(wait_ms, interval_ms) / 1000, look)
+        else:
+            due.set_result(None)
+
+    timer = loop.call_later(interval_ms / 1000, look)
+    try:
+        await due
+    finally:
+        timer.cancel()
 
 
 async def join(task: asyncio.Task[T]) -> T:

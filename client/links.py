@@ -91,6 +91,15 @@ class Links:
                 _log.info("broker=%s event=leader_moved from=%s", name, link.addr)
                 self._retired.append(self._by_name.pop(name))
 
+    def stall_free_ms(self, now_ns: int, stall_ms: int) -> float:
+        """Return for how long no link can be among the `stalled`; 0 if one may be already.
+
+        A link that owes nothing now cannot have stalled before ``stall_ms`` from now.
+        """
+        links = (*self._by_name.values(), *self._retired)
+        owed_ns = min((link.t_progress_ns for link in links if link.pending), default=now_ns)
+        return max(0.0, stall_ms - (now_ns - owed_ns) / 1_000_000)
+
     def stalled(self, now_ns: int, stall_ms: int) -> list[Link]:
         """Return the open links that owe answers and have given none for ``stall_ms``."""
         limit_ns = now_ns - stall_ms * 1_000_000

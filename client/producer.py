@@ -78,7 +78,7 @@ class Producer(StartStop):
             self._grouper = Grouper(self, self._instance.unique_ids, loop)
         background = self._instance.background
         look_ms = max(1, min(config.stall_ms // 2, STALL_LOOK_MS_MAX))
-        background.every(look_ms, self._watch_stalls, "stalls")
+        background.every(look_ms, self._watch_stalls, "stalls", self._stall_free_ms)
         background.every(PROVISIONAL_POLL_MS, self._poll_provisional, "new-topics")
 
     async def stop(self) -> None:
@@ -325,6 +325,9 @@ class Producer(StartStop):
     def _check_running(self) -> None:
         if not self._instance.running:
             raise NotRunning("the producer is not running: await start() first")
+
+    def _stall_free_ms(self) -> float:
+        return self.links.stall_free_ms(self.clock.monotonic_ns(), self.config.stall_ms)
 
     async def _watch_stalls(self) -> None:
         """Close links that owe answers if the leader is elsewhere now; see ``stall_ms``."""
