@@ -39,7 +39,9 @@ class DiskWatch:
 
     def look(self) -> bool:
         """Return whether `is_hung` has changed; one log line each time."""
-        waiting_ms = max(worker.waiting_ms() for worker in self._workers)
+        waiting_ms = 0
+        for worker in self._workers:
+            waiting_ms = max(waiting_ms, worker.waiting_ms())
         hangs = waiting_ms >= self._hang_ms
         if hangs:
             self._longest_ms = max(self._longest_ms, waiting_ms)

@@ -7,7 +7,7 @@ The core decides; here are the futures, and the errors they end with. Source: se
 import asyncio
 from collections.abc import Iterable
 
-from dledger.core.model import LogIndex, NodeId, Role, Term
+from dledger.core.model import LEADER, LogIndex, NodeId, Term
 from dledger.core.office import Phase, Transfer
 from dledger.core.raft import Raft
 from dledger.core.ready import ReadConfirmed
@@ -70,7 +70,7 @@ class Leadership:
         """See what the last input means for those who wait."""
         state = self._raft.state
         self.known_transfer = state.transfer
-        if self._asked and state.role is not Role.LEADER:
+        if self._asked and state.role is not LEADER:
             self._fail_reads(NotLeader(state.leader_id))
         if self._transfer is None:
             return

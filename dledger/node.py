@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
@@ -41,7 +41,7 @@ from dledger.membership import MembershipDesk
 from dledger.office import Office
 from dledger.persister import Persister
 from dledger.recorder import Recorder
-from dledger.repair import Repairer, RepairMessage
+from dledger.repair import REPAIR_MESSAGES, Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
@@ -240,8 +240,8 @@ class DLedgerNode(Office):
     def _on_message(self, message: Message) -> None:
         if self._running and not self._is_frozen:
             try:
-                if isinstance(message, RepairMessage):
-                    self._on_repair_message(message)
+                if type(message) in REPAIR_MESSAGES:
+                    self._on_repair_message(cast("RepairMessage", message))
                 else:
                     self._raft.step(message)
             except Exception as error:  # noqa: BLE001  # must end the node, not a connection
@@ -284,7 +284,8 @@ class DLedgerNode(Office):
             # It has begun or failed; what was accepted before goes into the log.
             self._appender.accepting = self._may_accept()
             self._leadership.look()
-        self._schedule_turn()
+        if self._raft.is_due() or self._told_role is not self._known_role:
+            self._schedule_turn()
 
     def _note_role(self) -> None:
         """Take a change of role at once: not one more entry is accepted for the old one."""
@@ -417,10 +418,12 @@ class DLedgerNode(Office):
             log_events(self.self_id, ready.events)
             self._desk.on_events(ready.events)
             self._recorder.note(*ready.events)
-        began_ms = self._clock.monotonic_ms()
+        began_ms = self._clock.monotonic_ms() if ready.entries else 0
         if self._driver.complete(ready):
-            self._check_duration(self._clock.monotonic_ms() - began_ms)
-            self._recorder.on_done(ready)
+            if ready.entries:
+                self._check_duration(self._clock.monotonic_ms() - began_ms)
+            if ready.entries or ready.committed is not None:
+                self._recorder.on_done(ready)
             if self._driver.installed is not None:
                 self._on_installed(self._driver.installed)
             if ready.reads:

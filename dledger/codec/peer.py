@@ -18,7 +18,9 @@ The code numbers are ours (real DLedger uses 51001... with JSON; the two do not 
 """
 
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from msgspec.structs import astuple
@@ -128,6 +130,25 @@ _HEADERS: Final[dict[int, bytes]] = {
 }
 _FIELDS_AT: Final = HEAD.size
 
+# Of the messages that an idle group sends all the time: term and fields in one go.
+_SUM_BYTES: Final = 4
+_pack_sum: Final = struct.Struct(">I").pack
+_FREQUENT: Final[
+    dict[type[Heartbeat | HeartbeatReply | AppendReply], tuple[str, tuple[str, ...]]]
+] = {
+    Heartbeat: (">qqq", ("term", "commit_index", "round")),
+    HeartbeatReply: (">qq", ("term", "round")),
+    AppendReply: (">qq", ("term", "match_index")),
+}
+_FREQUENT_OUT: Final[dict[type[Message], tuple[Callable[..., bytes], Callable[[Message], Any]]]] = {
+    cls: (struct.Struct(fields).pack, attrgetter(*names))
+    for cls, (fields, names) in _FREQUENT.items()
+}
+_FREQUENT_IN: Final = {
+    _HEADERS[CODES[cls]]: (cls, struct.Struct(">BBHI" + fields[1:]))
+    for cls, (fields, _) in _FREQUENT.items()
+}
+
 
 class Hello(NamedTuple):
     """A server says where it is found; it may be a member that the receiver does not know yet."""
@@ -148,12 +169,22 @@ class PeerCodec:
         self._self_id = self_id
         self._names_out = {peer: _pack_names(group, self_id, peer) for peer in peers}
         self._senders = {_pack_names(group, peer, self_id): peer for peer in peers}
+        self._starts: dict[tuple[type[Message], NodeId], tuple[bytes, bytes]] = {}
+        """Of the frames of frequent messages: what stands before the CRC, and the names."""
         self._summed: bytes | memoryview = b""
         self._sum = 0
 
     def encode(self, message: Message) -> tuple[bytes | memoryview, ...]:
         """Return the frame as one buffer, or two where entries follow."""
-        code = CODES[type(message)]
+        kind = type(message)
+        frequent = _FREQUENT_OUT.get(kind)
+        if frequent is not None:
+            receiver = message.receiver
+            start, names = self._starts.get((kind, receiver)) or self._add_start(kind, receiver)
+            pack, values = frequent
+            body = pack(*values(message)) + names
+            return (start + _pack_sum(crc32(body)) + body,)
+        code = CODES[kind]
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
         fields, data = self._pack_fields(code, message)
@@ -162,6 +193,17 @@ class PeerCodec:
         head = _SUM.pack(VERSION, len(names), 0, crc32(body)) + body
         frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], len(head) + len(data)) + head
         return (frame, data) if data else (frame,)
+
+    def _add_start(self, kind: type[Message], receiver: NodeId) -> tuple[bytes, bytes]:
+        code = CODES[kind]
+        names = self._names_out.get(receiver) or self._add_receiver(receiver)
+        size = _FIELDS_AT + _FIELDS[code].size + len(names)
+        head = _SUM.pack(VERSION, len(names), 0, 0)[:-_SUM_BYTES]
+        start = encode_frame(SERIALIZE_BINARY, _HEADERS[code], size) + head
+        if len(self._starts) >= _NAMES_MAX:
+            self._starts.clear()
+        self._starts[kind, receiver] = start, names
+        return start, names
 
     def encode_hello(self, receiver: NodeId, address: str) -> bytes:
         """Return the frame that says where this node is found."""
@@ -233,6 +275,20 @@ class PeerCodec:
 
         Errors: `CorruptEntry` for bytes no replica sends, `Misaddressed` for what others sent.
         """
+        body = frame.body
+        frequent = _FREQUENT_IN.get(frame.header)
+        if frequent is not None:
+            cls, whole = frequent
+            names_at = whole.size
+            sender = self._senders.get(body[names_at:])
+            if sender is not None and len(body) > names_at:
+                version, names_bytes, _, crc, term, *values = whole.unpack_from(body)
+                is_whole = names_at + names_bytes == len(body)
+                if is_whole and version == VERSION and crc32(body[8:]) == crc:
+                    return cls(sender, self._self_id, term, *values)
+        return self._decode_any(frame)
+
+    def _decode_any(self, frame: Frame) -> Message | Hello:
         code = int.from_bytes(frame.header[:2])
         fields, body = _FIELDS.get(code), frame.body
         if fields is None and code in CODES_OF_PEERS:

@@ -3,7 +3,7 @@
 The properties of a whole cluster (paper Figure 3) need all replicas and are checked there.
 """
 
-from dledger.core.model import Role
+from dledger.core.model import FOLLOWER, LEADER, Role
 from dledger.core.raft import Raft
 from dledger.core.state import RaftState
 
@@ -33,14 +33,14 @@ def check(raft: Raft) -> None:
 
 def _check_role(state: RaftState) -> None:
     role, node_id, leader_id = state.role, state.node_id, state.leader_id
-    if role is Role.LEADER:
+    if role is LEADER:
         assert leader_id == node_id, leader_id
         assert state.voted_for == node_id, state.voted_for
         assert state.log.last_term == state.term, "a leader opens its term with an entry"
         assert tuple(state.progress) == state.others, list(state.progress)
         return
     assert not state.progress, list(state.progress)
-    if role is Role.FOLLOWER:
+    if role is FOLLOWER:
         assert leader_id != node_id, leader_id
     else:
         assert leader_id is None, leader_id
@@ -57,7 +57,7 @@ def _check_membership(state: RaftState) -> None:
     assert not configuration.learners or not voters.keys() & configuration.learners.keys(), latest
     assert state.quorum == len(voters) // 2 + 1, (state.quorum, list(voters))
     assert state.is_voter == (state.node_id in voters), state.is_voter
-    if state.role is Role.LEADER:
+    if state.role is LEADER:
         counted = [progress.node_id for progress in state.voting]
         newcomers = state.newcomers
         expected = [peer for peer in state.others if peer in voters and peer not in newcomers]

@@ -42,6 +42,11 @@ class Role(Enum):
     LEADER = "LEADER"
 
 
+FOLLOWER: Final = Role.FOLLOWER
+LEADER: Final = Role.LEADER
+"""For what is asked at every tick and message: a member costs ten times as much as a global."""
+
+
 TRANSITIONS: Final[dict[tuple[Role, Role], str]] = {
     (Role.FOLLOWER, Role.FOLLOWER): "hears of a higher term or of its leader",
     (Role.FOLLOWER, Role.PRE_CANDIDATE): "election timeout: asks whether it could win",

@@ -42,7 +42,7 @@ from dledger.core.messages import (
     VoteReply,
     VoteRequest,
 )
-from dledger.core.model import HardState, LogIndex, NodeId, NoopBuilder, Rng, Role, Span
+from dledger.core.model import FOLLOWER, LEADER, HardState, LogIndex, NodeId, NoopBuilder, Rng, Span
 from dledger.core.office import Transfer
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.core.snapshot import SnapshotMeta
@@ -73,22 +73,22 @@ class Raft:
         """Let one tick of time pass."""
         state = self.state
         state.tick += 1
-        if state.role is Role.LEADER:
+        if state.role is LEADER:
             replication.tick_leader(state)
-            if state.role is Role.LEADER:
+            if state.role is LEADER:
                 transfer.tick(state)
         else:
             election.tick_election(state)
 
     def campaign(self) -> None:
         """Start an election now, as if the timeout had passed."""
-        if self.state.role is not Role.LEADER:
+        if self.state.role is not LEADER:
             election.campaign(self.state)
 
     def propose(self, span: Span) -> None:
         """Append entries of the current term; only a leader may, behind its last entry."""
         state = self.state
-        assert state.role is Role.LEADER, state.role
+        assert state.role is LEADER, state.role
         assert span.term == state.term, (span.term, state.term)
         state.log.append(span)
         if span.configs:
@@ -110,7 +110,7 @@ class Raft:
             state.events.append(
                 Event(EventKind.HINDERED, state.term, state.role, extra=f"reason={reason}")
             )
-            if reason is not None and state.role is not Role.FOLLOWER:
+            if reason is not None and state.role is not FOLLOWER:
                 self.resign()
 
     def transfer(self, target: NodeId) -> Transfer:
@@ -130,7 +130,7 @@ class Raft:
         progress = state.progress.get(peer)
         if progress is not None:
             replication.on_follower_unreachable(state, progress)
-        elif state.role is Role.FOLLOWER and state.leader_id == peer:
+        elif state.role is FOLLOWER and state.leader_id == peer:
             election.on_leader_unreachable(state)
 
     def step(self, message: Message) -> None:
@@ -178,17 +178,17 @@ class Raft:
 
     def _dispatch(self, message: Message) -> None:  # noqa: C901, PLR0912  # one flat match
         state = self.state
-        match message:
-            case Append():
-                replication.on_append(state, message)
-            case AppendReply():
-                replication.on_append_reply(state, message)
-            case AppendReject():
-                replication.on_append_reject(state, message)
-            case Heartbeat():
-                replication.on_heartbeat(state, message)
+        match message:  # the frequent first
             case HeartbeatReply():
                 replication.on_heartbeat_reply(state, message)
+            case Heartbeat():
+                replication.on_heartbeat(state, message)
+            case AppendReply():
+                replication.on_append_reply(state, message)
+            case Append():
+                replication.on_append(state, message)
+            case AppendReject():
+                replication.on_append_reject(state, message)
             case PreVoteRequest():
                 election.on_pre_vote_request(state, message)
             case PreVoteReply():
@@ -222,7 +222,7 @@ class Raft:
         state = self.state
         if self._in_flight is not None:
             return None
-        if state.role is Role.LEADER:
+        if state.role is LEADER:
             replication.replicate(state)
             if state.transfer is not None:
                 transfer.maybe_ask(state)
@@ -273,6 +273,27 @@ class Raft:
         self._empty_outbox()
         return self._in_flight
 
+    def is_due(self) -> bool:
+        """Tell whether `ready` may have something to return, now or once one in flight is done.
+
+        After most inputs it has nothing: whoever asks this first need not wake up for it.
+        """
+        state = self.state
+        if state.role is LEADER:
+            if state.transfer is not None or state.reads.wanted or state.reads.round is not None:
+                return True
+            last_index = state.log.last_index
+            for progress in state.progress.values():
+                if progress.next_index <= last_index or progress.probing:
+                    return True
+        saved = state.saved
+        return (
+            state.term != saved.term
+            or state.voted_for != saved.voted_for
+            or state.fresh is not saved.fresh
+            or self._has_work()
+        )
+
     def _has_work(self) -> bool:
         """Tell whether anything but the hard state may be to be done."""
         state = self.state
@@ -308,7 +329,7 @@ class Raft:
         index = min(index, log.last_index)
         if index > log.persisted_index:
             log.persisted_index = index
-            if state.role is Role.LEADER:
+            if state.role is LEADER:
                 replication.maybe_commit(state)
 
     def staged(self, *, kept: bool, installed: SnapshotMeta | None) -> None:
@@ -344,7 +365,7 @@ class Raft:
         )
         for progress in state.progress.values():
             progress.become_probe(progress.match_index + 1)
-        if state.role is Role.LEADER and log.last_term != state.term:
+        if state.role is LEADER and log.last_term != state.term:
             state.become_follower(state.term, None)
 
     def _empty_outbox(self) -> None:

@@ -20,7 +20,7 @@ from dledger.core.messages import (
     HeartbeatReply,
     InstallSnapshot,
 )
-from dledger.core.model import NO_INDEX, NO_TERM, LogIndex, Role
+from dledger.core.model import FOLLOWER, LEADER, NO_INDEX, NO_TERM, LogIndex
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_index
 from dledger.core.ready import Event, EventKind
@@ -37,7 +37,7 @@ SPANS_PER_TURN: Final = 4
 def tick_leader(state: RaftState) -> None:
     """Let a tick pass: check the quorum, keep followers quiet, repair what seems lost."""
     check_quorum(state)
-    if state.role is not Role.LEADER:
+    if state.role is not LEADER:
         return
     state.heartbeat_elapsed += 1
     beat = state.heartbeat_elapsed >= state.config.heartbeat_ticks
@@ -249,11 +249,11 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
 
 def hear_leader(state: RaftState, message: Append | Heartbeat | InstallSnapshot) -> bool:
     """Recognize the sender as the leader of this term; False if it cannot be."""
-    if state.role is Role.LEADER:
+    if state.role is LEADER:
         event = Event(EventKind.RIVAL, state.term, state.role, message.sender)
         state.events.append(event)
         return False
-    if state.role is not Role.FOLLOWER or state.leader_id != message.sender:
+    if state.role is not FOLLOWER or state.leader_id != message.sender:
         state.become_follower(state.term, message.sender)
     state.contact_tick = state.tick
     if state.election_elapsed:

@@ -246,9 +246,11 @@ class Replica:
     def work_off(self) -> None:
         raft, driver = self.raft, self.driver
         for _ in range(100):
+            is_due = raft.is_due()
             ready = raft.ready()
             if ready is None:
                 return
+            assert is_due, "nobody would have asked for it"
             self.events += ready.events
             if driver.begin(ready):
                 driver.persist_state(ready)

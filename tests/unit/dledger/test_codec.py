@@ -1,5 +1,8 @@
 """Codecs: what is encoded decodes to the same, and any other bytes are refused."""
 
+import struct
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +162,30 @@ def test_flipped_message_is_refused(message, offset, flip):
         return  # reserved
     with pytest.raises((CorruptEntry, peer.Misaddressed)):
         RECEIVER.decode(Frame(1, frame.header, bytes(body)))
+
+
+FREQUENT = {
+    Heartbeat("n0", "n1", 5, 7, 9): (31008, ">qqq", (5, 7, 9)),
+    HeartbeatReply("n0", "n1", 5, 9): (31009, ">qq", (5, 9)),
+    AppendReply("n0", "n1", 5, 7): (31006, ">qq", (5, 7)),
+}
+HEADERS = [SENDER.encode(message)[0][8:29] for message in FREQUENT]
+
+
+@pytest.mark.parametrize("message", FREQUENT)
+def test_a_frequent_message_has_the_bytes_of_every_other(message):
+    code, fields, values = FREQUENT[message]
+    body = struct.pack(fields, *values) + b"\x05group\x02n0\x02n1"
+    header = struct.pack(">hBhiiii", code, 3, 1, 0, 2, 0, 0)
+    rest = header + struct.pack(">BBHI", 1, 12, 0, crc32(body)) + body
+    frame = struct.pack(">iI", 4 + len(rest), 1 << 24 | len(header)) + rest
+    assert SENDER.encode(message) == (frame,)
+
+
+@given(st.binary(max_size=100), st.sampled_from(HEADERS))
+def test_any_bytes_are_no_frequent_message_either(body, header):
+    with pytest.raises(CorruptEntry):
+        RECEIVER.decode(Frame(1, header, body))
 
 
 @given(st.binary(max_size=100), st.sampled_from(sorted(peer.CODES.values())))

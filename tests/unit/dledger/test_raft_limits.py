@@ -1,6 +1,6 @@
 """How much may be under way, how far back a leader goes, how long it stays without answers."""
 
-from dledger.core.messages import Append, AppendReject, HeartbeatReply
+from dledger.core.messages import Append, AppendReject, AppendReply, Heartbeat, HeartbeatReply
 from dledger.core.model import Role
 from dledger.core.replication import SPANS_PER_TURN
 from tests.unit.dledger.cluster import Cluster
@@ -105,3 +105,21 @@ def test_any_answer_counts_for_the_quorum():
         cluster.tick("n0")
         cluster.step(AppendReject("n2", "n0", 1, 7, 0, 1, 0))
     assert cluster["n0"].state.role is Role.LEADER
+
+
+def test_what_leaves_nothing_to_do_wakes_nobody_up():
+    cluster = Cluster(3)
+    cluster.elect("n0")
+    cluster.stabilize()
+    leader, follower = cluster["n0"], cluster["n1"]
+    term = leader.state.term
+    follower.tick()
+    assert not follower.is_due()
+    leader.step(HeartbeatReply("n1", "n0", term, 1))
+    leader.step(AppendReply("n1", "n0", term, leader.state.log.last_index))
+    assert not leader.is_due()
+    follower.step(Heartbeat("n0", "n1", term, leader.state.log.commit_index, 2))
+    assert follower.is_due(), "it owes an answer"
+    leader.unreachable("n1")
+    leader.tick()
+    assert leader.is_due(), "whoever is lost is probed"
