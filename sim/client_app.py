@@ -258,9 +258,9 @@ class ClientApp:
     async def _listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
         """Work for a while at some messages; they count when that is done."""
         del context
-        stream = self._rng.split(f"work{messages[0].queue_id}-{messages[0].queue_offset}")
-        if stream.chance(SLOW_P):
-            await asyncio.sleep(stream.randint(1, SLOW_MS_MAX) / MS_PER_S)
+        point = self._rng.point(f"work{messages[0].queue_id}-{messages[0].queue_offset}")
+        if point < SLOW_P:
+            await asyncio.sleep((1 + int(point / SLOW_P * SLOW_MS_MAX)) / MS_PER_S)
         for message in messages:
             self._note(message, GROUP)
         return ConsumeStatus.CONSUME_SUCCESS

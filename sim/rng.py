@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 STEPS: Final = 1024
+POINT_BYTES: Final = 6
 EXPONENTIAL: Final = (*(round(-log(1 - k / STEPS) * 2**20) / 2**20 for k in range(STEPS)), 10.0)
 """Quantiles of the exponential distribution of mean 1, rounded: logarithms differ between machines
 in their last bits, and runs must not."""
@@ -36,6 +37,12 @@ class SplitRng:
     def split(self, name: str) -> "SplitRng":
         """Return the stream called ``name``; it depends on seed and name only."""
         return SplitRng(f"{self._seed}/{name}")
+
+    def point(self, name: str) -> float:
+        """Return a float of [0, 1) that depends on seed and name only; cheaper than a stream."""
+        text = f"{self._seed}/{name}".encode()
+        digest = hashlib.blake2b(text, digest_size=POINT_BYTES).digest()
+        return int.from_bytes(digest, "big") / (1 << 8 * POINT_BYTES)
 
     def randint(self, low: int, high: int) -> int:
         """Return an integer of ``low``..``high``, both included; 53 bits of it are chance."""

@@ -177,7 +177,8 @@ class Scheduler:
     ) -> bool:
         """Run turns; true once the predicate holds, or that many callbacks have been run in all."""
         ready, heap, trace, findings = self._ready, self._heap, self.trace, self.findings
-        next_ready, note, numbers = ready.popleft, trace.note, trace.numbers
+        next_ready, add_ready = ready.popleft, ready.append
+        note, numbers = trace.note, trace.numbers
         now, todo, events = self.now_ns, self._todo, self.events
         try:
             while predicate is None or not predicate():
@@ -192,7 +193,7 @@ class Scheduler:
                         return False
                     self.now_ns = trace.now_ns = now
                     while heap and heap[0][0] <= now:
-                        ready.append(heappop(heap)[2])
+                        add_ready(heappop(heap)[2])
                     todo = len(ready)
                     if len(numbers) >= BATCH:
                         trace.fold()

@@ -20,12 +20,14 @@ BATCH: Final = 8192
 class Trace:
     """The trace of one run; ``now_ns`` is kept up to date by the loop."""
 
-    __slots__ = ("_hash", "_texts", "keep_lines", "lines", "note", "now_ns", "numbers")
+    __slots__ = ("_hash", "_sites", "_texts", "keep_lines", "lines", "note", "now_ns", "numbers")
 
     def __init__(self, *, keep_lines: bool = False) -> None:
         """Begin an empty trace."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._texts: list[str] = []
+        self._sites: dict[tuple[str, str], int] = {}
+        """Numbers for the kinds of events at a host: a commit, or by name a step of its disk."""
         self.keep_lines = keep_lines
         self.lines: list[str] = []
         self.now_ns = 0
@@ -50,15 +52,33 @@ class Trace:
             self.line(kind, host, **columns)
 
     def disk(self, host: str, op: str, path: int, offset: int, size: int, crc: int) -> None:
-        """Add what `event` would for a step of a disk; these are most of the events."""
+        """Add a step of a disk; these are most of the events, and go in as numbers."""
+        site = self._site("disk", host, op)
+        note = self.note
+        note(self.now_ns)
+        note(site << 32 | path)
+        note(offset)
+        note(size << 32 | crc)
         if self.keep_lines:
-            self.event("disk", host, op=op, path=path, offset=offset, size=size, crc=crc)
-            return
-        self.note(self.now_ns)
-        self._texts.append(
-            f"disk {host} {{'op': '{op}', 'path': {path}, 'offset': {offset}, 'size': {size}, "
-            f"'crc': {crc}}}"
-        )
+            self.line("disk", host, op=op, path=path, offset=offset, size=size, crc=crc)
+
+    def commit(self, host: str, index: int, term: int) -> None:
+        """Add that a commit index was told to a broker; the next most frequent, likewise."""
+        site = self._site("commit", host)
+        note = self.note
+        note(self.now_ns)
+        note(site << 32 | term)
+        note(index)
+        if self.keep_lines:
+            self.line("commit", host, index=index, term=term)
+
+    def _site(self, kind: str, host: str, op: str = "") -> int:
+        """Return the number that stands for a kind of event at a host."""
+        site = self._sites.get((host, op))
+        if site is None:
+            site = self._sites[host, op] = len(self._sites)
+            self._texts.append(f"{kind} {host} {op}")
+        return site
 
     def line(self, kind: str, host: str, **columns: object) -> None:
         """Keep a line of something that is hashed elsewhere; call it only if `keep_lines`."""

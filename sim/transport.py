@@ -44,10 +44,10 @@ class SimTransport(asyncio.Transport):
     """See the module. ``link`` carries what is sent, ``back`` what is received."""
 
     __slots__ = (
-        "_arrival_ns", "_blocked", "_closing", "_context", "_eof_queued", "_eof_sent", "_gone",
-        "_high", "_inbox", "_kernel", "_lost", "_low", "_protocol", "_queue", "_queued", "_reading",
-        "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "peer", "process",
-        "remote", "sock",
+        "_arrival_ns", "_blocked", "_buffered", "_closing", "_context", "_eof_queued", "_eof_sent",
+        "_gone", "_high", "_inbox", "_kernel", "_lost", "_low", "_protocol", "_queue", "_queued",
+        "_reading", "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "peer",
+        "process", "remote", "sock",
     )  # fmt: skip
 
     peer: "SimTransport"
@@ -68,6 +68,8 @@ class SimTransport(asyncio.Transport):
         self.local, self.remote = names
         self.sock = SimSocket(self.local)
         self._protocol: asyncio.BaseProtocol | None = None
+        self._buffered = False
+        """Whether the protocol owns the buffers that are read into."""
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._used = 0
@@ -94,7 +96,7 @@ class SimTransport(asyncio.Transport):
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         """Give the connection to its protocol; call it in the context of the process."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         self._reading = True
         protocol.connection_made(self)
         if self._inbox:
@@ -120,6 +122,7 @@ class SimTransport(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set the protocol."""
         self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Return the protocol."""
@@ -366,13 +369,13 @@ class SimTransport(asyncio.Transport):
         protocol = self._protocol
         size = len(data)
         try:
-            if isinstance(protocol, asyncio.BufferedProtocol):
-                room = protocol.get_buffer(size)
-                if len(room) >= size:  # type: ignore[arg-type]  # a buffer
-                    room[:size] = data  # type: ignore[index]  # a buffer
-                    protocol.buffer_updated(size)
+            if self._buffered:
+                room = protocol.get_buffer(size)  # type: ignore[union-attr]  # a BufferedProtocol
+                if len(room) >= size:
+                    room[:size] = data
+                    protocol.buffer_updated(size)  # type: ignore[union-attr]  # likewise
                 else:
-                    size = self._fill(protocol, data)
+                    size = self._fill(protocol, data)  # type: ignore[arg-type]  # likewise
             else:
                 protocol.data_received(data)  # type: ignore[union-attr]  # a Protocol then
         except Exception as error:  # noqa: BLE001 - reported, and the end of the connection

@@ -440,7 +440,7 @@ class World:
         if change.kept_index < change.old_last:
             self.trace.event("cut_log", replica.name, kept=change.kept_index, last=change.old_last)
         if before[6] != now[6]:
-            self.trace.event("commit", replica.name, index=now[6], term=now[1])
+            self.trace.commit(replica.name, now[6], now[1])
 
     def _note_message(self, replica: Replica, message: Message) -> None:
         words = describe_message(message).split(" ")

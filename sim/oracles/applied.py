@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from dledger.core.model import Role
+from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
@@ -43,7 +43,7 @@ class Monotonic:
         now = change.now
         base = self._bases.get(replica.name, replica.base)
         self._bases[replica.name] = replica.base
-        begins_anew = now[0] is not Role.LEADER and replica.base > base
+        begins_anew = now[0] is not LEADER and replica.base > base
         if now[6] < told or (now[5] < applied and not begins_anew):
             raise Violation(
                 self.name,

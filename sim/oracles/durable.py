@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.codec.properties import decode_checkpoint, decode_hard_state
 from dledger.core.messages import AppendReply, PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
-from dledger.core.model import HardState, Role
+from dledger.core.model import LEADER, HardState
 from sim.disk import SimDisk
 from sim.oracles.base import Violation
 
@@ -62,11 +62,7 @@ class Durable:
     def on_change(self, replica: Replica, change: Change) -> None:
         """Judge a checkpoint, and a commit of a leader: a majority of disks must have it."""
         self._check_checkpoint(replica)
-        if (
-            not self._is_sync
-            or change.now[0] is not Role.LEADER
-            or change.now[2] <= change.before[2]
-        ):
+        if not self._is_sync or change.now[0] is not LEADER or change.now[2] <= change.before[2]:
             return
         index = change.now[2]
         mark = replica.mark(index)
@@ -92,8 +88,8 @@ class Durable:
 
     def _check_checkpoint(self, replica: Replica) -> None:
         """What the checkpoint says to be synced must survive a loss of power."""
-        disk = _disk(replica)
-        file = disk.durable_file(f"{replica.controller.node.config.directory}/checkpoint")
+        disk = replica.disk
+        file = disk.durable_file(replica.checkpoint_path)
         if file is None:
             return
         judged = self._checkpoints.get(replica.name)

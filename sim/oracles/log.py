@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from dledger.core.model import Role
+from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LogMatching:
             self._compare(replica, change.kept_index + 1)
 
     def _check_cut(self, replica: Replica, change: Change) -> None:
-        leads = (Role.LEADER, change.now[1])
+        leads = (LEADER, change.now[1])
         if change.before[:2] == leads == change.now[:2]:
             raise Violation(
                 self.append_only_name,
@@ -107,7 +107,7 @@ class Commits:
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Compare what is newly committed here with what is committed elsewhere."""
-        if change.before[:2] == change.now[:2] and change.now[0] is Role.LEADER:
+        if change.before[:2] == change.now[:2] and change.now[0] is LEADER:
             self._check_own_term(replica, change)
         # What is told, not what the core knows: the disk may yet have what the core has cut.
         commit = min(change.now[6], replica.last_index)
@@ -175,7 +175,7 @@ class LeaderCompleteness:
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Compare the log of a replica that has just become leader."""
-        if change.now[0] is not Role.LEADER or change.before[:2] == change.now[:2]:
+        if change.now[0] is not LEADER or change.before[:2] == change.now[:2]:
             return
         truth = self._truth
         count = bisect_left(truth.commit_terms, change.now[1])

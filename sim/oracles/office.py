@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.core import invariants
 from dledger.core.messages import VoteReply, VoteRequest
-from dledger.core.model import Role
+from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Elected:
     def on_change(self, replica: Replica, change: Change) -> None:
         """Count the votes of a replica that has just become leader."""
         role, term = change.now[0], change.now[1]
-        if role is not Role.LEADER or change.before[:2] == change.now[:2]:
+        if role is not LEADER or change.before[:2] == change.now[:2]:
             return
         voters = self._truth.voters_of(replica)
         granted = {**self._granted.get((replica.name, term), {}), replica.name: None}
@@ -126,7 +126,7 @@ class Tenure:
     def on_event(self, replica: Replica) -> None:
         """Look at a leader once a tick. Errors: `Violation`."""
         state = replica.controller.node._raft.state
-        if state.role is not Role.LEADER or self._ticks.get(replica.name) == state.tick:
+        if state.role is not LEADER or self._ticks.get(replica.name) == state.tick:
             return
         self._ticks[replica.name] = state.tick
         if state.membership.latest.index > replica.last_index:
@@ -166,7 +166,7 @@ class Matches:
 
     def on_event(self, replica: Replica) -> None:
         """Look at a leader after an event of its own. Errors: `Violation`."""
-        state = replica.controller.node._raft.state
+        state = replica.state
         told = self._told[replica.name, state.term]
         for follower, progress in state.progress.items():
             if progress.match_index > told.get(follower, -1):
@@ -192,7 +192,7 @@ class Changes:
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Look at what a leader has appended."""
-        if not self._truth.configurations or change.now[0] is not Role.LEADER:
+        if not self._truth.configurations or change.now[0] is not LEADER:
             return
         if change.before[:2] != change.now[:2]:
             return

@@ -83,10 +83,11 @@ class Replica:
         self.told_term = -1
         """Term of a message of this life that promised nothing else, and was judged."""
         self._log: RaftLog
-        self._disk: SimDisk
+        self.disk: SimDisk
+        self.checkpoint_path = ""
         self._writes = -1
-        self._store: LogStore
-        self._dispatcher: Dispatcher
+        self.store: LogStore
+        self.dispatcher: Dispatcher
         self.base = 0
         """Index of ``marks[0]``."""
         self.marks: list[Mark] = []
@@ -101,9 +102,9 @@ class Replica:
             state.role,
             state.term,
             log.commit_index,
-            self._store.last_index,
+            self.store.last_index,
             log.last_term,
-            self._dispatcher.applied_index,
+            self.dispatcher.applied_index,
             state.delivered_index,
         )
 
@@ -113,11 +114,12 @@ class Replica:
         self.state = node._raft.state
         self.tick = self.told_term = -1
         self._log = self.state.log
-        self._store = node._store
+        self.store = node._store
         assert isinstance(node._disk, SimDisk)
-        self._disk = node._disk
+        self.disk = node._disk
+        self.checkpoint_path = f"{node.config.directory}/checkpoint"
         self._writes = -1
-        self._dispatcher = self.controller.store._dispatcher
+        self.dispatcher = self.controller.store._dispatcher
 
     @property
     def last_index(self) -> int:
@@ -145,7 +147,7 @@ class Replica:
 
     def follow(self) -> tuple[int, int]:
         """Read what is new; return (last entry kept, last entry before). Errors: `Damaged`."""
-        store, disk = self._store, self._disk
+        store, disk = self.store, self.disk
         old_last, new_last = self.last_index, store.last_index
         if disk.writes == self._writes and new_last == old_last and store.first_index == self.base:
             return old_last, old_last  # not one byte was written since the last look

@@ -15,7 +15,7 @@ from dledger.core.messages import (
     VoteReply,
     VoteRequest,
 )
-from dledger.core.model import Role
+from dledger.core.model import LEADER
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.durable import Durable
@@ -107,7 +107,7 @@ class Watch:
 
     def looking_at(self, replica: Replica) -> Callable[[], None]:
         """Return what is to be called after each event of its process. Errors: `Violation`."""
-        node, read_key, look = replica.node, replica.read_key, self._look
+        node, look = replica.node, self._look
         judge_tenure, judge_matches = self.tenure.on_event, self.matches.on_event
 
         def after_event() -> None:
@@ -116,10 +116,20 @@ class Watch:
                     self._boot(replica)
                 replica.is_up = node._opened
                 return
-            key = read_key()
-            if key[0] is Role.LEADER:
-                if replica.tick != replica.state.tick:
-                    replica.tick = replica.state.tick
+            state = replica.state
+            log = state.log
+            key = (  # what `Replica.read_key` returns: a call would cost as much
+                state.role,
+                state.term,
+                log.commit_index,
+                replica.store.last_index,
+                log.last_term,
+                replica.dispatcher.applied_index,
+                state.delivered_index,
+            )
+            if state.role is LEADER:
+                if replica.tick != state.tick:
+                    replica.tick = state.tick
                     judge_tenure(replica)
                 judge_matches(replica)
             if key != replica.key:

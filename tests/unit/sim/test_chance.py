@@ -79,9 +79,26 @@ def test_a_trace_keeps_lines_when_asked_and_its_digest_is_the_same():
     assert telling.lines == ["17 kill n0 ending=close", "18 stop -"]
 
 
-@pytest.mark.parametrize("keep_lines", [False, True])
-def test_a_step_of_a_disk_is_an_event_like_others(keep_lines):
-    one, other = Trace(keep_lines=keep_lines), Trace(keep_lines=keep_lines)
-    one.disk("n0", "write", 3, 512, 10, 77)
-    other.event("disk", "n0", op="write", path=3, offset=512, size=10, crc=77)
-    assert (one.digest(), one.lines) == (other.digest(), other.lines)
+STEP = ("n0", "write", 3, 512, 10, 77)
+
+
+@pytest.mark.parametrize("column", range(len(STEP)))
+def test_every_column_of_a_step_of_a_disk_is_in_the_digest(column):
+    other = list(STEP)
+    other[column] = "other" if isinstance(STEP[column], str) else STEP[column] + 1
+    one, again, changed = Trace(), Trace(keep_lines=True), Trace()
+    one.disk(*STEP)
+    again.disk(*STEP)
+    changed.disk(*other)
+    assert one.digest() == again.digest() != changed.digest()
+    assert again.lines == ["0 disk n0 op=write path=3 offset=512 size=10 crc=77"]
+
+
+@pytest.mark.parametrize("other", [("n1", 5, 2), ("n0", 6, 2), ("n0", 5, 3)])
+def test_every_column_of_a_commit_is_in_the_digest(other):
+    one, again, changed = Trace(), Trace(keep_lines=True), Trace()
+    one.commit("n0", 5, 2)
+    again.commit("n0", 5, 2)
+    changed.commit(*other)
+    assert one.digest() == again.digest() != changed.digest()
+    assert again.lines == ["0 commit n0 index=5 term=2"]

@@ -35,6 +35,7 @@ def replica(name, bit=1):
     raft = SimpleNamespace(state=SimpleNamespace(log=Store(), voters={}))
     node = SimpleNamespace(_disk=disk, config=config, _store=Store(), _raft=raft)
     made.controller = SimpleNamespace(node=node)
+    made.disk, made.checkpoint_path = disk, "/d/checkpoint"
     return made, disk
 
 

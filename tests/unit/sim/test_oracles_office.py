@@ -16,8 +16,12 @@ VOTERS = ("n0", "n1", "n2", "n3", "n4")
 
 
 def replica(name, cluster=None):
-    node = SimpleNamespace(_raft=None if cluster is None else cluster[name])
-    return SimpleNamespace(name=name, controller=SimpleNamespace(node=node), last_index=0)
+    raft = None if cluster is None else cluster[name]
+    node = SimpleNamespace(_raft=raft)
+    state = None if raft is None else raft.state
+    return SimpleNamespace(
+        name=name, controller=SimpleNamespace(node=node), state=state, last_index=0
+    )
 
 
 def becomes_leader(term):
