@@ -51,6 +51,7 @@ class HeldReplies(NamedTuple):
 
     writes: int
     term: Term
+    """In which they were made: in a newer one, what they say may be cut already."""
     replies: tuple[Reply, ...]
 
 
@@ -77,6 +78,8 @@ class Driver:
         self._writes_synced = 0
         self._generation = 0
         self._is_cutting = False
+        self._ready_term: Term = raft.state.term
+        """In which the last `Ready` was made; while it is worked off the term may go on."""
         self._held: deque[HeldReplies] = deque()
         self.synced_index: LogIndex = store.last_index
         """Entries up to here survive a loss of power."""
@@ -85,7 +88,8 @@ class Driver:
         """A snapshot that took the place of the log; whoever tells the user of it clears it."""
 
     def begin(self, ready: Ready) -> bool:
-        """Tell whether `persist_state` must run before `complete`."""
+        """Tell whether `persist_state` must run before `complete`; call it at once."""
+        self._ready_term = self._raft.state.term
         kept = _last_kept(ready)
         if kept is not None:
             # A sync that began before says nothing any more about what lies behind the cut.
@@ -124,8 +128,7 @@ class Driver:
             send(message)
         if ready.replies:
             if self._is_sync and self._writes_synced < self._writes:
-                term = self._raft.state.term
-                self._held.append(HeldReplies(self._writes, term, ready.replies))
+                self._held.append(HeldReplies(self._writes, self._ready_term, ready.replies))
             else:
                 for reply in ready.replies:
                     send(reply)

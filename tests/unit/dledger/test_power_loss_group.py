@@ -12,7 +12,7 @@ from dledger.codec.entry import encode_span
 from dledger.codec.snapshot import decode_snapshot, encode_snapshot
 from dledger.config import DLedgerConfig, FlushDiskType
 from dledger.core.configuration import ConfigEntry, Configuration
-from dledger.core.messages import Append, InstallSnapshot
+from dledger.core.messages import Append, AppendReply, Heartbeat, InstallSnapshot
 from dledger.core.model import Role
 from dledger.driver import Driver
 from dledger.replica import open_replica
@@ -290,6 +290,40 @@ def test_a_sync_that_begins_while_the_log_is_replaced_says_nothing_of_it(returns
     assert node.store.last_index == synced + 1
     assert node.driver.synced_index == synced + 1
     assert node.replica.checkpoint_file.load().end_index <= synced + 1
+
+
+@pytest.mark.parametrize("news_comes", [False, True])
+def test_an_acknowledgement_that_waits_for_its_sync_ends_with_its_term(news_comes):
+    """A later leader is heard of while the entries of the one before are being worked off.
+
+    They may be cut before the sync returns, so nobody may count this replica for them any more.
+    """
+    leader, _ = leader_with_an_unsynced_tail()
+    group = leader.group
+    while leader.store.last_index > group.nodes["n1"].store.last_index:
+        leader.raft.tick()
+        leader.work()
+        group.deliver()
+    node = group.nodes["n1"]
+    node.begin_sync()
+    node.end_sync()
+    log, term = node.raft.state.log, node.raft.state.term
+    position = node.store.place(log.end_position, 48 + 4)
+    span = encode_span(log.last_index + 1, term, position, [b"more"])
+    node.raft.step(Append("n0", "n1", term, log.last_index, log.last_term, -1, span))
+    group.network.clear()
+    ready = node.raft.ready()
+    assert ready.replies
+    if node.driver.begin(ready):
+        node.driver.persist_state(ready)
+    if news_comes:
+        node.raft.step(Heartbeat("n2", "n1", term + 1, -1, 0))
+    node.driver.complete(ready)
+    node.work()
+    node.begin_sync()
+    node.end_sync()
+    told = [message.match_index for message in group.network if isinstance(message, AppendReply)]
+    assert told == ([] if news_comes else [node.store.last_index])
 
 
 SEEDS = range(60)
