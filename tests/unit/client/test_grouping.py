@@ -123,6 +123,15 @@ def test_groups_are_cut_at_their_bytes():
     run(body)
 
 
+def test_a_message_larger_than_a_group_does_not_cut_the_others():
+    async def body(cluster):
+        async with busy_producer(cluster, auto_batch_bytes_max=1_000) as producer:
+            await burst(producer, [b"a", b"b" * 904, b"c"])
+        assert sorted(requests_of(cluster.replicas[0])) == [[b"a", b"c"], [b"b" * 904]]
+
+    run(body)
+
+
 def test_one_send_at_a_time_is_never_a_batch():
     async def body(cluster):
         async with busy_producer(cluster) as producer:
@@ -287,6 +296,40 @@ def test_members_of_a_group_follow_the_leader():
             assert [a.broker_addr for a in result.attempts] == [old.addr, new.addr]
             assert (result.attempts[0].code, result.attempts[0].outcome) == (14, Outcome.FAILED)
         assert sorted(cluster.group.bodies(TOPIC)) == numbered(4)
+
+    run(body)
+
+
+def test_a_group_at_a_frozen_leader_goes_to_the_new_one():
+    async def body(cluster):
+        old, new = cluster.replicas
+        async with busy_producer(cluster, stall_ms=60) as producer:
+            link = producer.links.maybe_link("group-0")
+            answered_ns = link.t_progress_ns
+            old.misbehave.append(fakes.ignore)
+            sends = [
+                asyncio.ensure_future(producer.send(Message(TOPIC, one))) for one in numbered(3)
+            ]
+            await old.wait_for(lambda: old.count(BATCH) == 1)
+            assert link.pending == 1
+            assert link.t_progress_ns > answered_ns
+            cluster.elect(1)
+            cluster.publish(leader=1)
+            results = await asyncio.gather(*sends)
+        for result in results:
+            assert [a.broker_addr for a in result.attempts] == [old.addr, new.addr]
+            assert result.attempts[0].outcome is Outcome.UNKNOWN
+
+    run(body)
+
+
+def test_the_answer_of_a_group_is_progress():
+    async def body(cluster):
+        async with busy_producer(cluster) as producer:
+            results = await burst(producer, numbered(3))
+            link = producer.links.maybe_link("group-0")
+            assert {r.attempts[0].t_end_ns for r in results} == {link.t_progress_ns}
+            assert results[0].attempts[0].t_start_ns < link.t_progress_ns
 
     run(body)
 
