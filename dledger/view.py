@@ -6,7 +6,7 @@ Nothing here changes anything. `DLedgerNode` is one; the parts are its own.
 from collections.abc import Iterator
 
 from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
-from dledger.core.model import LogIndex, NodeId, Role, Term
+from dledger.core.model import LEADER, LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SnapshotMeta
@@ -51,7 +51,7 @@ class ReplicaView:
     @property
     def is_leader(self) -> bool:
         """Whether it leads, as far as it knows."""
-        return self._raft.state.role is Role.LEADER
+        return self._raft.state.role is LEADER
 
     @property
     def term(self) -> Term:

@@ -20,6 +20,10 @@ SYNC_LATENCY: Final = Latency(100_000, 2_000_000)
 """Of a sync of data or of a directory, by default; everything else takes no time."""
 
 
+UNNOTED: Final = (Op.READ, Op.OPEN)
+"""Steps that change nothing: they are not in the trace."""
+
+
 class Trace(Protocol):
     """Where operations are noted; `sim.trace.Trace` is one."""
 
@@ -96,7 +100,7 @@ class Hardware:
             if not self._meet(op, path):
                 effect()
             self._end_step(op, path)
-        if op is not Op.READ and op is not Op.OPEN:
+        if op not in UNNOTED:
             self._note(op, path, offset)
 
     def _sync(self, op: Op, path: str, sync: Callable[[], None]) -> None:
@@ -193,7 +197,9 @@ class Hardware:
     def _note(self, op: Op, path: str, offset: int = 0, content: Buffer = b"") -> None:
         if self.trace is not None:
             number = self.path_number(path)
-            self.trace.disk(self.host, op.value, number, offset, len(content), zlib.crc32(content))
+            self.trace.disk(
+                self.host, op._value_, number, offset, len(content), zlib.crc32(content)
+            )
 
     def _note_fault(self, rule: Rule, op: Op, path: str) -> None:
         if self.trace is not None:

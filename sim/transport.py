@@ -169,10 +169,13 @@ class SimTransport(asyncio.Transport):
         process = self.process
         if not data or self._closing or (process is not None and process.state == DEAD):
             return
-        if self.link.rules:
-            apply_rules(self.link, bytes(data), self._send, self._send_later)
-        else:
+        link = self.link
+        if link.rules:
+            apply_rules(link, bytes(data), self._send, self._send_later)
+        elif self._queue or link.cut or link.split or self._used >= WINDOW_BYTES:
             self._send(bytes(data))
+        else:
+            self._transmit_piece(bytes(data))
         if self._queued > self._high + KERNEL_BYTES and not self._writing_paused:
             self._writing_paused = True
             self.get_protocol().pause_writing()

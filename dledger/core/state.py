@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from dledger.core.configuration import ConfigEntry, Membership
 from dledger.core.log import RaftLog
 from dledger.core.model import (
+    FOLLOWER,
+    LEADER,
     NO_INDEX,
     TRANSITIONS,
     HardState,
@@ -181,7 +183,7 @@ class RaftState:
         pre-vote keeps its haste from disturbing one it cannot see.
         """
         low, high = self.config.election_ticks_min, self.config.election_ticks_max
-        if self.role in (Role.PRE_CANDIDATE, Role.CANDIDATE):
+        if self.role is not FOLLOWER and self.role is not LEADER:
             low, high = max(2, low // 4), max(4, high // 3)
         self.election_elapsed = 0
         self.election_timeout = self.rng.randint(low, high)
