@@ -91,6 +91,7 @@ class CommitLog:
         self._wall_ms = clock.wall_ms
         self._queues = queues
         self._by_key = queues.by_key
+        self._by_topic = queues.by_topic
         self._body_max = config.max_body_bytes
         self._max_wait_ms = config.max_wait_ack_ms
         self._delays_ms = config.delay_levels_ms
@@ -110,8 +111,10 @@ class CommitLog:
 
         A refusal is told before this returns, with offsets -1; anything later from the loop.
         """
-        queue = self._by_key.get((message.topic, message.queue_id))
-        if queue is None:
+        queue: ConsumeQueue | None
+        try:
+            queue = self._by_topic[message.topic][message.queue_id]
+        except KeyError:
             queue = self._queues.maybe_make(message.topic, message.queue_id)
         if not self.writable or queue is None or (size := self._size(message, queue)) < 0:
             done(self._refusal(message), -1, -1)
@@ -144,9 +147,7 @@ class CommitLog:
         ``done`` is called once for all; see `put`. They are entries of their own: when leadership
         is lost meanwhile, the first ones may yet commit and the others not.
         """
-        queue = self._by_key.get((batch.topic, batch.queue_id))
-        if queue is None:
-            queue = self._queues.maybe_make(batch.topic, batch.queue_id)
+        queue = self._queues.maybe_make(batch.topic, batch.queue_id)
         sizes = None if queue is None else self._batch_sizes(batch, queue)
         if not self.writable or queue is None or sizes is None:
             done(self._batch_refusal(batch), -1, [])

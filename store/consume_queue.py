@@ -341,7 +341,9 @@ class ConsumeQueues:
         """Objects that all queues of a topic share: its name, encoded, decoded, as in records."""
         self._unwritten_max = config.unflushed_units_max
         self.by_key: dict[tuple[bytes, int], ConsumeQueue] = {}
-        """By encoded topic, as records have it."""
+        """By encoded topic, as records have it, and queue id."""
+        self.by_topic: dict[bytes, dict[int, ConsumeQueue]] = {}
+        """The same, for the hot paths: neighbours mostly share the topic, and what is near it."""
         self.by_name: dict[tuple[str, int], ConsumeQueue] = {}
         self.unwritten: list[ConsumeQueue] = []
         """Queues with a tail, each once, longest waiting first."""
@@ -366,6 +368,7 @@ class ConsumeQueues:
         encoded, name, field = names
         queue = ConsumeQueue(self.files, name, field, queue_id)
         self.by_key[encoded, queue_id] = self.by_name[name, queue_id] = queue
+        self.by_topic.setdefault(encoded, {})[queue_id] = queue
         return queue
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
@@ -387,6 +390,7 @@ class ConsumeQueues:
         self.forget_known()
         self.by_key.clear()
         self.by_name.clear()
+        self.by_topic.clear()
         self._topics.clear()
         self.files.damaged.clear()
         self.unwritten.clear()

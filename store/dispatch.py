@@ -49,6 +49,7 @@ _start_by_index: "Callable[[Pending], int]" = itemgetter(0)
 _start_by_position: "Callable[[Pending], int]" = itemgetter(3)
 """Where an entry starts, in a log that counts its entries and in one that does not."""
 
+_NO_QUEUES: "Final[dict[int, ConsumeQueue]]" = {}
 _log = logging.getLogger(__name__)
 _pack_unit = UNIT.pack
 
@@ -254,7 +255,7 @@ class Dispatcher:
     def _dispatch_records(self, found: "list[ReadBack]") -> None:
         """Dispatch records that were read back."""
         queues = self._queues
-        by_key = queues.by_key
+        by_topic = queues.by_topic
         unwritten = queues.unwritten
         touched = self._touched
         has_keys, keys = self.keys is not None, self._keyed
@@ -268,7 +269,8 @@ class Dispatcher:
                 continue
             if has_keys:
                 keys.append((topic, text, physical, stored, flags))
-            queue = by_key.get((topic, queue_id)) or self._queue_of(topic, queue_id, index)
+            queue = by_topic.get(topic, _NO_QUEUES).get(queue_id)
+            queue = queue or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
                 continue
             if taken_over and self._is_of_a_queue_before(queue, physical):

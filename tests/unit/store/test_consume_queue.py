@@ -253,3 +253,15 @@ def test_settings_are_checked():
         World(queue_file_bytes=99)
     with pytest.raises(ValueError, match="store_host"):
         World(store_host=b"x")
+
+
+def test_a_queue_is_found_by_its_topic_until_all_are_forgotten():
+    queues = make_queues(FakeDisk())
+    made = [queues.maybe_make(topic, number) for topic in (b"a", b"b") for number in (0, 7)]
+    by_topic = {topic: {0: made[at], 7: made[at + 1]} for at, topic in ((0, b"a"), (2, b"b"))}
+    assert queues.by_topic == by_topic
+    queues.clear()
+    assert queues.by_topic == {}
+    again = queues.maybe_make(b"a", 0)
+    assert again is not made[0]
+    assert queues.by_topic == {b"a": {0: again}}
