@@ -139,3 +139,15 @@ def test_nothing_is_left_of_a_closed_world():
     del group
     gc.collect()
     assert loop() is None
+
+
+def test_an_idle_group_wakes_up_for_ticks_and_heartbeats_alone(group):
+    leader = group.elect()
+    group.loop.run_for(2_000)
+    before = group.loop.events
+    group.loop.run_for(10_000)
+    config = leader.config
+    ticks = 10_000 // config.tick_ms
+    # A round: two heartbeats that arrive, two turns that answer, two answers, the leader's turn.
+    rounds = ticks // config.heartbeat_ticks
+    assert 3 * ticks + 7 * rounds <= group.loop.events - before < 3.2 * ticks + 7.2 * rounds
