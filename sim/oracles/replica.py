@@ -208,15 +208,21 @@ class Replica:
         if not self.is_rotten or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
         # Header and body may both have rotted: then only the place says which entry it was.
-        unknown = mark is None or not ((index, mark.term) in self.known or self._is_new(mark))
+        # One that is whole, and known or of the term in force, is what it says: if it may not be
+        # there, that is for others to tell.
+        unknown = (
+            mark is None
+            or not self._is_whole(mark)
+            or (mark.term != self.state.term and (index, mark.term) not in self.known)
+        )
         for (at, _), one in self.known.items():
             if at == index and one.position == position and (unknown or self._was(index, one)):
                 return one
         return mark
 
-    def _is_new(self, mark: Mark) -> bool:
-        """Whether a replica has just made this entry, as leader: its body has its CRC."""
-        if mark.term != self.state.term or mark.size < HEADER_BYTES:
+    def _is_whole(self, mark: Mark) -> bool:
+        """Whether the body has the CRC that the header states."""
+        if mark.size < HEADER_BYTES:
             return False
         data = self.entry_bytes(mark)
         return int.from_bytes(data[BODY_CRC_AT : BODY_CRC_AT + 4], "big") == crc32(

@@ -92,3 +92,25 @@ def test_entry_that_a_leader_has_just_made_is_not_taken_for_another_of_that_plac
     data[places[2] + 50] ^= 8
     replica.read_anew()
     assert replica.marks[2] == known[2, 2], "its body is not what its header says"
+
+
+def test_entry_whose_size_and_body_have_rotted_is_no_other_entry():
+    data, places = log_of(4)
+    sound = marks_of(data, 4)
+    known = {(index, mark.term): mark for index, mark in enumerate(sound)}
+    data[places[2] + 7] ^= 16  # its size: index, term and position are as they were
+    data[places[2] + 50] ^= 8
+    replica = replica_of(data, 4, known=known, is_rotten=True)
+    replica.read_anew()
+    assert replica.marks == sound
+
+
+def test_another_entry_of_that_index_and_term_is_seen_on_a_rotten_disk_too():
+    data, places = log_of(3)
+    sound = marks_of(data, 3)
+    known = {(index, mark.term): mark for index, mark in enumerate(sound)}
+    other = bytes(encode_span(2, 3, places[2], (b"body of another",)).data)
+    data[places[2] : places[2] + len(other)] = other
+    replica = replica_of(data, 3, known=known, is_rotten=True)
+    replica.read_anew()
+    assert replica.marks[2] != sound[2]
