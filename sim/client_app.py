@@ -144,7 +144,9 @@ class ClientApp:
         try:
             match op.kind:
                 case Kind.SEND | Kind.BATCH:
-                    await self._send(op)
+                    await self._send(op, self._bodies(op))
+                case Kind.BURST:
+                    await asyncio.gather(*(self._send(op, [one]) for one in self._bodies(op)))
                 case Kind.ORDERED:
                     await self._send_ordered(op)
                 case Kind.PULL:
@@ -159,12 +161,11 @@ class ClientApp:
             self._tasks.pop(op.number, None)
 
     def _bodies(self, op: Op) -> list[tuple[int, bytes]]:
-        count = op.messages if op.kind is Kind.BATCH else 1
+        count = op.messages if op.kind in {Kind.BATCH, Kind.BURST} else 1
         keys = [make_key(self._pid, op.number * KEYS_PER_OP + at) for at in range(count)]
         return [(key, encode_body(self._tag, key, op.size_bytes)) for key in keys]
 
-    async def _send(self, op: Op) -> None:
-        bodies = self._bodies(op)
+    async def _send(self, op: Op, bodies: list[tuple[int, bytes]]) -> None:
         rows = self._record.sending(op.number, TOPIC, bodies)
         messages = [Message(TOPIC, body, keys=str(key)) for key, body in bodies]
         try:

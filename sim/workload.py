@@ -28,6 +28,8 @@ class Kind(Enum):
 
     SEND = "send"
     BATCH = "batch"
+    BURST = "burst"
+    """Several sends at once, as if by so many callers; the producer groups them as it likes."""
     ORDERED = "ordered"
     PULL = "pull"
     COMMIT = "commit"
@@ -51,7 +53,7 @@ class Op(NamedTuple):
     size_bytes: int
     """Of a body."""
     messages: int
-    """Messages of a batch."""
+    """Messages of a batch or burst."""
     choice: int
     """Chooses a queue, or a node."""
 
@@ -88,6 +90,7 @@ def _weights(workload: Workload) -> tuple[list[Kind], list[float]]:
     ordered = 0.15 if workload.ordered_queues else 0.0
     weights = {
         Kind.BATCH: workload.batch_p,
+        Kind.BURST: workload.burst_p,
         Kind.ORDERED: ordered,
         Kind.PULL: 0.12,
         Kind.COMMIT: 0.08,

@@ -84,6 +84,7 @@ def _draw_workload(rng: SplitRng) -> Workload:
         queues=rng.split("queues").choice((1, 4, 8)),
         ordered_queues=rng.split("ordered").randint(0, 1),
         batch_p=rng.split("batches").choice((0.0, 0.1, 0.4)),
+        burst_p=rng.split("bursts").choice((0.0, 0.1, 0.3)),
         body_max=rng.split("bodies").choice((128, 1024, 8192)),
     )
 

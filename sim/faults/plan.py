@@ -192,6 +192,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queues: Positive = 4
     ordered_queues: Count = 1
     batch_p: float = 0.1
+    burst_p: float = 0.0
     body_max: Positive = 1024
     """Bytes of the largest body."""
     skip: tuple[int, ...] = ()
