@@ -38,7 +38,7 @@ from store.layout import (
     state_properties,
     store_timestamp,
 )
-from store.pending import OwnBatch, Pending, cut_in_two
+from store.pending import OwnBatch, Pending, cut_in_two, last_index
 from store.results import (
     BatchCallback,
     PutBatch,
@@ -290,7 +290,7 @@ class CommitLog:
         """
         marks = self._marks
         if self.pending:
-            marks.append((now_ms, self.pending[-1][0]))
+            marks.append((now_ms, last_index(self.pending[-1])))
         limit = -1
         while marks and marks[0][0] <= now_ms - self._max_wait_ms:
             limit = marks.popleft()[1]
@@ -312,8 +312,12 @@ class CommitLog:
         _tell(lost, PutStatus.UNKNOWN)
 
     def forget_from(self, index: int) -> None:
-        """Entries from ``index`` on were never written, for want of space: refuse them."""
+        """Entries from ``index`` on were never written, for want of space: refuse them.
+
+        What is written of a batch may yet commit, so nobody is told that it failed.
+        """
         dropped: list[Ended] = []
+        torn: list[Ended] = []
         while self.pending:
             kept, item = cut_in_two(self.pending.pop(), index - 1)
             if kept is not None:
@@ -322,8 +326,10 @@ class CommitLog:
                 break
             if item[1] is not None:
                 item[1].next_offset = item[2]
-            dropped.append((item, self._states.pop(item[0], None)))
+            ended = dropped if kept is None else torn
+            ended.append((item, self._states.pop(item[0], None)))
         self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
+        _tell(torn, PutStatus.UNKNOWN)
         _tell(dropped[::-1], PutStatus.DISK_FULL)
 
     def _carry_timestamp_on(self) -> None:

@@ -50,6 +50,12 @@ of a message, if there is an index. A size of 0 marks a batch: what is told is o
 then, except ``done``, which is for all, and an `OwnBatch` in the place of ``keyed``."""
 
 
+def last_index(item: Pending) -> int:
+    """Return the last entry of an item."""
+    batch = item[7]
+    return batch.indexes[-1] if isinstance(batch, OwnBatch) else item[0]
+
+
 def cut_in_two(item: Pending, last: int) -> tuple[Pending | None, Pending | None]:
     """Return what of an item lies at or before entry ``last``, and what behind.
 

@@ -296,15 +296,31 @@ def test_what_of_a_batch_is_committed_is_readable_though_dispatch_lags_behind(wo
     assert world.store.max_offset("t", 0) == 4
 
 
+def test_rest_of_a_batch_is_late_when_the_whole_of_it_would_be():
+    world = World(max_wait_ack_ms=1_000).begin()
+    world.node.lead()
+    batch = [message(body=b"%d" % number) for number in range(4)]
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    log = world.store._commit_log
+    log.expire(0)
+    world.node.commit(world.node.end_index - 2)
+    log.expire(999)
+    assert world.take_answers() == []
+    log.expire(1_000)
+    assert world.take_answers() == [(PutStatus.QUORUM_TIMEOUT, 0)]
+
+
 @pytest.mark.parametrize("written", [1, 2, 3])
 def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
+    """Of one that is written in part nobody knows how it will end."""
     world.put("a")
     first = world.node.end_index
     batch = [message(body=b"%d" % number) for number in range(3)]
     world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     world.node.truncate(first + written)
     world.store.on_rolled_back(first + written)
-    assert world.take_answers() == [(PutStatus.DISK_FULL, 1)]
+    status = PutStatus.DISK_FULL if written == 1 else UNKNOWN
+    assert world.take_answers() == [(status, 1)]
     world.put("b")
     world.node.commit()
     assert [answer[:3] for answer in world.answers] == [("a", OK, 0), ("b", OK, written)]
