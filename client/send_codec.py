@@ -24,6 +24,7 @@ from remoting.protocol.compression import COMPRESSED_ZLIB, compress
 from remoting.protocol.errors import RemoteProtocolError, for_code
 from remoting.protocol.frame import Frame
 from remoting.protocol.message import BatchElement, encode_batch
+from remoting.protocol.tolerant_json import NOT_DECODED
 
 BATCH_COUNT_MAX = 10_000
 
@@ -93,7 +94,7 @@ def decode_send_response(frame: Frame) -> SendResponse:
     if frame.serialize_type == SerializeType.JSON:
         try:
             return _decode_json(frame.header)
-        except msgspec.MsgspecError:
+        except NOT_DECODED:
             pass
     command = decode_command(frame)
     fields = command.ext_fields

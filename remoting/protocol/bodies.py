@@ -198,7 +198,7 @@ def decode_body(data: bytes, kind: type[Body]) -> Body:
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data, type=kind, strict=False)
-        except (*NOT_DECODED, UnicodeDecodeError):
+        except NOT_DECODED:
             pass
     try:
         return msgspec.convert(_without_null(loads(data)), kind, strict=False)

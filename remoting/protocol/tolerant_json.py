@@ -30,8 +30,9 @@ _ESCAPES: Final = {
     "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0",
 }  # fmt: skip
 _DIGITS_MAX: Final = 64
-NOT_DECODED: Final = (msgspec.MsgspecError, RecursionError)
-"""What msgspec raises for bytes that it takes for no JSON, or that are nested too deeply for it."""
+NOT_DECODED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What msgspec raises for bytes that it takes for no JSON, or no UTF-8, or that are nested too
+deeply for it."""
 _REF_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -40,7 +41,7 @@ def loads(data: bytes) -> Json:
     if b'"$ref"' not in data:
         try:
             return msgspec.json.decode(data)
-        except (*NOT_DECODED, UnicodeDecodeError):
+        except NOT_DECODED:
             pass
     reader = _Reader(data.decode("utf-8", "replace"))
     return reader.read_all()

@@ -108,6 +108,15 @@ def test_the_json_reader_is_as_tolerant_as_java():
     )
 
 
+@pytest.mark.parametrize("member", ["remark", "language", "other"])
+def test_text_that_is_no_utf8_is_replaced_as_java_does(member):
+    frame = json_frame(b'{"code":105,"opaque":7,"%b":"a\xff"}' % member.encode())
+    command = decode_command(frame)
+    assert (command.code, command.opaque) == (105, 7)
+    assert command.remark == ("a\N{REPLACEMENT CHARACTER}" if member == "remark" else None)
+    assert decode_head(frame).opaque == 7
+
+
 def test_missing_members_have_javas_defaults():
     assert decode_command(json_frame(b"{}")) == RemotingCommand(0, version=0)
     assert decode_command(json_frame(b'{"code":null}')).code == 0
