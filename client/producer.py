@@ -198,6 +198,7 @@ class Producer(StartStop):
         target = targets.next_any()
         link = self.links.maybe_link(target.broker_name)
         if link is None or not link.takes_batches:
+            targets.give_back()
             return None
         return target, link
 
@@ -273,6 +274,8 @@ class Producer(StartStop):
                     delivery = Delivery(self, outgoing, queue, t_limit_ns)
                     await delivery.after(failed, target.broker_name, link.addr, t_start_ns)
                     return await delivery.run()
+                if queue is None:
+                    targets.give_back()
             return await Delivery(self, outgoing, queue, t_limit_ns).run()
         finally:
             self._pending -= 1
@@ -366,6 +369,14 @@ class _TopicTargets:
         """Return the next queue in turn."""
         self.index = index = self.index + 1
         return self.all[index % len(self.all)]
+
+    def give_back(self) -> None:
+        """Let the queue that `next_any` returned last be the next one again: it was not used.
+
+        Otherwise a broker with one queue would lose each of its turns to the one behind it, and
+        nobody would ever connect to it.
+        """
+        self.index -= 1
 
     def next(self, avoid: frozenset[str]) -> SendTarget:
         """Return the next queue of a broker not in ``avoid``, else simply the next."""

@@ -66,6 +66,8 @@ def check_attributes(message: Message) -> None:
     check_separators("keys", message.keys)
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}")
+    if not isinstance(message.flag, int):
+        raise InvalidMessage(f"flag must be a whole number, not {type(message.flag).__name__}")
     if not -INT32_MAX - 1 <= message.flag <= INT32_MAX:
         raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
 

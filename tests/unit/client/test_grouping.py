@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import struct
 
 import pytest
 
@@ -240,13 +241,62 @@ def test_a_message_that_the_broker_finds_illegal_fails_alone():
     run(body)
 
 
+def test_a_flag_that_is_no_number_fails_alone():
+    async def body(cluster):
+        messages = [Message(TOPIC, b"0"), Message(TOPIC, b"1", flag=1.5), Message(TOPIC, b"2")]
+        async with busy_producer(cluster) as producer:
+            sends = map(producer.send, messages)
+            first, wrong, last = await asyncio.gather(*sends, return_exceptions=True)
+        assert isinstance(wrong, InvalidMessage)
+        assert [stored_where(cluster, result).body for result in (first, last)] == [b"0", b"2"]
+
+    run(body)
+
+
+def test_an_answer_that_is_no_text_ends_all_members():
+    async def body(cluster):
+        async def answer_garbage(_broker, connection, request):
+            header = b'{"code":1,"flag":1,"opaque":%d,"remark":"\xe8"}' % request.opaque
+            connection.write(struct.pack(">II", 4 + len(header), len(header)) + header)
+
+        async with busy_producer(cluster, retry_times=0) as producer:
+            cluster.replicas[0].misbehave.append(answer_garbage)
+            sends = [producer.send(Message(TOPIC, one)) for one in numbered(3)]
+            endings = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(ending) for ending in endings] == [SendFailed] * 3
+        assert {ending.attempts[0].code for ending in endings} == {1}
+
+    run(body)
+
+
+async def refuse_batches(broker, _connection, request):
+    if request.code == BATCH:
+        return make_response(request, 3, " request type 320 not supported")
+    return await broker.store(request)
+
+
+def test_a_broker_without_batches_keeps_its_turns():
+    async def body(cluster):
+        cluster.publish(queues=1)
+        first, second = (replicas[0] for replicas in cluster.brokers.values())
+        second.misbehave.extend([refuse_batches] * 100)
+        async with Producer(cluster.config()) as producer:
+            for name in cluster.brokers:
+                await producer.send(Message(TOPIC, b"connects"), MessageQueue(TOPIC, name, 0))
+            for _ in range(4):
+                await burst(producer, numbered(3))
+            before = second.count(SINGLE)
+            for _ in range(8):
+                await burst(producer, numbered(3))
+        assert second.count(BATCH) == 1
+        assert second.count(SINGLE) >= before + 4
+        assert len(first.group.bodies(TOPIC)) + len(second.group.bodies(TOPIC)) == 2 + 12 * 3
+
+    run(body, groups=2, replicas=1)
+
+
 def test_a_broker_without_batches_gets_no_more_of_them():
     async def body(cluster):
-        async def refuse_batches(broker, _connection, request):
-            if request.code == BATCH:
-                return make_response(request, 3, " request type 320 not supported")
-            return await broker.store(request)
-
         async with busy_producer(cluster) as producer:
             cluster.replicas[0].misbehave.extend([refuse_batches] * 100)
             for _ in range(3):

@@ -39,6 +39,22 @@ def test_sends_go_round_the_queues_and_return_where_they_are():
     run(body)
 
 
+@pytest.mark.parametrize("together", [1, 3])
+def test_a_broker_with_one_queue_gets_its_turns(together):
+    async def body(cluster):
+        cluster.publish(queues=1)
+        async with Producer(cluster.config()) as producer:
+            await producer.send(Message(TOPIC, b"connects"), MessageQueue(TOPIC, "group-0", 0))
+            for _ in range(6):
+                sends = [producer.send(Message(TOPIC, b"x")) for _ in range(together)]
+                await asyncio.gather(*sends)
+        counts = [len(replicas[0].group.bodies(TOPIC)) for replicas in cluster.brokers.values()]
+        assert sum(counts) == 6 * together + 1
+        assert min(counts) >= 2 * together, counts
+
+    run(body, groups=2, replicas=1)
+
+
 def test_the_stored_message_carries_the_key_of_the_result():
     async def body(cluster):
         async with Producer(cluster.config()) as producer:

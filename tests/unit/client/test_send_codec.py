@@ -18,7 +18,7 @@ from client.send_codec import (
 )
 from remoting.protocol.codes import LanguageCode
 from remoting.protocol.command import RemotingCommand, decode_command, encode_command
-from remoting.protocol.frame import FrameDecoder
+from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.protocol.message import decode_batch
 from remoting.protocol.properties import parse_properties
 
@@ -134,6 +134,7 @@ def test_split_batches_keep_order_and_limit(sizes):
         (Message("t", b"x", tags="a\x02"), "tags"),
         (Message("t", b"x", delay_level=19), "delay_level"),
         (Message("t", b"x", flag=2**31), "32 bits"),
+        (Message("t", b"x", flag=1.5), "whole number, not float"),
         (Message("t", b"x", keys="ä" * 20_000), "32767"),
     ],
 )
@@ -156,6 +157,12 @@ def test_responses_are_read_in_both_header_forms(serialize_type):
     response = decode_send_response(frame)
     assert (response.code, response.stored.msg_id) == (0, "AA")
     assert (response.stored.queue_id, response.stored.queue_offset) == (3, 12345678901)
+
+
+def test_a_remark_that_is_no_text_hides_no_answer():
+    header = b'{"code":1,"flag":1,"opaque":3,"remark":"\xe8"}'
+    response = decode_send_response(Frame(0, header, b""))
+    assert (response.code, response.remark) == (1, "\N{REPLACEMENT CHARACTER}")
 
 
 def test_a_refusal_has_no_stored_message():
