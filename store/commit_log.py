@@ -326,8 +326,9 @@ class CommitLog:
                 break
             if item[1] is not None:
                 item[1].next_offset = item[2]
-            ended = dropped if kept is None else torn
-            ended.append((item, self._states.pop(item[0], None)))
+            batch = item[7]
+            is_torn = isinstance(batch, OwnBatch) and batch.is_rest
+            (torn if is_torn else dropped).append((item, self._states.pop(item[0], None)))
         self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
         _tell(torn, PutStatus.UNKNOWN)
         _tell(dropped[::-1], PutStatus.DISK_FULL)

@@ -31,6 +31,8 @@ class OwnBatch(msgspec.Struct, gc=False):
     """Tags codes."""
     keyed: "list[Keyed]"
     """What the key index is told; none without an index."""
+    is_rest: bool = False
+    """Whether there were messages before these: they may be committed already."""
 
 
 Pending = tuple[
@@ -75,8 +77,9 @@ def cut_in_two(item: Pending, last: int) -> tuple[Pending | None, Pending | None
         batch.indexes[:count], physicals[:count], batch.units[:middle], codes[:count], keyed[:count]
     )
     rest = OwnBatch(
-        batch.indexes[count:], physicals[count:], batch.units[middle:], codes[count:], keyed[count:]
-    )
+        batch.indexes[count:], physicals[count:], batch.units[middle:], codes[count:],
+        keyed[count:], is_rest=True,
+    )  # fmt: skip
     return (
         (index, queue, queue_offset, physicals[0], 0, codes[0], None, head),
         (

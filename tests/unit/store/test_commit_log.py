@@ -327,6 +327,17 @@ def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
     assert world.store.max_offset("t", 0) == written + 1
 
 
+def test_batch_whose_beginning_is_committed_was_not_refused(world):
+    first = world.node.end_index
+    batch = [message(body=b"%d" % number) for number in range(3)]
+    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    world.node.commit(first + 1)
+    world.node.truncate(first + 2)
+    world.store.on_rolled_back(first + 2)
+    assert world.take_answers() == [(UNKNOWN, 0)]
+    assert world.store.max_offset("t", 0) == 1
+
+
 def test_state_record_is_one_no_queue_has(world):
     world.store.propose_state("topic", b'{"a":1}', world.answers.append)
     assert world.listener.states == []
