@@ -171,6 +171,12 @@ def tags_code(properties: bytes) -> int:
         at = 5
     end = properties.find(b"\x02", at)
     tags = properties[at:] if end < 0 else properties[at:end]
+    while not tags and at > 5:  # RocketMQ reads past an item without a value
+        end = at - 6
+        at = properties.rfind(b"\x02TAGS\x01", 0, end) + 6
+        if at == 5 and not properties.startswith(b"TAGS\x01"):
+            return 0
+        tags = properties[at : properties.find(b"\x02", at)]
     code = _tags_cache.get(tags)
     if code is None:
         if len(_tags_cache) >= _TAGS_CACHE_MAX:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.properties import PropertyRewriter
 from remoting.protocol.message import MessageExt, encode_record
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout
@@ -85,6 +86,21 @@ def test_a_piece_of_a_record_has_no_size(size):
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "XTAGS", "TAGSX", "A"])
 VALUES = st.text(st.sampled_from("ab中🐇 "), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        (b"TAGS\x01a\x02TAGS\x01", "a"),
+        (b"k\x01v\x02TAGS\x01a\x02TAGS\x01\x02TAGS\x01\x02k\x01v", "a"),
+        (b"k\x01v\x02TAGS\x01\x02TAGS\x01", ""),
+        (b"TAGS\x01", ""),
+    ],
+)
+def test_tags_without_a_value_are_none(text, tags):
+    assert layout.tags_code(text) == java_string_hash(tags)
+    rewriter = PropertyRewriter("c", lambda: b"id")
+    assert rewriter.tags_code_of(text) == layout.tags_code(text), "leader and follower"
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=5), st.booleans())
