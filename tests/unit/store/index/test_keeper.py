@@ -2,8 +2,6 @@
 
 import asyncio
 import errno
-import signal
-from contextlib import contextmanager
 
 import pytest
 
@@ -11,23 +9,8 @@ from runtime.errors import FatalError
 from store.config import IndexConfig
 from store.index.keeper import IndexKeeper
 from tests.unit.store.fakes import FakeClock, FakeDisk
+from tests.unit.store.faults.world import no_hang
 from tests.unit.store.index.support import find, keyed, log_mark
-
-
-@contextmanager
-def watched(seconds):
-    """End a test that keeps the loop from running: no timeout of the loop's own could."""
-
-    def end(_number, _frame):
-        raise AssertionError(f"the loop stood still for {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def make_keeper(fatal):
@@ -56,7 +39,7 @@ def test_a_checkpoint_that_has_just_ended_is_not_waited_for_in_vain():
         keeper.index.put_all([keyed(2, keys="c")])
         await keeper.finish(log_mark(2), is_last=True)
 
-    with watched(20):
+    with no_hang(20):
         asyncio.run(go())
     assert not fatal
     assert not keeper.index.is_busy
@@ -76,6 +59,6 @@ def test_what_ended_a_checkpoint_is_told_to_who_waits_for_it():
         await begin_a_checkpoint(keeper)
         await keeper.finish(log_mark(1), is_last=True)
 
-    with watched(20), pytest.raises(FatalError) as found:
+    with no_hang(20), pytest.raises(FatalError) as found:
         asyncio.run(go())
     assert fatal == [found.value]
