@@ -84,7 +84,8 @@ class Producer(StartStop):
     async def stop(self) -> None:
         """Wait for pending sends (at most ``stop_timeout_ms``), unregister, close.
 
-        Sends still pending after that fail with outcome UNKNOWN.
+        Sends still pending after that fail with outcome UNKNOWN, at the latest when the time that
+        each was given is over.
         """
         await self._instance.stop(consumer=False, drained=lambda: not self._pending)
 
