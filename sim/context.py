@@ -98,6 +98,11 @@ class Host:
         """Whether its process is held."""
         return self.process is not None and self.process.state == HELD
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its process waits for a `SimLoop.resume`, whatever else it waits for."""
+        return self.process is not None and self.process.pauses > 0
+
 
 def error_of(task: "asyncio.Task[Any]") -> BaseException | None:
     """Return what a task has ended with; nobody counts it as asked for by that."""
@@ -116,7 +121,7 @@ class Process:
     __slots__ = (
         "after_event", "at_gate", "charged_ns", "context", "error", "exit_code", "gate_shut",
         "held", "holds", "host", "incarnation", "is_blocked", "is_buried", "lanes", "number",
-        "on_crash", "settling", "sockets", "state", "tasks", "tasks_limit",
+        "on_crash", "pauses", "settling", "sockets", "state", "tasks", "tasks_limit",
     )  # fmt: skip
 
     def __init__(self, host: Host, on_crash: "Callable[[Process], None]") -> None:
@@ -131,6 +136,8 @@ class Process:
         self.state = RUNNING
         self.holds = 0
         """How many reasons there are for it to wait, see `SimLoop.pause`."""
+        self.pauses = 0
+        """How many of them are pauses."""
         self.held: list[Any] = []
         """Callbacks that wait until it goes on; those of the dead, for ever."""
         self.charged_ns = 0

@@ -124,13 +124,19 @@ class Scheduler:
         """Stop the process of a host (SIGSTOP); once for every later `resume`."""
         process = host.process
         if process is not None and process.alive:
+            process.pauses += 1
             self._hold(process)
             self.trace.event("pause", host.name)
 
     def resume(self, host: Host) -> None:
-        """Let it go on; what was due meanwhile happens now, in order."""
+        """Let it go on; what was due meanwhile happens now, in order.
+
+        A process that was not paused, because it is a later one, may stand still for another
+        reason, such as a disk that hangs.
+        """
         process = host.process
-        if process is not None and process.alive:
+        if process is not None and process.alive and process.pauses:
+            process.pauses -= 1
             self.trace.event("resume", host.name)
             self._release(process)
 

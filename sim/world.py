@@ -237,6 +237,11 @@ class World:
         node = self.node(name)
         return node is not None and bool(node._raft.state.fresh)
 
+    def synced_index(self, name: str) -> int:
+        """Return the last entry that a host's replica knows as synced, -1 while none runs."""
+        node = self.node(name)
+        return -1 if node is None else node._driver.synced_index
+
     def run_on(self, name: str, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Run a coroutine as part of the process of a host, None where none runs."""
         process = self.hosts[name].process

@@ -139,14 +139,16 @@ def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = No
         start = position - span.position
         if not 0 <= start <= len(data) - max(size, HEADER_BYTES):
             return number
-        magic, found_size, found, found_term, where, _, _, body_crc, body_bytes = _unpack_header(
-            data, start
+        magic, found_size, found, found_term, where, channel, chain_crc, body_crc, body_bytes = (
+            _unpack_header(data, start)
         )
         if (
             (found_size, found, found_term, where) != (size, index, term, position)
             or index != span.first_index + number
             or magic != ENTRY_MAGIC
             or body_bytes != size - HEADER_BYTES
+            or (channel and channel != CHANNEL_CONFIGURATION)
+            or chain_crc  # whoever is sent the entry takes no other
         ):
             return number
         body = data[start + HEADER_BYTES : start + size]
@@ -162,8 +164,12 @@ def sound_size(data: memoryview, offset: int, index: LogIndex) -> int:
     """
     if offset + HEADER_BYTES > len(data):
         return 0
-    magic, size, found, _, _, _, _, body_crc, body_bytes = _unpack_header(data, offset)
-    if found != index or magic != ENTRY_MAGIC or body_bytes != size - HEADER_BYTES:
+    magic, size, found, _, _, channel, chain_crc, body_crc, body_bytes = _unpack_header(
+        data, offset
+    )
+    if found != index or magic != ENTRY_MAGIC or body_bytes != size - HEADER_BYTES or chain_crc:
+        return 0
+    if channel and channel != CHANNEL_CONFIGURATION:
         return 0
     end = offset + size
     if end > len(data) or crc32(data[offset + HEADER_BYTES : end]) != body_crc:

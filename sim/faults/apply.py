@@ -153,7 +153,7 @@ class Nemesis:
             target.disk(name).heal()
             host.clock.set_rate(1.0)
             host.clock.jump(-host.clock.wall_offset_ms)
-            while host.alive and host.paused:
+            while host.alive and host.stopped:
                 target.resume(name)
         for name in members if names is None else names:
             if target.disk(name).life or name in self._stage.voters():

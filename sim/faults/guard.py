@@ -39,16 +39,33 @@ class Guard:
             for name, disk in disks.items()
             if disk.has_failed_syncs() or (not is_sync and disk.unsynced() != (0, 0))
         ]
-        return self.objection_to_loss(losing) if losing else ""
+        objections = (self._objection(losing, voters) for voters in self._groups(losing))
+        return next(filter(None, objections), "") if losing else ""
 
     def objection_to_loss(self, victims: Iterable[str]) -> str:
         """Return why these may not lose any of their log; nothing if they may."""
-        lost = tuple(victims)
-        voters = self.voters()
+        return self._objection(tuple(victims), self.voters())
+
+    def _objection(self, lost: Sequence[str], voters: Sequence[str]) -> str:
         holders = [name for name in voters if name not in lost and self._holds_all(name, lost)]
         if 2 * len(holders) > len(voters):
             return ""
         return f"only {len(holders)} of {len(voters)} others hold all of it"
+
+    def _groups(self, victims: Iterable[str]) -> Iterable[tuple[str, ...]]:
+        """Return the voters by each configuration that may be in force after a loss of power.
+
+        One that is appended and not committed may be gone with what is lost; then the one before
+        counts again, and whoever lost its end goes back to the one that is synced.
+        """
+        watch = self._target.watch
+        groups = {self.voters(): None}
+        last = len(watch.truth.committed) - 1
+        for name in victims:
+            replica = watch.replicas[name]
+            for index in (last, self._target.synced_index(name)):
+                groups[watch.truth.voters_of(replica, min(index, replica.last_index))] = None
+        return groups
 
     def objection_to(self, voters: Sequence[str]) -> str:
         """Return why these may not be the voters: not enough of them can vote; nothing if so.
@@ -66,7 +83,7 @@ class Guard:
         is_up = target.watch.replicas[name].is_up and target.host(name).alive
         return is_up and name not in self.rotten and not target.is_fresh(name)
 
-    def _holds_all(self, name: str, lost: tuple[str, ...]) -> bool:
+    def _holds_all(self, name: str, lost: Sequence[str]) -> bool:
         target = self._target
         replica = target.watch.replicas[name]
         if not self._is_sound(name) or target.disk(name).has_failed_syncs():

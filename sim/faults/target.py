@@ -30,6 +30,11 @@ class Machine(Protocol):
         """Whether its process is held."""
         ...
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its process waits for a `resume`."""
+        ...
+
 
 class Node(Protocol):
     """The running replica of a broker; `dledger.node.DLedgerNode`."""
@@ -65,8 +70,12 @@ class Committed(Protocol):
 
     committed: list[Any]
 
-    def voters_of(self, replica: Any) -> tuple[str, ...]:  # noqa: ANN401 - a Log
-        """Return the voters by the log of a replica."""
+    def voters_of(
+        self,
+        replica: Any,  # noqa: ANN401 - a Log
+        last_index: int | None = None,
+    ) -> tuple[str, ...]:
+        """Return the voters by the log of a replica, or as long as it ended at ``last_index``."""
         ...
 
 
@@ -126,6 +135,10 @@ class Target(Protocol):
 
     def is_fresh(self, name: str) -> bool:
         """Whether the replica on a host began empty and nobody has let it vote yet."""
+        ...
+
+    def synced_index(self, name: str) -> int:
+        """Return the last entry that a host's replica knows as synced, -1 while none runs."""
         ...
 
     def leader(self) -> str | None:

@@ -3,6 +3,7 @@
 import struct
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,10 +18,12 @@ from dledger.codec.configuration import (
 from dledger.codec.entry import (
     HEADER,
     HEADER_BYTES,
+    count_sound,
     decode_header,
     encode_entry,
     encode_span,
     index_units,
+    sound_size,
 )
 from dledger.codec.index import UNIT
 from dledger.core import messages
@@ -331,3 +334,19 @@ def test_kind_of_message_from_a_later_version_is_dropped_and_ends_no_connection(
         RECEIVER.decode(Frame(1, unknown, frame.body))
     with pytest.raises(CorruptEntry):
         RECEIVER.decode(Frame(1, b"\x00\x0a" + frame.header[2:], frame.body))
+
+
+@pytest.mark.parametrize("at", range(HEADER_BYTES))
+@pytest.mark.parametrize("bit", [2, 16])  # the lowest of one field says "a configuration"
+def test_a_flipped_bit_anywhere_in_a_header_is_damage_before_the_entry_is_sent(at, bit):
+    """The header has no CRC, and a receiver refuses what is wrong in fields that nobody uses."""
+    span = encode_span(4, 2, 96, (b"one", b"two"))
+    second = HEADER_BYTES + len(b"one")
+    data = bytearray(span.data)
+    data[second + at] ^= bit
+    damaged = msgspec.structs.replace(span, data=bytes(data))
+    assert count_sound(span) == 2
+    assert count_sound(damaged) == 1
+    is_of_the_unit = 16 <= at < 32  # term and position, which the index has, too
+    if not is_of_the_unit:
+        assert sound_size(memoryview(data)[second:], 0, 5) == 0

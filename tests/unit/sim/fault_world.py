@@ -75,12 +75,14 @@ class FaultWorld:
         self.replicas = {name: Replica() for name in self.names}
         self.rot_excused = []
         self.fresh = []
+        self.synced = {}
+        self.changed_from = (-1, self.voters)
         self.nodes = {}
         self.who_leads = "n0"
         self.log = []
         self.watch = SimpleNamespace(
             replicas=self.replicas,
-            truth=SimpleNamespace(committed=[], voters_of=lambda replica: self.voters),
+            truth=SimpleNamespace(committed=[], voters_of=self._voters_of),
             excuse_rot=self.rot_excused.append,
         )
         for name in self.hosts:
@@ -128,6 +130,14 @@ class FaultWorld:
 
     def is_fresh(self, name):
         return name in self.fresh
+
+    def _voters_of(self, _replica, last_index=None):
+        """The voters; those of before the last change, as long as a log ended before that."""
+        index, voters = self.changed_from
+        return voters if last_index is not None and last_index < index else self.voters
+
+    def synced_index(self, name):
+        return self.synced.get(name, -1)
 
     def leader(self):
         return self.who_leads

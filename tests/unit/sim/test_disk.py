@@ -375,6 +375,26 @@ def test_hung_sync_of_a_thread_shuts_the_gate_until_the_disk_is_healed(process):
     assert not process.gate_shut
 
 
+def test_who_resumes_an_earlier_process_does_not_free_one_that_its_disk_holds():
+    loop = SimLoop(1)
+    host = loop.add_host("n0", "10.0.0.1")
+    host.disk = SimDisk(SplitRng(7))
+    process = loop.boot(host)
+    file = host.disk.open("/f", size=SIZE)
+    rule = host.disk.add_rule(Rule(action=Action.HANG, ops=frozenset({Op.SYNC})))
+    run_in(process, file.fdatasync)
+    loop.resume(host)
+    assert host.paused
+    assert not host.stopped
+    loop.pause(host)
+    assert host.stopped
+    loop.resume(host)
+    assert host.paused
+    host.disk.drop_rule(rule)
+    assert not host.paused
+    loop.close()
+
+
 def test_hung_sync_of_the_loop_holds_the_process_and_takes_effect_when_healed(process):
     disk = process.host.disk
     file = disk.open("/f", size=SIZE)

@@ -315,6 +315,16 @@ def test_power_loss_waits_until_a_majority_of_the_others_holds_all(make):
     assert outcome(world)[0] == "active"
 
 
+def test_power_loss_that_takes_back_a_change_of_the_voters_counts_those_before(make):
+    world = make(event("power_loss", target="n1", mode="lost"))
+    write(world, "n1")
+    world.changed_from = (1, ("n1",))  # before it this one was the group
+    for name in ("n0", "n1", "n2"):
+        world.replicas[name].terms += [1, 1]
+    world.run(5_000)
+    assert outcome(world) == ("skipped: only 0 of 1 others hold all of it", (), False)
+
+
 def test_power_loss_that_would_lose_an_acknowledged_entry_is_skipped(make):
     world = make(event("power_loss", target="n1", mode="lost"))
     write(world, "n1")
