@@ -39,9 +39,13 @@ def test_parts_run_in_their_order_with_their_options(tmp_path, capsys):
 
 
 def test_without_a_choice_all_parts_run():
-    run, asked = fake({f"bench.store_{part}": {} for part in store_suite.PARTS})
+    modules = [f"bench.store_{part.removesuffix('-many')}" for part in store_suite.PARTS]
+    run, asked = fake({module: {} for module in modules})
     assert store_suite.main([], run) == 0
-    assert [one[0].removeprefix("bench.store_") for one in asked] == list(store_suite.PARTS)
+    assert [one[0] for one in asked] == modules
+    few, many = (one for one in asked if one[0] == "bench.store_start")
+    assert "--queues" not in few
+    assert many[many.index("--queues") + 1] == "50000"
 
 
 def test_the_store_is_a_part_of_the_bench(capsys):
