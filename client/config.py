@@ -40,7 +40,7 @@ class ClientConfig:
     persist_offset_ms: int = 5_000
     rebalance_ms: int = 20_000
     stop_timeout_ms: int = 10_000
-    """How long ``stop`` waits for running listeners and for last messages to brokers."""
+    """How long ``stop`` waits for running listeners and for requests that are on the wire."""
     compress_over_bytes: int = 4_096
     """Larger bodies are compressed with zlib, except in batches; 0 turns it off."""
     max_message_bytes: int = 4_194_304

@@ -8,6 +8,7 @@ The first, usually only, attempt of a send does not come here (see `client.produ
 - Connection lost, no answer, codes 1 16 17 204 205, or 2 with an unknown outcome: the outcome is as
   the error says. New route, another broker if there is one; at most ``retry_times``.
 - Anything else: give up.
+- The producer is being stopped: no further attempt, and no wait for one.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl (protocol 2.3); waiting for a leader is ours.
 """
@@ -18,11 +19,12 @@ from enum import Enum
 from typing import Protocol
 
 from client.config import ClientConfig
-from client.errors import NameServersUnreachable, NoRoute, SendFailed
+from client.errors import NameServersUnreachable, NoRoute, NotRunning, SendFailed
 from client.links import Link, Links
 from client.message import Attempt, MessageQueue, SendResult
 from client.route import RouteCache
 from client.send_codec import Outgoing, SendTarget
+from client.stopping import Stopping
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import (
     ConnectFailed,
@@ -88,6 +90,7 @@ class Sender(Protocol):
     clock: Clock
     routes: RouteCache
     links: Links
+    stopping: Stopping
 
     def select(self, topic: str, queue: MessageQueue | None, avoid: frozenset[str]) -> SendTarget:
         """Return the next queue to use, of a broker not in ``avoid`` if there is one."""
@@ -130,17 +133,20 @@ class Delivery:
             t_start_ns = self._sender.clock.monotonic_ns()
             broker_name = addr = ""
             try:
-                await self._within_budget(self._ensure_route())
-                target = self._sender.select(self._outgoing.topic, self._queue, self._avoid)
-                broker_name = target.broker_name
-                addr = self._sender.routes.master(broker_name) or ""
-                link = await self._sender.links.connect(
-                    broker_name, min(self._sender.config.connect_timeout_ms, self._left_ms())
-                )
+                async with self._sender.stopping.waiting():
+                    await self._within_budget(self._ensure_route())
+                    target = self._sender.select(self._outgoing.topic, self._queue, self._avoid)
+                    broker_name = target.broker_name
+                    addr = self._sender.routes.master(broker_name) or ""
+                    link = await self._sender.links.connect(
+                        broker_name, min(self._sender.config.connect_timeout_ms, self._left_ms())
+                    )
                 addr = link.addr
                 return await self._sender.attempt(
                     link, target, self._outgoing, self._t_limit_ns, tuple(self._attempts)
                 )
+            except NotRunning as stopped:
+                raise self._stopped() from self._last_error or stopped
             except RemotingError as error:
                 await self.after(error, broker_name, addr, t_start_ns)
 
@@ -154,20 +160,26 @@ class Delivery:
         reaction = reaction_to(error)
         if reaction is Reaction.AGAIN:
             self._retries += 1
+        if self._sender.stopping.begun and reaction is not Reaction.GIVE_UP:
+            raise self._stopped() from error
         if (
             reaction is Reaction.GIVE_UP
             or self._retries > self._sender.config.retry_times
             or self._left_ms() <= 0
         ):
             raise self._failure(error) from error
-        if reaction is Reaction.WAIT:
-            await self._back_off(error)
-            return
-        if addr:
+        if addr and reaction is not Reaction.WAIT:
             self._suspects |= {addr}
-        if broker_name:
+        if broker_name and reaction is not Reaction.WAIT:
             self._avoid = frozenset({broker_name})
-        await self._find_leader(error, now_ns)
+        try:
+            async with self._sender.stopping.waiting():
+                if reaction is Reaction.WAIT:
+                    await self._back_off(error)
+                else:
+                    await self._find_leader(error, now_ns)
+        except NotRunning:
+            raise self._stopped() from error
 
     async def after_group(
         self, error: RemotingError, broker_name: str, addr: str, t_start_ns: int
@@ -256,3 +268,11 @@ class Delivery:
         count = len(self._attempts)
         message = f"{self._outgoing.topic}: {count} attempts, the last: {error}"
         return SendFailed(message, tuple(self._attempts))
+
+    def _stopped(self) -> SendFailed:
+        message = f"{self._outgoing.topic}: the producer was stopped"
+        if self._last_error is None:
+            return SendFailed(f"{message} before the message was sent", ())
+        failure = self._failure(self._last_error)
+        known = "may be" if failure.outcome is Outcome.UNKNOWN else "is certainly not"
+        return SendFailed(f"{message}; the message {known} stored; {failure}", failure.attempts)

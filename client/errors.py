@@ -21,7 +21,15 @@ class InvalidMessage(ClientError):
 
 
 class NotRunning(ClientError):
-    """The client was not started, or was stopped."""
+    """The client was not started, or was stopped.
+
+    ``outcome`` is UNKNOWN if it was stopped while a request was under way that may have had its
+    effect.
+    """
+
+    def __init__(self, message: str, outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class NoRoute(ClientError):

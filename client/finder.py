@@ -6,7 +6,6 @@ index of a broker tells keys apart only by their hash. Source: RocketMQ MQAdminI
 
 from client.broker_api import KeySelection
 from client.config import ClientConfig
-from client.errors import NotRunning
 from client.instance import ClientInstance
 from client.leader import LeaderCalls
 from client.lifecycle import StartStop
@@ -32,7 +31,7 @@ class MessageFinder(StartStop):
     ) -> None:
         self._config = config
         self._instance = ClientInstance(config, clock, rng or SystemRng())
-        self._leaders = LeaderCalls(self._instance.routes, config, clock)
+        self._leaders = LeaderCalls(self._instance.routes, config, clock, self._instance.stopping)
 
     async def start(self) -> None:
         """Begin route polling; contacts nobody yet."""
@@ -97,8 +96,7 @@ class MessageFinder(StartStop):
         return sorted(found, key=lambda one: (one.store_timestamp, one.physical_offset))
 
     def _check_running(self) -> None:
-        if not self._instance.running:
-            raise NotRunning("the finder is not running: await start() first")
+        self._instance.check_running("finder")
 
     def _heartbeat(self) -> HeartbeatData:
         group = ProducerData(group_name=self._config.group)

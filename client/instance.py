@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from client.background import Background
 from client.broker_api import BrokerApi
 from client.config import ClientConfig
-from client.errors import NoRoute
+from client.errors import NoRoute, NotRunning
 from client.ids import make_client_id
 from client.name_servers import NameServers
 from client.route import MASTER_ID, RouteCache
+from client.stopping import Stopping
 from remoting.protocol.bodies import HeartbeatData
 from remoting.protocol.errors import RemotingError
 from remoting.protocol.unique_id import UniqueIdGenerator
@@ -32,6 +33,8 @@ RouteListener = Callable[[frozenset[str]], None]
 STOP_POLL_MS = 10
 UNREGISTER_TIMEOUT_MS = 1_000
 """A broker that does not answer finds out from the closed connection."""
+ENDING_TURNS_MAX = 16
+"""Turns of the loop in which callers whose connections were closed may learn it."""
 
 
 class ClientInstance:
@@ -49,6 +52,9 @@ class ClientInstance:
     ) -> None:
         self.config = config
         self.running = False
+        self.stopping = Stopping()
+        self._stop_lock = asyncio.Lock()
+        self._has_left = False
         self._clock = clock
         address = config.source_address or find_local_address(config.namesrv_addrs)
         self.client_id = make_client_id(address, config.instance_name, config.process_id, clock)
@@ -89,18 +95,27 @@ class ClientInstance:
         self.background.every(self.config.route_poll_ms, self.routes.poll, "routes")
 
     async def stop(self, *, consumer: bool, drained: Callable[[], bool]) -> None:
-        """Wait for ``drained`` (bounded), leave the group, end all tasks, close connections."""
-        if not self.running:
+        """End what waits, let requests finish, leave the group, end all tasks, close connections.
+
+        ``drained`` says whether the requests have finished; that is waited for at most
+        ``stop_timeout_ms``, and an answer to the farewell at most ``UNREGISTER_TIMEOUT_MS``. Who
+        calls again meanwhile waits too; afterwards nothing happens.
+        """
+        async with self._stop_lock:
+            if self.running or self.stopping.begun:
+                await self._take_leave(consumer=consumer, drained=drained)
             await self.client.close()
-            return
-        self.running = False
-        await self._wait_for(drained)
-        await self.background.stop()
-        await self.routes.close()
-        addrs = self.heartbeat_addrs()
-        leaving = [self._unregister(addr, consumer=consumer) for addr in addrs]
-        await asyncio.gather(*leaving)
-        await self.client.close()
+            for _ in range(ENDING_TURNS_MAX):
+                if drained():
+                    break
+                await asyncio.sleep(0)
+
+    def check_running(self, kind: str) -> None:
+        """Raise ``NotRunning`` before the start and from the stop on; ``kind`` names the client."""
+        if self.stopping.begun:
+            raise NotRunning(f"the {kind} was stopped")
+        if not self.running:
+            raise NotRunning(f"the {kind} is not running: await start() first")
 
     def heartbeat_addrs(self) -> list[str]:
         """Return the brokers that must know this client, sorted."""
@@ -171,6 +186,19 @@ class ClientInstance:
             except TimeoutError:
                 self._greetings.clear()
 
+    async def _take_leave(self, *, consumer: bool, drained: Callable[[], bool]) -> None:
+        if self._has_left:
+            return
+        self.running = False
+        self.stopping.begin()
+        await self._wait_for(drained)
+        await self.background.stop()
+        await self.routes.close()
+        addrs = self.heartbeat_addrs()
+        leaving = [self._unregister(addr, consumer=consumer) for addr in addrs]
+        await asyncio.gather(*leaving)
+        self._has_left = True
+
     async def _unregister(self, addr: str, *, consumer: bool) -> None:
         try:
             async with asyncio.timeout(UNREGISTER_TIMEOUT_MS / 1000):
@@ -179,8 +207,9 @@ class ClientInstance:
             _log.info("broker=%s event=unregister_failed error=%s", addr, error)
 
     async def _wait_for(self, drained: Callable[[], bool]) -> None:
+        limit_ms = self._clock.monotonic_ms() + self.config.stop_timeout_ms
         for _ in range(self.config.stop_timeout_ms // STOP_POLL_MS):
-            if drained():
+            if drained() or self._clock.monotonic_ms() >= limit_ms:
                 return
             await asyncio.sleep(STOP_POLL_MS / 1000)
 

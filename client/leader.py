@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from client.config import ClientConfig
-from client.errors import NameServersUnreachable, NoRoute
+from client.errors import NameServersUnreachable, NoRoute, NotRunning
 from client.message import MessageQueue
 from client.route import RouteCache
+from client.stopping import Stopping
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import (
     ConnectFailed,
     ConnectionLost,
+    Outcome,
     RemotingError,
     RequestTimeout,
     ResponseError,
@@ -34,12 +36,18 @@ def leader_may_have_moved(error: RemotingError) -> bool:
 
 
 class LeaderCalls:
-    """Finds leaders by the routes and repeats a call until it works or its budget ends."""
+    """Finds leaders by the routes and repeats a call until it works or its budget ends.
 
-    def __init__(self, routes: RouteCache, config: ClientConfig, clock: Clock) -> None:
+    Nothing is repeated once ``stopping`` has begun.
+    """
+
+    def __init__(
+        self, routes: RouteCache, config: ClientConfig, clock: Clock, stopping: Stopping
+    ) -> None:
         self._routes = routes
         self._config = config
         self._clock = clock
+        self._stopping = stopping
 
     def backoff_ms(self, failures: int) -> int:
         """Return how long to wait after the ``failures``-th failure in a row (from 1)."""
@@ -68,26 +76,33 @@ class LeaderCalls:
     ) -> T:
         """Return ``await ask(address of the leader)``, repeated within ``request_timeout_ms``.
 
-        ``block_ms`` is how much longer the leader may take to answer. Errors: that of the last try.
+        ``block_ms`` is how much longer the leader may take to answer. Errors: that of the last
+        try; ``NotRunning`` when the client is stopped before there is an answer.
         """
+        stopping = self._stopping
         limit_ms = self._clock.monotonic_ms() + self._config.request_timeout_ms + block_ms
-        failures = 0
+        failures, outcome = 0, Outcome.FAILED
         while True:
             addr = None
             try:
                 if self._routes.peek(queue.topic) is None:
-                    await self._routes.get(queue.topic)
+                    async with stopping.waiting(outcome):
+                        await self._routes.get(queue.topic)
                 addr = self.master(queue)
                 return await ask(addr)
             except RemotingError as error:
-                failures += 1
-                wait_ms = self.backoff_ms(failures)
-                if (
-                    not leader_may_have_moved(error)
-                    or self._clock.monotonic_ms() + wait_ms >= limit_ms
-                ):
+                if not leader_may_have_moved(error):
                     raise
-            await self.refresh(queue.topic, addr)
-            if self._routes.master(queue.broker_name) in {None, addr}:
-                await asyncio.sleep(wait_ms / 1000)
+                failures += 1
+                if error.outcome is Outcome.UNKNOWN:
+                    outcome = Outcome.UNKNOWN
+                if stopping.begun:
+                    raise NotRunning("the client was stopped", outcome) from error
+                wait_ms = self.backoff_ms(failures)
+                if self._clock.monotonic_ms() + wait_ms >= limit_ms:
+                    raise
+            async with stopping.waiting(outcome):
                 await self.refresh(queue.topic, addr)
+                if self._routes.master(queue.broker_name) in {None, addr}:
+                    await asyncio.sleep(wait_ms / 1000)
+                    await self.refresh(queue.topic, addr)

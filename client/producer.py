@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from client.config import ClientConfig
 from client.delivery import NS_PER_MS, Delivery
-from client.errors import NoRoute, NotRunning, TooManyPending
+from client.errors import NoRoute, TooManyPending
 from client.grouping import Grouper, GroupFailed, Place
 from client.instance import ClientInstance
 from client.lifecycle import StartStop
@@ -55,6 +55,7 @@ class Producer(StartStop):
         rng = rng or SystemRng()
         self._instance = ClientInstance(config, clock, rng, default_topic=config.default_topic)
         self.routes = self._instance.routes
+        self.stopping = self._instance.stopping
         self.links = Links(self._instance.client, self.routes, clock)
         self._instance.add_route_listener(self.links.on_route_change)
         self._next_id = self._instance.unique_ids.next
@@ -82,10 +83,12 @@ class Producer(StartStop):
         background.every(PROVISIONAL_POLL_MS, self._poll_provisional, "new-topics")
 
     async def stop(self) -> None:
-        """Wait for pending sends (at most ``stop_timeout_ms``), unregister, close.
+        """Let the requests that are on the wire finish, unregister, close.
 
-        Sends still pending after that fail with outcome UNKNOWN, at the latest when the time that
-        each was given is over.
+        They get ``stop_timeout_ms``, within the time that each send was given, and are not tried
+        again. Sends that wait for a route, a connection or their next attempt end at once. All that
+        end without a result raise ``SendFailed``: outcome FAILED is certainly not stored, UNKNOWN
+        may be. Further sends raise ``NotRunning``. Calling it again is harmless.
         """
         await self._instance.stop(consumer=False, drained=lambda: not self._pending)
 
@@ -164,9 +167,10 @@ class Producer(StartStop):
             max_bytes=self.config.max_message_bytes,
             compress_over=self.config.compress_over_bytes,
         )
-        await self.routes.get(message.topic)
-        target = self.select(message.topic, queue, frozenset())
-        link = await self.links.connect(target.broker_name, self.config.connect_timeout_ms)
+        async with self.stopping.waiting():
+            await self.routes.get(message.topic)
+            target = self.select(message.topic, queue, frozenset())
+            link = await self.links.connect(target.broker_name, self.config.connect_timeout_ms)
         opaque = link.connection.next_opaque()
         header = encode_send(target, outgoing, opaque, FLAG_ONEWAY)
         link.connection.write(header, outgoing.body)
@@ -327,8 +331,7 @@ class Producer(StartStop):
         return targets
 
     def _check_running(self) -> None:
-        if not self._instance.running:
-            raise NotRunning("the producer is not running: await start() first")
+        self._instance.check_running("producer")
 
     def _stall_free_ms(self) -> float:
         return self.links.stall_free_ms(self.clock.monotonic_ns(), self.config.stall_ms)

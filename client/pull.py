@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from client.broker_api import PullRequest
 from client.config import ClientConfig
-from client.errors import NotRunning
 from client.instance import ClientInstance
 from client.leader import LeaderCalls
 from client.lifecycle import StartStop
@@ -36,7 +35,8 @@ class PullConsumer(StartStop):
         self.config = config
         self._clock = clock
         self._instance = ClientInstance(config, clock, rng or SystemRng())
-        self._leaders = LeaderCalls(self._instance.routes, config, clock)
+        self._leaders = LeaderCalls(self._instance.routes, config, clock, self._instance.stopping)
+        self._pending = 0
 
     @property
     def client_id(self) -> str:
@@ -48,8 +48,12 @@ class PullConsumer(StartStop):
         self._instance.start(self._heartbeat)
 
     async def stop(self) -> None:
-        """Leave the group and close all connections; pulls in progress fail."""
-        await self._instance.stop(consumer=True, drained=lambda: True)
+        """Let calls in progress finish (at most ``stop_timeout_ms``), leave the group, close.
+
+        None of them is tried again, and pulls that the broker may hold are not waited for: they
+        raise ``NotRunning``. Calling it again is harmless.
+        """
+        await self._instance.stop(consumer=True, drained=lambda: not self._pending)
 
     async def fetch_subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of ``topic``, asking the name servers now."""
@@ -124,11 +128,16 @@ class PullConsumer(StartStop):
         self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]], block_ms: int = 0
     ) -> T:
         self._check_running()
-        return await self._leaders.call(queue, ask, block_ms)
+        if block_ms:
+            return await self._leaders.call(queue, ask, block_ms)
+        self._pending += 1
+        try:
+            return await self._leaders.call(queue, ask)
+        finally:
+            self._pending -= 1
 
     def _check_running(self) -> None:
-        if not self._instance.running:
-            raise NotRunning("the consumer is not running: await start() first")
+        self._instance.check_running("consumer")
 
     def _heartbeat(self) -> HeartbeatData:
         group = ConsumerData(group_name=self.config.group, consume_type="CONSUME_ACTIVELY")

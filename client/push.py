@@ -73,7 +73,7 @@ class PushConsumer(StartStop):
         )
         self.routes = self._instance.routes
         self.api = self._instance.api
-        self.leaders = LeaderCalls(self.routes, config, clock)
+        self.leaders = LeaderCalls(self.routes, config, clock, self._instance.stopping)
         self.service = ConsumeService(listener, self.options, self._send_back, self._on_finished)
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
@@ -120,12 +120,13 @@ class PushConsumer(StartStop):
     async def stop(self) -> None:
         """Finish the listener calls in progress, commit, leave the group, close.
 
-        Bounded by ``stop_timeout_ms`` and by the timeouts of the last requests.
+        Takes at most ``stop_timeout_ms`` for the listener, ``request_timeout_ms`` for the commits
+        of all queues together, and a second for the farewell. Calling it again is harmless.
         """
         if self._instance.running:
             await self.assignment.stop_pulling()
             await self.service.stop(self.config.stop_timeout_ms)
-            await self.assignment.commit_all()
+            await self._commit_last()
         await self._instance.stop(consumer=True, drained=lambda: True)
 
     @property
@@ -166,6 +167,13 @@ class PushConsumer(StartStop):
     ) -> None:
         addr = self.leaders.master(process_queue.queue)
         await self.api.send_back(addr, message, delay_level, self.options.max_reconsume_times)
+
+    async def _commit_last(self) -> None:
+        try:
+            async with asyncio.timeout(self.config.request_timeout_ms / 1000):
+                await self.assignment.commit_all()
+        except TimeoutError:
+            _log.warning("event=commits_unfinished group=%s", self.config.group)
 
     def _on_finished(self, process_queue: ProcessQueue) -> None:
         self.assignment.on_finished(process_queue)

@@ -307,6 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         """Fail what awaits an answer, and tell those who asked."""
         if self._transport is None:
             return
+        why = exc or ("on this side" if self._closing else "by the peer")
         self.closed = self._closing = True
         self._transport = None
         self._out.clear()
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         pending, self._pending = self._pending, {}
         for future, _ in pending.values():
             if not future.done():
-                future.set_exception(ConnectionLost(f"{self} closed: {exc or 'by the peer'}"))
+                future.set_exception(ConnectionLost(f"{self} closed: {why}"))
         self._dispatcher.on_closed(self)
         for callback in self.on_close:
             try:

@@ -18,10 +18,12 @@ from client import (
     ConsumeOptions,
     ConsumeStatus,
     Message,
+    Outcome,
     Producer,
     PullConsumer,
     PushConsumer,
     RemotingError,
+    SendFailed,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,6 +187,36 @@ def test_a_lost_leader_is_invisible_and_nothing_acknowledged_is_lost(processes, 
             await asyncio.gather(*[work(worker) for worker in range(8)])
             assert len(acknowledged) == 2_400
             await consumed.has(acknowledged)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_producer_stops_although_no_broker_is_left(processes, fault):
+    async def body():
+        config = ClientConfig(
+            namesrv_addrs=processes.namesrv_addrs,
+            group="it-stopped",
+            stop_timeout_ms=300,
+            send_timeout_ms=60_000,
+        )
+        producer = Producer(config)
+        async with started_producer(processes, "stopped"), producer:
+            await producer.send(Message("stopped", b"before"))
+            for node in processes.listen:
+                processes.signal(node, fault)
+            sends = [
+                asyncio.ensure_future(producer.send(Message("stopped", b"%d" % i)))
+                for i in range(10)
+            ]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                await producer.stop()
+            assert all(send.done() for send in sends)
+            failures = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {SendFailed}
+        if fault == signal.SIGSTOP:
+            assert {failure.outcome for failure in failures} == {Outcome.UNKNOWN}
 
     asyncio.run(body())
 

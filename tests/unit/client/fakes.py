@@ -145,6 +145,7 @@ class FakeBroker:
         self.heartbeats: list[dict] = []
         self.unregistered: list[str] = []
         self.commits: list[tuple[str, int, int]] = []
+        self.commits_wait_for: asyncio.Event | None = None
         self.seen = asyncio.Condition()
         self.tasks: set[asyncio.Task[None]] = set()
         handlers = {
@@ -330,7 +331,9 @@ class FakeBroker:
             return make_response(request, 22, "Not found")
         return make_response(request, 0, ext_fields={"offset": str(offset)})
 
-    def _update_offset(self, connection, request):
+    async def _update_offset(self, connection, request):
+        if self.commits_wait_for is not None:
+            await self.commits_wait_for.wait()
         if not self.leader:
             return not_leader(self, connection, request)
         key, offset = _offset_key(request), int(request.ext_fields["commitOffset"])
