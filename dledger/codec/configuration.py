@@ -1,8 +1,8 @@
 """A configuration as bytes: the payload of its entry, the entry, and the file of those in force.
 
-The entry is marked by ``channel`` 1 in its header, a field that DLedger writes as 0 and never
-reads. Its body is whatever record the user of the log makes around the payload (for a broker a
-message of the system topic, so that foreign readers skip it), or the payload alone:
+The entry is marked by ``channel`` 1 and a chain CRC in its header, fields that DLedger writes as 0
+and never reads. Its body is whatever record the user of the log makes around the payload (for a
+broker a message of the system topic, so that foreign readers skip it), or the payload alone:
 
     {"voters":{"n0":"host:port",...},"learners":{...},"version":3}
 
@@ -15,7 +15,13 @@ from zlib import crc32
 
 import msgspec
 
-from dledger.codec.entry import CHANNEL_CONFIGURATION, ENTRY_MAGIC, HEADER, HEADER_BYTES
+from dledger.codec.entry import (
+    CHANNEL_CONFIGURATION,
+    ENTRY_MAGIC,
+    HEADER,
+    HEADER_BYTES,
+    mark_crc,
+)
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import LogIndex, Span, Term
@@ -82,9 +88,8 @@ def encode_configuration_span(
 ) -> Span:
     """Return the span of one entry that is a configuration."""
     size = HEADER_BYTES + len(body)
-    header = HEADER.pack(
-        ENTRY_MAGIC, size, index, term, position, CHANNEL_CONFIGURATION, 0, crc32(body), len(body)
-    )
+    marks = (CHANNEL_CONFIGURATION, mark_crc(size, index, term, position))
+    header = HEADER.pack(ENTRY_MAGIC, size, index, term, position, *marks, crc32(body), len(body))
     unit = UNIT.pack(UNIT_MAGIC, position, size, index, term)
     return Span(index, index, term, position, header + body, unit, ((index, configuration),))
 

@@ -8,10 +8,13 @@
 | 16 | 8 | term | int64 |
 | 24 | 8 | position | int64: of this header in the log |
 | 32 | 4 | channel | int32: 0; 1 marks a configuration of the group |
-| 36 | 4 | chain CRC | int32: 0, not computed |
+| 36 | 4 | chain CRC | uint32: 0; of a configuration `mark_crc` |
 | 40 | 4 | body CRC | int32: CRC-32 of the body; 0 is "not computed" (what DLedger 0.3 writes) |
 | 44 | 4 | body length | int32 |
 | 48 | n | body | |
+
+Channel and chain CRC, of which DLedger makes no use, say the same twice: a configuration has both,
+an ordinary entry neither, and whatever else is rot. So no bit of the two goes unseen.
 
 An entry never crosses a segment, and eight bytes always stay for the *end record*: magic -1 and an
 int32 with the bytes that remain, itself included; the next entry opens the next segment.
@@ -28,11 +31,13 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import CorruptEntry
 
-HEADER: Final = struct.Struct(">iiqqqiiII")
+HEADER: Final = struct.Struct(">iiqqqiIII")
 """Lengths and CRCs unsigned: a negative length is then simply too large."""
 HEADER_BYTES: Final = 48
 PLACE: Final = struct.Struct(">iiqqq")
 """How a header begins: magic, size, index, term, position."""
+_MARKED: Final = struct.Struct(">iiqqqi")
+"""The same and the channel."""
 ENTRY_MAGIC: Final = 1
 CHANNEL_CONFIGURATION: Final = 1
 END_MAGIC: Final = -1
@@ -57,6 +62,21 @@ class EntryHeader(NamedTuple):
     chain_crc: int
     body_crc: int
     body_bytes: int
+
+
+def mark_crc(size: int, index: LogIndex, term: Term, position: int) -> int:
+    """Return what the field "chain CRC" of a configuration holds: a CRC of the header, never 0.
+
+    It is of the 36 bytes before the field, and 1 where that is 0.
+    """
+    marked = (ENTRY_MAGIC, size, index, term, position, CHANNEL_CONFIGURATION)
+    return crc32(_MARKED.pack(*marked)) or 1
+
+
+def is_configuration(header: tuple[int, ...]) -> bool:
+    """Tell whether a header, as `HEADER` unpacks it, says so twice; see `mark_crc`."""
+    _, size, index, term, position, channel, chain_crc, _, _ = header
+    return channel == CHANNEL_CONFIGURATION and chain_crc == mark_crc(size, index, term, position)
 
 
 def encode_entry(index: LogIndex, term: Term, position: int, body: bytes) -> bytes:
@@ -113,7 +133,7 @@ def index_units(
             or chain_crc
         ):
             expected = (index, term, position + offset, body_bytes + HEADER_BYTES, ENTRY_MAGIC)
-            is_marked = (channel, chain_crc) == (CHANNEL_CONFIGURATION, 0)
+            is_marked = is_configuration(_unpack_header(data, offset))
             if not is_marked or (found, found_term, where, size, magic) != expected:
                 raise CorruptEntry(f"entry {index} at byte {offset} of a span has a bad header")
             if configurations is not None:
@@ -139,16 +159,16 @@ def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = No
         start = position - span.position
         if not 0 <= start <= len(data) - max(size, HEADER_BYTES):
             return number
+        header = _unpack_header(data, start)
         magic, found_size, found, found_term, where, channel, chain_crc, body_crc, body_bytes = (
-            _unpack_header(data, start)
+            header
         )
         if (
             (found_size, found, found_term, where) != (size, index, term, position)
             or index != span.first_index + number
             or magic != ENTRY_MAGIC
             or body_bytes != size - HEADER_BYTES
-            or (channel and channel != CHANNEL_CONFIGURATION)
-            or chain_crc  # whoever is sent the entry takes no other
+            or ((channel or chain_crc) and not is_configuration(header))
         ):
             return number
         body = data[start + HEADER_BYTES : start + size]
@@ -157,19 +177,23 @@ def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = No
     return span.last_index - span.first_index + 1
 
 
-def sound_size(data: memoryview, offset: int, index: LogIndex) -> int:
+def sound_size(data: memoryview, offset: int, index: LogIndex, position: int) -> int:
     """Return the size of entry ``index`` at ``offset``, 0 unless it is there, whole.
 
-    A body whose header has no CRC is not sound here; `RotGuard` can tell more.
+    Its term is not looked at. A body whose header has no CRC is not sound here; `RotGuard` can
+    tell more.
     """
     if offset + HEADER_BYTES > len(data):
         return 0
-    magic, size, found, _, _, channel, chain_crc, body_crc, body_bytes = _unpack_header(
-        data, offset
-    )
-    if found != index or magic != ENTRY_MAGIC or body_bytes != size - HEADER_BYTES or chain_crc:
-        return 0
-    if channel and channel != CHANNEL_CONFIGURATION:
+    header = _unpack_header(data, offset)
+    magic, size, found, _, where, channel, chain_crc, body_crc, body_bytes = header
+    if (
+        found != index
+        or where != position
+        or magic != ENTRY_MAGIC
+        or body_bytes != size - HEADER_BYTES
+        or ((channel or chain_crc) and not is_configuration(header))
+    ):
         return 0
     end = offset + size
     if end > len(data) or crc32(data[offset + HEADER_BYTES : end]) != body_crc:
@@ -188,7 +212,7 @@ def header_problem(header: EntryHeader, index: LogIndex, position: int, room: in
         return f"size is {header.size} with a body of {header.body_bytes}"
     if header.entry_index != index or header.position != position:
         return f"index is {header.entry_index}, position {header.position}"
-    if header.channel not in (0, CHANNEL_CONFIGURATION) or header.chain_crc:
+    if (header.channel or header.chain_crc) and not is_configuration(header):
         return f"channel is {header.channel}, chain CRC {header.chain_crc}"
     return None
 

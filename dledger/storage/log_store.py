@@ -22,6 +22,7 @@ from dledger.codec.entry import (
     HEADER_BYTES,
     PLACE,
     count_sound,
+    is_configuration,
 )
 from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
@@ -217,7 +218,7 @@ class LogStore:
 
     def segment_heads(self, limit_index: LogIndex) -> list[SegmentHead]:
         """Return the first entries, up to ``limit_index``, of the segments."""
-        return segment_heads(self._data, self.first_index, limit_index)
+        return segment_heads(self._data, self.first_index, limit_index, self.entry)
 
     def trim(self, plan: TrimPlan) -> Callable[[], None]:
         """Begin the log at ``plan.first_index``; return what removes the files, in any thread.
@@ -332,12 +333,14 @@ class LogStore:
         if data is not None and offset + HEADER_BYTES <= self._segment_bytes:
             start = offset + HEADER_BYTES
             body = data[start : start + size_bytes]
-            magic, size, _, _, where, _, _, body_crc, body_bytes = _unpack_header(data, offset)
+            header = _unpack_header(data, offset)
+            magic, size, _, _, where, channel, chain_crc, body_crc, body_bytes = header
             if (
                 (body_crc == crc32(body) or (not body_crc and self.rot.judge_body(body)))
                 and where == position
                 and size_bytes == body_bytes == size - HEADER_BYTES
                 and magic == ENTRY_MAGIC
+                and (not (channel or chain_crc) or is_configuration(header))
             ):
                 return body
         index = self.find(position)

@@ -8,9 +8,9 @@ import logging
 from typing import Final
 
 from dledger.codec.configuration import decode_membership, encode_membership, read_configuration
-from dledger.codec.entry import CHANNEL_CONFIGURATION, HEADER_BYTES, decode_header
+from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
 from dledger.core.configuration import ConfigEntry
-from dledger.errors import CorruptEntry, DiskFull
+from dledger.errors import CorruptEntry, DiskFull, RottenEntry
 from dledger.storage.log_store import LogStore
 from runtime.disk import NO_SPACE, Disk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -74,15 +74,13 @@ def _is_in_log(entry: ConfigEntry, store: LogStore) -> bool:
         return True
     if entry.index > store.last_index:
         return False
-    position, size, term = store.entry(entry.index)
-    if term != entry.term:
-        return False
-    if entry.index in store.rot.damaged:
-        return True  # on this disk; the file knows what it was
-    data = store.view(position, size)
-    if decode_header(data).channel != CHANNEL_CONFIGURATION:
-        return False
     try:
-        return read_configuration(data[HEADER_BYTES:]) == entry.configuration
-    except CorruptEntry:
+        position, _, term = store.entry(entry.index)
+        if term != entry.term:
+            return False
+        body = store.body_view(entry.index)
+        if not is_configuration(decode_header(store.view(position, HEADER_BYTES))):
+            return False
+        return read_configuration(body) == entry.configuration
+    except (CorruptEntry, RottenEntry):
         return True  # damaged on this disk; the file knows what it was

@@ -19,7 +19,9 @@ from typing import Final
 
 from dledger.codec.entry import (
     END_RECORD_BYTES,
+    ENTRY_MAGIC,
     HEADER_BYTES,
+    EntryHeader,
     body_matches,
     decode_header,
     header_problem,
@@ -107,10 +109,26 @@ class _Walk:
         if view is None or self._data.start == 0:
             return 0
         header = decode_header(view)
-        if header_problem(header, header.entry_index, self._data.start, len(view)):
+        index, position = header.entry_index, self._data.start
+        if header_problem(header, index, position, len(view)) or not self._is_first(header, view):
             path = self._data.path(self._data.start)
             raise FatalError(f"{path} offset 0: the first entry is damaged")
-        return header.entry_index
+        return index
+
+    def _is_first(self, header: EntryHeader, view: memoryview) -> bool:
+        """Tell whether somebody else, too, says which index the first entry has; or nobody can.
+
+        No snapshot does: what lay before was removed by DLedger.
+        """
+        _, position, size, index, _ = self._unit(header.entry_index)
+        if (position, size, index) == (header.position, header.size, header.entry_index):
+            return True
+        if len(view) < header.size + HEADER_BYTES:
+            return self._index.is_empty
+        behind = decode_header(view, header.size)
+        if behind.magic == ENTRY_MAGIC:
+            return behind.entry_index == header.entry_index + 1
+        return self._index.is_empty
 
     def find_start(self, recovery_bytes: int) -> None:
         """Go to the first entry to check: ``recovery_bytes`` before the last one known synced.

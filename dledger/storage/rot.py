@@ -5,7 +5,7 @@ two differ, or the body does not have its CRC, one of the files is damaged:
 
 1. The header is sound, and the body has its CRC: the unit is damaged. It is derived from the
    header, so it is written anew. (The term has no CRC: it must be the one that the core knows, or
-   at least lie between those of the neighbours.)
+   the only one of the two that lies between those of the neighbours.)
 2. Otherwise the entry is damaged. It is noted in `RotGuard.damaged` and not handed out any more; a
    peer that holds the same committed entry can replace it (`RotGuard.restore`).
 
@@ -99,7 +99,7 @@ class RotGuard:
             position = unit.position
         if position is not None and self.is_sound(position, index):
             header = self._place_by_header(position)
-            if unit is None or unit[:2] != header[:2] or self._is_term_between(index, header.term):
+            if unit is None or unit[:2] != header[:2] or self._is_of_term(index, header, unit):
                 return self._rewrite_unit(index, header)
         if unit is not None and position in (None, unit.position):
             self.note(index, unit)
@@ -163,6 +163,7 @@ class RotGuard:
             place = self.damaged.get(index)
             if place is None:
                 continue
+            place = place._replace(term=self.term_at(index) or place.term)  # one of two was noted
             entry = span.from_index(index).before_index(index + 1)
             if (entry.position, len(entry.data), entry.term) != place or not count_sound(entry):
                 _log.warning("event=rot_not_replaced index=%d reason=other_entry", index)
@@ -180,6 +181,12 @@ class RotGuard:
         assert view is not None, position
         header = decode_header(view, position % self._data.segment_bytes)
         return Place(position, header.size, header.term)
+
+    def _is_of_term(self, index: LogIndex, header: Place, unit: Place) -> bool:
+        """Tell whether the term in the header is right, and that in the unit is not."""
+        if not self._is_term_between(index, header.term):
+            return False
+        return not self._is_term_between(index, unit.term)
 
     def _is_term_between(self, index: LogIndex, term: Term) -> bool:
         """Tell whether an entry may be of this term, as far as is known: terms rise in a log."""

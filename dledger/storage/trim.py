@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from dledger.codec.entry import decode_header, header_problem
 from dledger.core.model import UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
+from dledger.errors import RottenEntry
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 
@@ -51,18 +52,21 @@ def plan_trim(
         entry: looks up position, size and term.
     """
     for base in reversed(data.bases[1:]):
-        index = _first_index(data, base)
+        index = _maybe_first_index(data, base)
         if index is None:
             continue  # nothing written there yet, or damaged: the one before will do
         # The entry behind the cut must be there to stay, too: a log that loses it can get another
         # one in its place, which fits in the segment before.
-        if first_index < index <= limit_index:
+        if first_index < index <= limit_index and _lies_at(base, index, entry):
             return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
     return None
 
 
 def segment_heads(
-    data: Segments, first_index: LogIndex, limit_index: LogIndex
+    data: Segments,
+    first_index: LogIndex,
+    limit_index: LogIndex,
+    entry: Callable[[LogIndex], tuple[int, int, Term]],
 ) -> list[SegmentHead]:
     """Return the first entries of the segments at which the log begins or could be made to.
 
@@ -70,14 +74,26 @@ def segment_heads(
     """
     heads = []
     for base in data.bases:
-        index = _first_index(data, base)
-        if index is not None and first_index <= index <= limit_index:
+        index = _maybe_first_index(data, base)
+        if index is None or not first_index <= index <= limit_index:
+            continue
+        if _lies_at(base, index, entry):
             heads.append(SegmentHead(base, index))
     return heads
 
 
-def _first_index(data: Segments, base: int) -> LogIndex | None:
-    """Return the index of the entry at the start of a segment, None if there is no sound one."""
+def _lies_at(
+    base: int, index: LogIndex, entry: Callable[[LogIndex], tuple[int, int, Term]]
+) -> bool:
+    """Tell whether the log, too, has this entry there: a header has no CRC over its index."""
+    try:
+        return entry(index)[0] == base
+    except RottenEntry:
+        return False
+
+
+def _maybe_first_index(data: Segments, base: int) -> LogIndex | None:
+    """Return what the header at the start of a segment says, None if there is no sound one."""
     view = data.segment_view(base)
     assert view is not None, base
     header = decode_header(view)

@@ -57,14 +57,14 @@ def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[B
     chunk = memoryview(b"")
     position = base = 0
     for index in range(first, last + 1):
-        size = sound_size(chunk, position - base, index)
+        size = sound_size(chunk, position - base, index, position)
         if not size:
             position, size, _ = store.entry(index)
             base = position
             if index in store.rot.damaged:
                 store.body_view(index)  # says so; the file that held it may be missing
             chunk = store.view(position, max(size, CHUNK_BYTES))
-            if sound_size(chunk, 0, index) != size:
+            if sound_size(chunk, 0, index, position) != size:
                 store.body_view(index)  # it may have no CRC; who knows better decides
         at = position - base + HEADER_BYTES
         yield index, position + HEADER_BYTES, chunk, at, size - HEADER_BYTES
