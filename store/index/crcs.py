@@ -1,7 +1,8 @@
 """CRCs of one index file, in blocks: what an earlier process wrote is compared before it is used.
 
 Entries are only added, so a block has its CRC when it is full, and the last one a running CRC.
-Slots change all over the file: they have CRCs when the file is full, and after a clean stop.
+Slots change all over the file: they have the CRCs of their last write as a whole, which says what
+is on disk until the next one; a start that finds them otherwise makes the slots of the entries.
 Both lie in ``index.checkpoint``: the format of the file, which is RocketMQ's, has no room.
 It knows no files: whoever asks gives what is on disk.
 """

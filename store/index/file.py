@@ -2,11 +2,15 @@
 
 Entries wait in ``tail`` and are written many at a time, each once. Slots change all over the file,
 so they stay in memory (`SlotTable`) and are written seldom, always after the entries that they name
-are synced; entries behind the last slot write give the table anew after a crash, since an entry has
-its hash. The header follows the slots, so that a file on disk is at any time one that RocketMQ can
-read. It does not know which messages there are. Source: protocol.md 5.4; RocketMQ IndexFile.
+are synced. After a crash they count if they have the CRCs of their last write, and entries behind
+it give the rest; if not, they were written since, or have rotted: then all entries, which have CRCs
+of their own, give the table anew, since an entry has its hash. The header follows the slots, so
+that a file on disk is at any time one that RocketMQ can read. It does not know which messages there
+are. Source: protocol.md 5.4; RocketMQ IndexFile.
 """
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from store.index.codec import (
@@ -22,10 +26,12 @@ from store.index.marks import FileMark
 from store.index.slots import Pages, SlotTable, TableCopy, pages, part_at, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from runtime.disk import File
     from store.index.handles import Handles
+
+_log: Final = logging.getLogger(__name__)
 
 _READ_ENTRIES: Final = 1 << 14
 _WRITE_BYTES: Final = 1 << 20
@@ -43,7 +49,7 @@ class DamagedIndex(Exception):  # noqa: N818 - says what is
 class SlotWrite:
     """Pages of slots, and the header that goes with them, to be written in any thread."""
 
-    __slots__ = ("_cells", "count", "crcs", "file", "header", "parts")
+    __slots__ = ("_whole", "count", "crcs", "file", "header", "parts")
 
     def __init__(self, file: "IndexFile", count: int, parts: Pages, *, is_last: bool) -> None:
         self.file = file
@@ -51,10 +57,13 @@ class SlotWrite:
         self.count = count
         """They have what the entries below this number left there, or newer."""
         self.header = encode_header(file.header())
-        will_stay = (file.is_full or is_last) and file.table
-        self._cells = will_stay.cells if will_stay else None
+        self._whole: Callable[[], Pages] | None = None
+        """The whole table as it is written; None where only some pages are, and it will change."""
+        table = file.table
+        if table is not None and (file.is_full or is_last):
+            self._whole = partial(pages, table.cells, with_empty=True)
         self.crcs: SlotCrcs | None = None
-        """Of all slots, once they are written, if they change no more."""
+        """Of all slots on disk, once they are written; None where that is not known."""
 
     def run(self, out: "File") -> None:
         """Write and sync the slots, then the header. Errors: `OSError`."""
@@ -72,8 +81,12 @@ class SlotWrite:
         out.fdatasync()
         out.pwrite(0, (self.header,))
         out.fdatasync()
-        if self._cells is not None:
-            self.crcs = SlotCrcs.of(pages(self._cells, with_empty=True))
+        if self._whole is not None:
+            self.crcs = SlotCrcs.of(self._whole())
+
+    def take_copy(self, copy: TableCopy) -> None:
+        """Take that a copy of the whole table is what is written."""
+        self._whole = partial(copy.pages, with_empty=True)
 
 
 class IndexFile:
@@ -113,7 +126,7 @@ class IndexFile:
         self.crcs: EntryCrcs | None = EntryCrcs()
         """Of the entries; None: what RocketMQ has written has none."""
         self.slot_crcs: SlotCrcs | None = None
-        """Of the slots on disk; None while they may change."""
+        """Of the slots on disk, as they were last written; None: not known."""
 
     @property
     def is_full(self) -> bool:
@@ -166,9 +179,7 @@ class IndexFile:
         """
         if self.table is None:
             table = SlotTable(self.layout.slots)
-            if self.slots_count:
-                for part in range(table.part_count):
-                    self._check_part(handles, part)
+            if self._may_read_slots(handles, table.part_count):
                 table.read(handles.open(self.path))
             cells, slots = table.cells, self.layout.slots
             number = max(self.slots_count, FIRST_ENTRY)
@@ -179,6 +190,36 @@ class IndexFile:
                 number += 1
             self.table = table
         return self.table
+
+    def _may_read_slots(self, handles: "Handles", parts: int) -> bool:
+        """Tell whether the slots on disk are those of the entries below ``slots_count``.
+
+        If not, none of them counts from now on. Errors: `DamagedIndex`, where the entries have no
+        CRC that would let them give the slots; `OSError`.
+        """
+        if not self.slots_count:
+            return False
+        if self.crcs is None and self.slot_crcs is None:
+            return True  # RocketMQ has written them
+        try:
+            if self.slot_crcs is not None:
+                for part in range(parts):
+                    self._check_part(handles, part)
+                return True
+            reason = f"{self.path}: slots without a CRC"
+        except DamagedIndex as error:
+            if self.crcs is None:
+                raise
+            reason = str(error)
+        _log.warning("event=index_slots_made_anew entries=%d reason=%r", self.count, reason)
+        self._distrust_slots()
+        return False
+
+    def _distrust_slots(self) -> None:
+        """Take that the slots on disk say nothing."""
+        self.slots_count = 0
+        self.slot_crcs = None
+        self.is_rewritten = True
 
     def entries(self, handles: "Handles", first: int, end: int) -> "Iterator[Entry]":
         """Walk the entries ``first`` up to ``end``, which are written. Errors: `OSError`."""
@@ -260,7 +301,9 @@ class IndexFile:
             while not copy.is_whole:
                 copy.step()
             parts = copy.pages(with_empty=with_empty)
-            return SlotWrite(self, copy.number, parts, is_last=is_last)
+            write = SlotWrite(self, copy.number, parts, is_last=is_last)
+            write.take_copy(copy)
+            return write
         hashes = (one[0] for one in self.entries(handles, first, self.count))
         return SlotWrite(self, self.count, table.pages_of(hashes), is_last=is_last)
 
@@ -296,6 +339,4 @@ class IndexFile:
         self.written = self.count
         if self.crcs is not None:
             self.crcs.cut(self.count, lambda first, end: self._read(handles, first, end))
-        self.slots_count = 0
-        self.slot_crcs = None
-        self.is_rewritten = True
+        self._distrust_slots()

@@ -138,7 +138,6 @@ class KeyIndex:
             tail += pack(value, physical, seconds, previous)
             number += 1
         file.count = number
-        file.slot_crcs = None
         file.used += used
         self.last_physical = file.end_physical = physical
         if rows:
@@ -258,7 +257,7 @@ class KeyIndex:
             return
         for write in plan.slots:
             write.file.slots_count = write.count
-            write.file.slot_crcs = write.crcs if write.count == write.file.count else None
+            write.file.slot_crcs = write.crcs
             write.file.is_rewritten = False
         for file in self.files:
             if file.is_full and not file.slots_wait:

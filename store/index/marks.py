@@ -31,7 +31,7 @@ class FileMark(msgspec.Struct, frozen=True, array_like=True):
     entry_crcs: bytes = b""
     """Of its blocks of entries (`store.index.crcs`); none of a file that RocketMQ has written."""
     slot_crcs: bytes = b""
-    """Of the slots, if they change no more: of a full file, or after a clean stop."""
+    """Of the slots, as they were last written; none where only some pages of them were."""
 
 
 class IndexMark(msgspec.Struct, frozen=True):

@@ -177,8 +177,7 @@ def _file(index: "KeyIndex", mark: FileMark) -> IndexFile | None:
     file.is_created = True
     file.slots_count = mark.slots_count
     file.crcs = EntryCrcs.maybe_unpacked(mark.entry_crcs, mark.count)
-    if not file.slots_wait:
-        file.slot_crcs = SlotCrcs.maybe_unpacked(mark.slot_crcs, index.layout.slots)
+    file.slot_crcs = SlotCrcs.maybe_unpacked(mark.slot_crcs, index.layout.slots)
     opened = index.handles.open(file.path)
     last = opened.pread(index.layout.entry_at(mark.count - 1), ENTRY_BYTES)
     if ENTRY.unpack(last)[1] != mark.end_physical:

@@ -2,6 +2,7 @@
 
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from store.index import crcs, slots
 from store.index.codec import ENTRY_BYTES, HEADER_BYTES, Layout
 from store.index.crcs import EntryCrcs, SlotCrcs
+from store.index.file import IndexFile
 from store.index.marks import encode_mark, maybe_decode_mark
 from tests.unit.store.fakes import FakeDisk
 from tests.unit.store.index import support
@@ -181,6 +183,108 @@ def test_after_a_crash_slots_written_since_are_not_taken_for_damage():
     again.put_all(messages(COUNT, first))
     assert answers(again) == expected()
     assert not any(file.is_damaged for file in again.files)
+
+
+def crashed(count=60):
+    """Return a disk with one file that grows; its slots were written, then entries were added."""
+    disk = FakeDisk()
+    index = make(disk, slots=SLOTS, entries=1000)
+    for first, is_noted in ((0, True), (20, True), (40, True), (43, False)):
+        index.put_all(messages(count if first == 43 else {0: 20, 20: 40, 40: 43}[first], first))
+        if is_noted:
+            assert index.flush()
+            checkpoint(index, log_mark(index.last_physical // 100))
+    mark = maybe_decode_mark(bytes(disk.files["/s/index.checkpoint"]))
+    assert 1 < mark.files[0].slots_count < mark.files[0].count
+    assert mark.files[0].slot_crcs
+    return disk
+
+
+def after_a_crash(disk, count=60):
+    """Return the index once it has everything, and how many messages were dispatched again."""
+    index, first = reopened(disk, Log(count), slots=SLOTS, entries=1000)
+    index.put_all(messages(count, first))
+    return index, count - first
+
+
+def every_answer(index, count=60):
+    keys = ["k0", "k1", "k2", *(f"{n:028X}{n:04X}" for n in range(count))]
+    return {key: find(index, key) for key in keys}
+
+
+def hidden_after_a_crash(change):
+    """Return the bytes of the slots whose damage then hides or changes an answer."""
+    right = every_answer(after_a_crash(crashed())[0])
+    assert right["k0"] == support.Model(messages(60)).physicals("k0")
+    found = []
+    for offset in range(HEADER_BYTES, LAYOUT.slot_at(SLOTS)):
+        disk = crashed()
+        (path,) = names(disk)
+        disk.files[path][offset] = change(disk.files[path][offset])
+        index, again = after_a_crash(disk)
+        assert again == 17, "the entries have all that is needed"
+        assert not index.files[0].is_damaged
+        found += [] if every_answer(index) == right else [offset]
+    return found
+
+
+CHANGES = {
+    "lowest bit": lambda byte: byte ^ 1, "highest bit": lambda byte: byte ^ 128,
+    "all bits": lambda byte: byte ^ 255, "zero": lambda byte: 0,
+    "an older entry": lambda byte: byte and byte - 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_damaged_slot_hides_a_message_after_a_crash(change):
+    """The slots of the file that grows, which a start reads: what differs is made of entries."""
+    assert hidden_after_a_crash(CHANGES[change]) == []
+
+
+def test_slots_that_are_not_compared_after_a_crash_are_caught(monkeypatch):
+    monkeypatch.setattr(SlotCrcs, "is_damaged", lambda self, part, read: False)
+    assert hidden_after_a_crash(CHANGES["zero"])
+
+
+def test_slots_without_crcs_are_made_of_the_entries():
+    """As the checkpoint of an earlier version leaves them."""
+    right = every_answer(after_a_crash(crashed())[0])
+    disk = crashed()
+    mark = maybe_decode_mark(bytes(disk.files["/s/index.checkpoint"]))
+    file = msgspec.structs.replace(mark.files[0], slot_crcs=b"")
+    disk.replace("/s/index.checkpoint", encode_mark(msgspec.structs.replace(mark, files=(file,))))
+    (path,) = names(disk)
+    disk.files[path][HEADER_BYTES : LAYOUT.slot_at(SLOTS)] = bytes(4 * SLOTS)
+    assert every_answer(after_a_crash(disk)[0]) == right
+
+
+def test_slots_made_anew_are_all_written(caplog):
+    """Those that were 0 as well: rot may have made something of them."""
+    disks = [crashed(), crashed()]
+    (path,) = names(disks[0])
+    written = disks[1].files[path]
+    for offset in range(HEADER_BYTES, LAYOUT.slot_at(SLOTS)):
+        written[offset] ^= 255
+    for disk in disks:
+        index, _ = after_a_crash(disk)
+        checkpoint(index, log_mark(59), is_last=True)
+    assert "event=index_slots_made_anew" in caplog.text
+    assert support.contents(disks[0]) == support.contents(disks[1])
+
+
+def test_intact_slots_are_read_and_no_entry_before_them(monkeypatch):
+    disk = crashed()
+    mark = maybe_decode_mark(bytes(disk.files["/s/index.checkpoint"])).files[0]
+    walked = []
+    entries = IndexFile.entries
+
+    def noting(self, handles, first, end):
+        walked.append((first, end))
+        return entries(self, handles, first, end)
+
+    monkeypatch.setattr(IndexFile, "entries", noting)
+    reopened(disk, Log(60), slots=SLOTS, entries=1000)
+    assert walked == [(mark.slots_count, mark.count)]
 
 
 STEPS = st.lists(
