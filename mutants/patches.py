@@ -12,11 +12,12 @@ from mutants.elections import ELECTIONS
 from mutants.groups import GROUPS
 from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
+from mutants.serving import SERVING
 
 if TYPE_CHECKING:
     from mutants.planting import Mutant
 
 MUTANTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
-    for mutant in (*ELECTIONS, *REPLICATION, *GROUPS, *DURABILITY, *PRODUCT_BUGS)
+    for mutant in (*ELECTIONS, *REPLICATION, *GROUPS, *DURABILITY, *PRODUCT_BUGS, *SERVING)
 }

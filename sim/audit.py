@@ -101,7 +101,8 @@ class Auditor:
             body = encode_body(tag, key, 64)
             rows = record.sending(-sequence, LAST_TOPIC, [(key, body)])
             try:
-                result = await producer.send(Message(LAST_TOPIC, body, keys=str(key)))
+                message = Message(LAST_TOPIC, body, tags=record.tag_of(key), keys=str(key))
+                result = await producer.send(message)
             except RemotingError:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -180,9 +181,10 @@ class Auditor:
             return True
         if leader is None:
             return False
-        offsets = world.controllers[leader].tables.offsets
+        # What a leader was only told is lost with it: it is to be in the log, too.
+        applied = world.controllers[leader].tables.offsets._applied.get(f"{TOPIC}@{GROUP}", {})
         return all(
-            (offsets.query(GROUP, TOPIC, queue.queue_id) or 0) >= end
+            applied.get(queue.queue_id, 0) >= end
             for queue, (_, end) in self.ends.items()
             if queue.topic == TOPIC
         )

@@ -30,7 +30,16 @@ from client import (
     SendStatus,
 )
 from client import Outcome as ClientOutcome
-from sim.workload import GROUP, KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, TOPIC, Kind, Op
+from sim.oracles.records import KEYS, TAGS
+from sim.workload import (
+    GROUP,
+    KEYS_PER_OP,
+    ORDERED_TOPIC,
+    PULL_GROUP,
+    TOPIC,
+    Kind,
+    Op,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,6 +162,10 @@ class ClientApp:
                     await self._pull(op)
                 case Kind.COMMIT:
                     await self._commit(op)
+                case Kind.SEARCH:
+                    await self._search(op)
+                case Kind.LOCK:
+                    await self._lock(op)
                 case Kind.READ_INDEX | Kind.COMPACT:
                     return  # not a client's
         except RemotingError:
@@ -167,7 +180,7 @@ class ClientApp:
 
     async def _send(self, op: Op, bodies: list[tuple[int, bytes]]) -> None:
         rows = self._record.sending(op.number, TOPIC, bodies)
-        messages = [Message(TOPIC, body, keys=str(key)) for key, body in bodies]
+        messages = [self._message(TOPIC, key, body) for key, body in bodies]
         try:
             if op.kind is Kind.BATCH:
                 result = await self._producer.send_batch(messages)
@@ -185,7 +198,7 @@ class ClientApp:
             queue = queues[self._pid % len(queues)]
             bodies = self._bodies(op)
             rows = self._record.sending(op.number, ORDERED_TOPIC, bodies)
-            message = Message(ORDERED_TOPIC, bodies[0][1], keys=str(bodies[0][0]))
+            message = self._message(ORDERED_TOPIC, *bodies[0])
             try:
                 result = await self._producer.send(message, queue)
             except RemotingError as error:
@@ -196,6 +209,9 @@ class ClientApp:
             self._acknowledged(
                 rows, result.status, result.queue, result.queue_offset, result.attempts
             )
+
+    def _message(self, topic: str, key: int, body: bytes) -> Message:
+        return Message(topic, body, tags=self._record.tag_of(key), keys=str(key))
 
     def _acknowledged(
         self,
@@ -238,7 +254,11 @@ class ClientApp:
             stored = await self._puller.fetch_offset(queue)
             self._oracle.on_fetched(place, stored)
             offset = max(stored, 0)
-        result = await self._puller.pull(queue, offset=offset, max_count=PULL_COUNT)
+        tag = self._record.tag_of(op.size_bytes)
+        result = await self._puller.pull(queue, tag or "*", offset=offset, max_count=PULL_COUNT)
+        if result.status in {PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE}:
+            passed = range(max(offset, result.min_offset), result.next_offset)
+            self._oracle.on_pulled(place, passed, tag, {m.queue_offset for m in result.messages})
         expected = offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             expected = result.next_offset  # what was there has been dropped from the log
@@ -247,6 +267,34 @@ class ClientApp:
             expected = max(expected, message.queue_offset + 1)
         self._positions[queue] = max(expected, self._positions.get(queue, 0))
         self._record.count("pulls")
+
+    async def _search(self, op: Op) -> None:
+        """Ask for the first message stored at or after a time, while none is added or dropped."""
+        queue = await self._queue(op)
+        place, puller = (queue.topic, queue.queue_id), self._puller
+        stored_ms = self._oracle.choose_time(place, op.size_bytes)
+        if stored_ms is None:
+            return
+        end = await puller.max_offset(queue)
+        found = await puller.search_offset(queue, stored_ms)
+        end = min(end, await puller.max_offset(queue))
+        begin = await puller.min_offset(queue)
+        self._oracle.on_searched(place, stored_ms, found, (begin, end))
+        self._record.count("searches")
+
+    async def _lock(self, op: Op) -> None:
+        """Lock a queue under a name of its own, and perhaps give it back."""
+        queue = await self._queue(op)
+        place, owner = (queue.topic, queue.queue_id), f"{self.name}-{op.number}"
+        api, call = self._puller._instance.api, self._puller._leaders.call
+        is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
+        self._record.count("locks" if is_mine else "locks_refused")
+        if is_mine:
+            self._oracle.on_locked(place, owner, self._record.now_ns)
+        if op.messages % 2:  # who was refused gives back, too: nothing comes of it
+            await asyncio.sleep(op.size_bytes / MS_PER_S)
+            self._oracle.on_unlocking(place, owner)
+            await call(queue, lambda addr: api.unlock(addr, owner, [queue]))
 
     async def _commit(self, op: Op) -> None:
         queue = await self._queue(op)
@@ -270,6 +318,9 @@ class ClientApp:
         key, digest = self._record.delivered(message, group, self.name)
         place = (message.topic, message.queue_id)
         self._oracle.on_delivered(place, message.queue_offset, key, digest)
+        told = (message.maybe_property(KEYS), message.maybe_property(TAGS))
+        sent = (str(key), self._record.tag_of(key) or None)
+        self._oracle.on_properties(place, message.queue_offset, told, sent)
 
 
 def _stored_nothing(attempt: Attempt) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.history.outcome import CLIENT_CRASHED
 from chaos.history.payload import body_hash, decode_body, run_tag
+from sim.workload import TAGS_DRAWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,17 @@ class Record:
         self.sends: list[Row] = []
         self.deliveries: list[Row] = []
         self.counters: dict[str, int] = {}
+        self.has_tags = False
+        """Whether messages are sent with tags."""
+
+    def tag_of(self, key: int | None) -> str:
+        """Return the tag that a message is sent with, empty for none."""
+        return TAGS_DRAWN[key % len(TAGS_DRAWN)] if self.has_tags and key else ""
+
+    @property
+    def now_ns(self) -> int:
+        """The virtual time."""
+        return self._trace.now_ns
 
     def count(self, what: str, by: int = 1) -> None:
         """Add to a counter."""

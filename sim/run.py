@@ -22,6 +22,7 @@ from chaos.checker.model import INVALID
 from runtime.clock import SystemClock
 from sim.audit import Auditor, run_history
 from sim.faults.apply import Nemesis
+from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.tasks import judge_tasks
 from sim.standstill import StoodStill, limited
@@ -163,10 +164,11 @@ def _phases(world: World, nemesis: Nemesis) -> None:
 
 def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
-    sends = [(row["msg_key"], row["outcome"]) for row in world.record.sends]
-    world.clients_oracle.at_end(sends)
+    world.clients_oracle.at_end(world.record.sends)
     for name in world.brokers():
         world.watch.look_again(name)
+        if world.node(name) is not None:
+            check_keys(world.watch.truth, world.watch.replicas[name])
     if world.findings.first is not None:
         raise world.findings.first
     verdict = check_history(run_history(world, auditor.ends))

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sim.faults.plan import Workload
     from sim.rng import SplitRng
 
@@ -21,6 +23,9 @@ PULL_GROUP: Final = "pullers"
 BATCH_MAX: Final = 8
 KEYS_PER_OP: Final = 16
 BODY_BYTES_MIN: Final = 32
+TAGS_DRAWN: Final = ("", "red", "blue")
+NUMBERS_PER_STREAM: Final = 1 << 20
+"""No stream draws so many operations."""
 
 
 class Kind(Enum):
@@ -33,6 +38,10 @@ class Kind(Enum):
     ORDERED = "ordered"
     PULL = "pull"
     COMMIT = "commit"
+    SEARCH = "search"
+    """Asks which message was stored at some time."""
+    LOCK = "lock"
+    """Locks a queue, as an orderly consumer does; every second time it gives the lock back."""
     READ_INDEX = "read_index"
     COMPACT = "compact"
     """An operator has a broker drop the beginning of its log, as far as may be."""
@@ -59,21 +68,42 @@ class Op(NamedTuple):
 
 
 def draw_operations(rng: SplitRng, workload: Workload, until_ms: int) -> list[Op]:
-    """Return the operations of a run up to ``until_ms``, in the order of their times."""
+    """Return the operations of a run up to ``until_ms``, in the order of their times.
+
+    Searches and locks have streams of their own: they come beside what there is without them.
+    """
+    rate_per_s = workload.rate_per_s
+    operations = _draw(rng, workload, until_ms, _weights(workload), rate_per_s)
+    for at, (kind, share) in enumerate(
+        ((Kind.SEARCH, workload.search_p), (Kind.LOCK, workload.lock_p)), 1
+    ):
+        stream, first = rng.split(kind.value), at * NUMBERS_PER_STREAM
+        operations += _draw(stream, workload, until_ms, {kind: 1.0}, rate_per_s * share, first)
+    return sorted(operations, key=lambda op: (op.at_ms, op.number))
+
+
+def _draw(
+    rng: SplitRng,
+    workload: Workload,
+    until_ms: int,
+    weights: Mapping[Kind, float],
+    rate_per_s: float,
+    number: int = 0,
+) -> list[Op]:
+    """Return operations of the kinds in ``weights``, numbered from ``number`` on."""
     operations: list[Op] = []
     at_ms = 0.0
-    number = 0
     skip = frozenset(workload.skip)
-    kinds, weights = _weights(workload)
-    while workload.rate_per_s > 0:
+    kinds, shares = list(weights), list(weights.values())
+    while rate_per_s > 0:
         stream = rng.split(f"op{number}")
-        at_ms += stream.exponential(1000.0 / workload.rate_per_s)
+        at_ms += stream.exponential(1000.0 / rate_per_s)
         if at_ms >= until_ms:
             break
         op = Op(
             number=number,
             at_ms=int(at_ms),
-            kind=stream.weighted(kinds, weights),
+            kind=stream.weighted(kinds, shares),
             client=stream.randint(0, 1 << 16),
             size_bytes=stream.randint(BODY_BYTES_MIN, max(BODY_BYTES_MIN, workload.body_max)),
             messages=stream.randint(2, BATCH_MAX),
@@ -85,7 +115,7 @@ def draw_operations(rng: SplitRng, workload: Workload, until_ms: int) -> list[Op
     return operations
 
 
-def _weights(workload: Workload) -> tuple[list[Kind], list[float]]:
+def _weights(workload: Workload) -> dict[Kind, float]:
     """Return how likely each kind is; a kind that nobody can do has no weight."""
     ordered = 0.15 if workload.ordered_queues else 0.0
     weights = {
@@ -98,4 +128,4 @@ def _weights(workload: Workload) -> tuple[list[Kind], list[float]]:
         Kind.COMPACT: 0.03,
     }
     weights[Kind.SEND] = max(0.1, 1.0 - sum(weights.values()))
-    return list(weights), list(weights.values())
+    return weights

@@ -100,6 +100,7 @@ class World:
         self.loop.set_exception_handler(_fail)
         self.network: SimNetwork = self.loop.network
         self.record = Record(f"sim-{plan.seed}", self.trace)
+        self.record.has_tags = plan.workload.tags
         self._brokers = tuple(f"n{i}" for i in range(options.brokers + options.spares))
         self._namesrvs = tuple(f"ns{i}" for i in range(options.namesrvs))
         workload = plan.workload
@@ -320,6 +321,7 @@ class World:
         )
         self.controllers[name] = controller
         self._replicas[process] = replica = self.watch.begin(name, controller, host.incarnation)
+        replica.process = process
         process.after_event = self.watch.looking_at(replica)
         try:
             await controller.start()
@@ -390,6 +392,7 @@ class World:
             election_ticks_max=options.election_ticks_max,
             disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
             process_id=host.number,
+            preferred_leader_id=options.preferred,
             clean_interval_ms=0,
             joining=name not in self.voters,
         )

@@ -19,6 +19,8 @@ BASELINE_P: Final = 0.03
 PACKAGE_P: Final = 0.3
 """How probable it is that a package is on."""
 EVENTS_MAX: Final = 50
+PREFERRED_P: Final = 0.15
+"""How probable it is that one broker is to lead whenever it can."""
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
 QUIET_MS: Final = 500
@@ -72,6 +74,7 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         segment_bytes=rng.split("segments").choice((64, 128, 256)) * 1024,
         queue_file_bytes=rng.split("queue files").choice((400, 2_000, 20_000)),
         safety_ms=rng.split("safety").choice((8_000, 10_000, 14_000)),
+        preferred="n0" if rng.split("preferred").chance(PREFERRED_P) else "",
         overkill=overkill,
     )
 
@@ -85,6 +88,9 @@ def _draw_workload(rng: SplitRng) -> Workload:
         ordered_queues=rng.split("ordered").randint(0, 1),
         batch_p=rng.split("batches").choice((0.0, 0.1, 0.4)),
         burst_p=rng.split("bursts").choice((0.0, 0.1, 0.3)),
+        search_p=rng.split("searches").choice((0.0, 0.0, 0.05)),
+        lock_p=rng.split("locks").choice((0.0, 0.0, 0.05)),
+        tags=rng.split("tags").chance(0.5),
         body_max=rng.split("bodies").choice((128, 1024, 8192)),
     )
 

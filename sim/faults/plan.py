@@ -164,6 +164,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long there are faults."""
     liveness_ms: Positive = 60_000
     """How long the healed cluster may take to be as it should."""
+    preferred: str = ""
+    """The host that is to lead whenever it can; empty for none."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
 
@@ -193,6 +195,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ordered_queues: Count = 1
     batch_p: float = 0.1
     burst_p: float = 0.0
+    search_p: float = 0.0
+    """Searches by time, for each other operation."""
+    lock_p: float = 0.0
+    """Locks of queues, likewise."""
+    tags: bool = False
+    """Whether messages have tags, and reads ask for some."""
     body_max: Positive = 1024
     """Bytes of the largest body."""
     skip: tuple[int, ...] = ()

@@ -8,16 +8,24 @@ Source: chaos.md 3.6.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
+from sim.oracles.records import TAGS, tags_code
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
 
 if TYPE_CHECKING:
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
+
+KEYS_STEP: Final = 4
+"""Every so manieth message of a queue is asked for by its key, at each replica."""
+ALL_TIMES: Final = (0, (1 << 63) - 1)
+_place: Final = Struct(">i4xq").unpack_from
+"""Queue id and queue offset of a record, from byte 12 on."""
 
 
 class Monotonic:
@@ -63,7 +71,6 @@ class Applied:
         self._seen: dict[str, int] = {}
         self._tables: dict[int, tuple[str, object]] = {}
         """By number of state entries applied: what the tables were, and on which replica."""
-        self._tags: dict[int, int] = {}
         self._highest: dict[str, int] = {}
         self._tables_from: dict[str, int] = {}
         """By replica, the index from which on its tables are as the log says."""
@@ -112,7 +119,7 @@ class Applied:
             if queue is not None and row.queue_offset < queue.max_offset:
                 found = UNIT.unpack(queue.read(row.queue_offset, 1))
             expected = (mark.position + HEADER_BYTES, row.size)
-            tags = self._tags.setdefault(index, found[2]) if found is not None else 0
+            tags = tags_code(truth.properties.get((index, mark.term), {}).get(TAGS))
             if found is None or found != (*expected, tags):
                 raise Violation(
                     self.name,
@@ -163,3 +170,27 @@ def _difference(now: object, known: object) -> str:
         if one.get(key) != other.get(key)
     ]
     return "; ".join(parts)[:500]
+
+
+def check_keys(truth: Truth, replica: Replica) -> None:
+    """Ask a replica for messages by key that it has dispatched. Errors: `Violation`."""
+    store = replica.controller.store
+    if replica.is_rotten or store._index is None:
+        return
+    applied = store.applied_index
+    for (topic, queue_id), rows in truth.queues.items():
+        queue = store._queues.by_name.get((topic, queue_id))
+        if queue is None:
+            continue
+        for row in rows[queue.min_offset :: KEYS_STEP]:
+            if row.msg_key is None or row.entry_index > applied:
+                continue
+            found = store.messages_of_key(topic, str(row.msg_key), 64, ALL_TIMES).records
+            if (queue_id, row.queue_offset) not in [_place(record, 12) for record in found]:
+                raise Violation(
+                    "A39 key index",
+                    f"{replica.name}: {topic}/{queue_id}@{row.queue_offset} of entry "
+                    f"{row.entry_index} is not found by its key {row.msg_key}",
+                    node=replica.name,
+                    index=row.entry_index,
+                )

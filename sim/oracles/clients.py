@@ -7,17 +7,22 @@ a client sees them. Source: chaos.md 3.1-3.4, 3.6; dissertation 6.4 (read index)
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Findings, Violation, guarded
+from sim.oracles.records import TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chaos.history.segment import EntryRow
     from sim.oracles.truth import Truth
+    from sim.record import Row
 
 Queue = tuple[str, int]
+
+LEASE_NS: Final = 20_000_000_000
+"""A lock holds a minute, by the clock of a broker, which may run at double speed."""
 
 
 class Clients:
@@ -29,6 +34,7 @@ class Clients:
         self._ordered: dict[tuple[str, Queue], tuple[int, int]] = {}
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._audited: dict[Queue, int] = {}
+        self._locks: dict[Queue, tuple[str, int]] = {}
 
     @guarded
     def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
@@ -104,6 +110,66 @@ class Clients:
             )
 
     @guarded
+    def on_pulled(self, queue: Queue, passed: range, tag: str, got: set[int]) -> None:
+        """A read went past some offsets: what is there, with the tag asked for, was handed out."""
+        truth = self._truth
+        for offset in passed:
+            row = self._row(queue, offset)
+            if row is None:
+                self._report(
+                    "A5 read before the commit",
+                    f"a read of {queue[0]}/{queue[1]} goes past {offset}, which is not committed",
+                )
+                return
+            held = truth.properties.get((row.entry_index, row.term), {}).get(TAGS, "")
+            if offset not in got and tag in {"", held}:
+                self._report(
+                    "A22 passed over by a read",
+                    f"{queue[0]}/{queue[1]}@{offset} has the tag {held!r}; a read for "
+                    f"{tag or '*'!r} went past it to {passed.stop} with {sorted(got)}",
+                )
+                return
+
+    def choose_time(self, queue: Queue, choice: int) -> int | None:
+        """Return when some message of a queue was stored (ms), None if it has few."""
+        rows = self._truth.queues.get(queue, [])
+        row = rows[choice % len(rows)] if rows else None
+        return None if row is None else self._stored(row)
+
+    @guarded
+    def on_searched(self, queue: Queue, stored_ms: int, found: int, held: tuple[int, int]) -> None:
+        """A search by time was answered: the first message at or after it, of those ``held``."""
+        begin, end = held
+        if self._truth.may_fall or begin >= end:
+            return  # a queue that is empty, or was dropped to its end, has 0
+        before, at = self._row(queue, found - 1), self._row(queue, found)
+        is_late = found > begin and before is not None and self._stored(before) >= stored_ms
+        if is_late or (found < end and at is not None and self._stored(at) < stored_ms):
+            self._report(
+                "A39 search by time",
+                f"{queue[0]}/{queue[1]} has {found} for {stored_ms}, of {held}; times there: "
+                f"{[row and self._stored(row) for row in (before, at)]}",
+            )
+
+    @guarded
+    def on_locked(self, queue: Queue, owner: str, now_ns: int) -> None:
+        """A lock was granted to a client that never asked for it before: nobody else has it."""
+        known, since_ns = self._locks.get(queue, ("", -LEASE_NS))
+        if known and now_ns - since_ns < LEASE_NS:
+            self._report(
+                "A21 a queue locked by two",
+                f"{queue[0]}/{queue[1]} was granted to {owner}, and {known} has had it since "
+                f"{since_ns / 1e9:.3f} s",
+            )
+        self._locks[queue] = (owner, now_ns)
+
+    @guarded
+    def on_unlocking(self, queue: Queue, owner: str) -> None:
+        """A client gives a lock back, or has at least asked for that."""
+        if self._locks.get(queue, ("",))[0] == owner:
+            del self._locks[queue]
+
+    @guarded
     def on_audited(self, queue: Queue, offset: int, dropped: int = 0) -> None:
         """The auditor read a message: no gap, but for what some broker has ``dropped`` below."""
         expected = self._audited.get(queue, offset)
@@ -125,11 +191,29 @@ class Clients:
                 f"{queue[0]}/{queue[1]}: the auditor read up to {read} of {committed} messages",
             )
 
-    def at_end(self, sends: Sequence[tuple[int, str]]) -> None:
-        """Judge all sends: ``(key, outcome)``. Errors: `Violation`."""
+    @guarded
+    def on_properties(
+        self, queue: Queue, offset: int, told: tuple[str | None, ...], sent: tuple[str | None, ...]
+    ) -> None:
+        """A message was handed out with some properties: those it was sent with."""
+        if told != sent:
+            self._report(
+                "A6 other properties than were sent",
+                f"{queue[0]}/{queue[1]}@{offset} was sent with {sent}, and delivered with {told}",
+            )
+
+    def at_end(self, sends: Sequence[Row]) -> None:
+        """Judge all sends, rows of the record. Errors: `Violation`."""
         truth = self._truth
-        for key, outcome in sends:
+        for send in sends:
+            key, outcome = send["msg_key"], send["outcome"]
             places = truth.keys.get(key, [])
+            if send["t_cmp"] is not None and len(places) > send["attempts"]:
+                raise Violation(
+                    "A8 more copies than attempts",
+                    f"message {key} was sent {send['attempts']} times, and lies at {places}",
+                    key=key,
+                )
             if outcome == "ok" and not places:
                 raise Violation("A1 acknowledged but lost", f"message {key} is gone", key=key)
             if outcome == "fail" and places:
@@ -141,6 +225,9 @@ class Clients:
 
     def _report(self, oracle: str, text: str, **evidence: object) -> None:
         self.findings.report(Violation(oracle, text, **evidence))
+
+    def _stored(self, row: EntryRow) -> int:
+        return self._truth.times.get((row.entry_index, row.term), 0)
 
     def _row(self, queue: Queue, offset: int) -> EntryRow | None:
         rows = self._truth.queues.get(queue, [])

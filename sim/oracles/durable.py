@@ -106,7 +106,7 @@ class Durable:
         if not store.first_index <= index <= store.last_index:
             return
         position, size, _ = store.entry(index)
-        if not _is_synced(replica, position, size):
+        if not is_synced(replica, position, size):
             raise Violation(
                 self.checkpoint_name,
                 f"{replica.name} notes entry {index} as synced, and its disk is not sure of it",
@@ -142,7 +142,7 @@ class Durable:
         if not store.first_index <= index <= store.last_index:
             return
         position, size, _ = store.entry(index)
-        if not _is_synced(replica, position, size):
+        if not is_synced(replica, position, size):
             raise Violation(
                 self.name,
                 f"{replica.name} acknowledges entry {index} and has not synced it",
@@ -158,7 +158,7 @@ class Durable:
             return True
         if index < replica.base:
             return True  # a snapshot stands for it
-        return replica.mark(index) == mark and _is_synced(replica, mark.position, mark.size)
+        return replica.mark(index) == mark and is_synced(replica, mark.position, mark.size)
 
 
 def _says(state: HardState, term: int, vote: str | None) -> bool:
@@ -186,7 +186,7 @@ def _durable_state(replica: Replica) -> HardState:
         return HardState()
 
 
-def _is_synced(replica: Replica, position: int, size: int) -> bool:
+def is_synced(replica: Replica, position: int, size: int) -> bool:
     """Tell whether the bytes of an entry would survive a loss of power now."""
     config = replica.controller.node.config
     offset = position % config.data_segment_bytes

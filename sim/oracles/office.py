@@ -12,12 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import invariants
-from dledger.core.messages import VoteReply, VoteRequest
+from dledger.core.messages import TimeoutNow, VoteReply, VoteRequest
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
     from dledger.core.messages import Message
+    from dledger.core.office import Transfer
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
 
@@ -209,6 +210,43 @@ class Changes:
                     f"{before} is not committed (commit {change.now[2]})",
                     node=replica.name,
                 )
+
+
+class HandOver:
+    """Once a successor was asked to campaign its leader appends nothing (dissertation 3.10).
+
+    What it appended the successor would not have, and whoever waits for it would not be told.
+    """
+
+    name = "A42 appended during a transfer"
+
+    def __init__(self) -> None:
+        self._asked: dict[str, tuple[Transfer, int]] = {}
+
+    def on_boot(self, replica: Replica) -> None:
+        """A process that has just started hands nothing over."""
+        self._asked.pop(replica.name, None)
+
+    def on_message(self, replica: Replica, message: TimeoutNow) -> None:
+        """Note where the log ends when the successor is asked."""
+        if replica.state.transfer is not None:
+            self._asked[replica.name] = (replica.state.transfer, message.last_index)
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Look at the log as long as the transfer goes on. Errors: `Violation`."""
+        asked = self._asked.get(replica.name)
+        if asked is None:
+            return
+        transfer, last_index = asked
+        if replica.state.transfer is not transfer:
+            del self._asked[replica.name]
+        elif change.now[3] > last_index:
+            raise Violation(
+                self.name,
+                f"{replica.name} asked {transfer.target} to lead with a log up to {last_index}, "
+                f"and has appended up to {change.now[3]} since",
+                node=replica.name,
+            )
 
 
 class Invariants:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dledger.core.state import RaftState
     from dledger.node import DLedgerNode
     from dledger.storage.log_store import LogStore
+    from sim.context import Process
     from store.dispatch import Dispatcher
 
 HEADER: Final = struct.Struct(">iiqqqii")
@@ -76,6 +77,7 @@ class Replica:
         self.known: Mapping[tuple[int, int], Mark] = {}
         """Marks by (index, term) as the first replica that had the entry had it."""
         self.controller: BrokerController
+        self.process: Process | None = None
         self.node: DLedgerNode
         self.state: RaftState
         self.tick = -1
@@ -94,6 +96,10 @@ class Replica:
         self.key: Key = NO_KEY
 
     # Reading the production objects: the only places that know their private names.
+
+    def hangs(self) -> bool:
+        """Whether a disk call of a thread of its process hangs."""
+        return self.process is not None and self.process.gate_shut
 
     def read_key(self) -> Key:
         """Return what tells whether the replica has changed."""

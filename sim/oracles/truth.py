@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chaos.history.segment import EntryRow, decode_segment
 from sim.oracles.base import Violation
+from sim.oracles.records import properties_of, stored_ms
 from sim.oracles.replica import HEADER
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ class Truth:
         """Where each of our messages lies, in the committed log."""
         self.state_indexes: list[int] = []
         """Committed entries of replicated state."""
+        self.times: dict[tuple[int, int], int] = {}
+        """Store times (ms) of records."""
+        self.properties: dict[tuple[int, int], dict[str, str]] = {}
+        """Of messages."""
+        self.stored_last = 0
+        """Store time of the last committed record."""
+        self.may_fall = False
+        """Whether store times may: who cannot read its last entry does not know its time."""
 
     @property
     def commit_index(self) -> int:
@@ -60,6 +69,7 @@ class Truth:
         row = next(decode_segment(data, mark.position), None)
         if row is not None:
             self.rows[place] = row
+            self._read_record(place, row.type, data)
         if HEADER.unpack_from(data)[5] == CONFIGURATION_CHANNEL:
             voters = _voters(data)
             if voters is not None:
@@ -73,6 +83,7 @@ class Truth:
         row = self.rows.get((index, mark.term))
         if row is None:
             return
+        self._check_time(index, mark.term)
         if row.type == "message":
             assert row.topic is not None
             assert row.queue_id is not None
@@ -89,6 +100,26 @@ class Truth:
                 self.keys[row.msg_key].append((row.topic, row.queue_id, row.queue_offset))
         elif row.type == "state":
             self.state_indexes.append(index)
+
+    def _read_record(self, place: tuple[int, int], kind: str, data: bytes) -> None:
+        stored = stored_ms(data) if kind in {"message", "state"} else None
+        if stored is not None:
+            self.times[place] = stored
+        if kind == "message":
+            self.properties[place] = properties_of(data)
+
+    def _check_time(self, index: int, term: int) -> None:
+        stored = self.times.get((index, term))
+        if stored is None:
+            return
+        if stored < self.stored_last and not self.may_fall:
+            raise Violation(
+                "A39 store time",
+                f"entry {index} of term {term} was stored at {stored}, the one before at "
+                f"{self.stored_last}",
+                index=index,
+            )
+        self.stored_last = stored
 
     def voters_of(self, replica: Replica, last_index: int | None = None) -> tuple[str, ...]:
         """Return the voters by the last configuration in the log of ``replica``.

@@ -12,6 +12,7 @@ from dledger.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -21,8 +22,18 @@ from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
-from sim.oracles.office import Amnesia, Changes, Elected, Invariants, Matches, Tenure
+from sim.oracles.office import (
+    Amnesia,
+    Changes,
+    Elected,
+    HandOver,
+    Invariants,
+    Matches,
+    Tenure,
+)
+from sim.oracles.pace import FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
+from sim.oracles.serving import Serving
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
@@ -77,6 +88,10 @@ class Watch:
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
         self.applied = Applied(self.truth)
+        self.hand_over = HandOver()
+        self.flush_lag = FlushLag()
+        self.hung_disk = HungDisk()
+        self.serving = Serving(self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
             self.votes,
@@ -90,6 +105,9 @@ class Watch:
             self.commits,
             self.changes,
             self.applied,
+            self.hand_over,
+            self.flush_lag,
+            self.serving,
         )
 
     def begin(self, name: str, controller: BrokerController, incarnation: int) -> Replica:
@@ -104,11 +122,12 @@ class Watch:
     def excuse_rot(self, name: str) -> None:
         """Take that bytes on a disk were damaged on purpose."""
         self.replicas[name].is_rotten = True
+        self.truth.may_fall = True
 
     def looking_at(self, replica: Replica) -> Callable[[], None]:
         """Return what is to be called after each event of its process. Errors: `Violation`."""
         node, look = replica.node, self._look
-        judge_tenure, judge_matches = self.tenure.on_event, self.matches.on_event
+        judge_matches, judge_tick = self.matches.on_event, self._judge_tick
 
         def after_event() -> None:
             if not (replica.is_up and node._opened):
@@ -130,12 +149,18 @@ class Watch:
             if state.role is LEADER:
                 if replica.tick != state.tick:
                     replica.tick = state.tick
-                    judge_tenure(replica)
+                    judge_tick(replica)
                 judge_matches(replica)
             if key != replica.key:
                 look(replica, key)
 
         return after_event
+
+    def _judge_tick(self, replica: Replica) -> None:
+        """Look at a leader, once a tick."""
+        self.tenure.on_event(replica)
+        self.hung_disk.on_tick(replica)
+        self.serving.on_tick(replica)
 
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
@@ -166,6 +191,7 @@ class Watch:
         self._read(replica)
         for oracle in self._oracles:
             oracle.on_boot(replica)
+        self.hung_disk.on_boot(replica)
         replica.is_wiped = replica.lost_power = False
         replica.key = (*NO_KEY[:1], *replica.read_key()[1:])
         self._look(replica, replica.read_key())
@@ -201,8 +227,11 @@ class Watch:
             self.commits.on_change(replica, change)
         if not is_log:
             self.changes.on_change(replica, change)
+            self.hand_over.on_change(replica, change)
+            self.flush_lag.on_change(replica, change)
         if not is_applied:
             self.applied.on_change(replica, change)
+            self.serving.on_change(replica, change)
 
     def _read(self, replica: Replica) -> None:
         try:
@@ -225,6 +254,8 @@ class Watch:
         if isinstance(message, VoteRequest | VoteReply):
             self.elected.on_message(replica, message)
             self.amnesia.on_message(replica, message)
+        elif isinstance(message, TimeoutNow):
+            self.hand_over.on_message(replica, message)
         self.durable.on_message(replica, message)
         self.matches.on_message(replica, message)
         if isinstance(message, AppendReply):

@@ -4,7 +4,7 @@ import pytest
 
 from chaos.history.segment import EntryRow
 from sim.oracles.base import Findings, Violation
-from sim.oracles.clients import Clients
+from sim.oracles.clients import LEASE_NS, Clients
 from sim.oracles.replica import Mark
 from sim.oracles.truth import Truth
 
@@ -26,6 +26,10 @@ def truth() -> Truth:
         truth.rows[index, 1] = entry(index, key, index)
         truth.commit(index, Mark(1, 100 * index, 100, key), 1)
     return truth
+
+
+def sent(key: int, outcome: str) -> dict[str, object]:
+    return {"msg_key": key, "outcome": outcome, "attempts": 1, "t_cmp": 9}
 
 
 def judge(truth: Truth) -> tuple[Clients, Findings]:
@@ -119,15 +123,118 @@ def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
 
 def test_acknowledged_message_that_is_gone_is_found_at_the_end(truth: Truth):
     clients, _ = judge(truth)
-    clients.at_end([(11, "ok"), (99, "info"), (98, "fail")])
+    clients.at_end([sent(11, "ok"), sent(99, "info"), sent(98, "fail")])
     with pytest.raises(Violation, match="A1 acknowledged but lost"):
-        clients.at_end([(99, "ok")])
+        clients.at_end([sent(99, "ok")])
 
 
 def test_refused_message_that_is_there_is_found_at_the_end(truth: Truth):
     clients, _ = judge(truth)
     with pytest.raises(Violation, match="A7"):
-        clients.at_end([(12, "fail")])
+        clients.at_end([sent(12, "fail")])
+
+
+@pytest.mark.parametrize(
+    ("attempts", "t_cmp", "is_fine"), [(1, 9, False), (2, 9, True), (1, None, True)]
+)
+def test_message_lies_at_no_more_places_than_attempts_were_made(
+    truth: Truth, attempts: int, t_cmp: int | None, is_fine: bool
+):
+    truth.rows[3, 1] = entry(3, 13, 3)
+    truth.commit(3, Mark(1, 300, 100, 13), 1)
+    clients, _ = judge(truth)
+    send = {**sent(13, "ok"), "attempts": attempts, "t_cmp": t_cmp}
+    if is_fine:
+        clients.at_end([send])
+    else:
+        with pytest.raises(Violation, match="A8 more copies"):
+            clients.at_end([send])
+
+
+def test_delivered_properties_are_those_that_were_sent(truth: Truth):
+    clients, findings = judge(truth)
+    clients.on_properties(QUEUE, 0, ("11", "red"), ("11", "red"))
+    assert findings.first is None
+    clients.on_properties(QUEUE, 0, ("11", None), ("11", "red"))
+    assert found(findings).startswith("A6")
+
+
+def tagged(truth: Truth) -> Truth:
+    truth.properties = {(0, 1): {"TAGS": "red"}, (1, 1): {}, (2, 1): {"TAGS": "blue"}}
+    truth.times = {(index, 1): 1_000 + 10 * (index // 2) for index in range(3)}
+    return truth
+
+
+@pytest.mark.parametrize(
+    ("tag", "got", "oracle"),
+    [
+        ("", {0, 1, 2}, ""),
+        ("", {0, 2}, "A22 passed over by a read"),
+        ("red", {0}, ""),
+        ("blue", {2}, ""),
+        ("blue", set(), "A22 passed over by a read"),
+    ],
+)
+def test_read_passes_over_nothing_that_it_asked_for(
+    truth: Truth, tag: str, got: set[int], oracle: str
+):
+    clients, findings = judge(tagged(truth))
+    clients.on_pulled(QUEUE, range(3), tag, got)
+    assert (findings.first is None) == (not oracle)
+    assert not oracle or found(findings) == oracle
+
+
+def test_read_must_not_go_past_what_is_committed(truth: Truth):
+    clients, findings = judge(tagged(truth))
+    clients.on_pulled(QUEUE, range(2, 4), "blue", {2})
+    assert found(findings).startswith("A5")
+
+
+@pytest.mark.parametrize(
+    ("stored_ms", "offset", "held", "is_fine"),
+    [
+        (1_000, 0, (0, 3), True),
+        (1_000, 1, (0, 3), False),  # the one before is of that time, too
+        (1_000, 1, (1, 3), True),  # what lies before was dropped
+        (1_010, 2, (0, 3), True),
+        (1_010, 1, (0, 3), False),
+        (1_010, 1, (0, 1), True),  # who answered had no more
+        (1_011, 3, (0, 3), True),
+        (1_011, 0, (3, 3), True),  # all of it was dropped
+    ],
+)
+def test_search_by_time_finds_the_first_at_or_after_it(
+    truth: Truth, stored_ms: int, offset: int, held: tuple[int, int], is_fine: bool
+):
+    clients, findings = judge(tagged(truth))
+    assert clients.choose_time(QUEUE, 5) == 1_010
+    assert clients.choose_time(("none", 0), 5) is None
+    clients.on_searched(QUEUE, stored_ms, offset, held)
+    assert (findings.first is None) == is_fine
+
+
+def test_lock_of_a_queue_has_one_owner_until_it_is_given_back(truth: Truth):
+    clients, findings = judge(truth)
+    clients.on_locked(QUEUE, "p0-1", 5)
+    clients.on_unlocking(QUEUE, "p0-1")
+    clients.on_locked(QUEUE, "p0-2", 6)
+    clients.on_unlocking(QUEUE, "p0-1")  # who has none gives nothing back
+    clients.on_locked(QUEUE, "p0-3", 6 + LEASE_NS)
+    assert findings.first is None
+    clients.on_locked(QUEUE, "p1-4", 7 + LEASE_NS)
+    assert found(findings) == "A21 a queue locked by two"
+
+
+def test_store_times_never_fall_along_the_log(truth: Truth):
+    truth.times = {(3, 1): 7, (4, 1): 7, (5, 1): 6, (6, 1): 5}
+    for index, offset in ((3, 3), (4, 4), (5, 5), (6, 5)):
+        truth.rows[index, 1] = entry(index, 11 + index, offset)
+    truth.commit(3, Mark(1, 300, 100, 14), 1)
+    truth.commit(4, Mark(1, 400, 100, 15), 1)
+    with pytest.raises(Violation, match="A39 store time"):
+        truth.commit(5, Mark(1, 500, 100, 16), 1)
+    truth.may_fall = True
+    truth.commit(6, Mark(1, 600, 100, 17), 1)
 
 
 def test_gap_in_queue_offsets_is_found_as_it_is_committed(truth: Truth):

@@ -4,10 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.core.messages import AppendReply, VoteReply, VoteRequest
+from dledger.core.messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 from dledger.core.model import Role
 from sim.oracles.base import Violation
-from sim.oracles.office import Amnesia, Changes, Elected, Invariants, Matches, Tenure
+from sim.oracles.office import (
+    Amnesia,
+    Changes,
+    Elected,
+    HandOver,
+    Invariants,
+    Matches,
+    Tenure,
+)
 from sim.oracles.replica import NO_KEY, Change, Mark, Replica
 from sim.oracles.truth import Truth
 from tests.unit.dledger.cluster import Cluster
@@ -153,3 +161,21 @@ def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
     else:
         with pytest.raises(Violation, match="has entries up to 1 of the 3"):
             amnesia.on_message(voter, vote)
+
+
+@pytest.mark.parametrize(
+    ("last", "goes_on", "is_fine"), [(5, True, True), (6, True, False), (6, False, True)]
+)
+def test_a_leader_appends_nothing_once_it_has_asked_its_successor(last, goes_on, is_fine):
+    state = SimpleNamespace(transfer=SimpleNamespace(target="n1"))
+    leader = SimpleNamespace(name="n0", state=state)
+    judge = HandOver()
+    judge.on_message(leader, TimeoutNow("n0", "n1", 1, 5))
+    if not goes_on:
+        state.transfer = None
+    key = (Role.LEADER, 1, 5, last, 1, -1, 5)
+    if is_fine:
+        judge.on_change(leader, Change(key, key, 5, 5))
+    else:
+        with pytest.raises(Violation, match="with a log up to 5, and has appended up to 6"):
+            judge.on_change(leader, Change(key, key, 5, 5))

@@ -1,0 +1,49 @@
+"""What a record says beyond its place and body: when it was stored, its properties, its tags.
+
+Read from the bytes of the log, with code of its own. Pure. Source: protocol.md 4.1, 5.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+ENTRY_HEADER_BYTES: Final = 48
+MAGIC_V1: Final = 0xDAA320A7
+"""Of a record whose topic has a length byte."""
+HOSTS_V6: Final = 0x30
+STORED_AT: Final = ENTRY_HEADER_BYTES + 56
+"""Where the store time lies in an entry whose record has IPv4 hosts."""
+BODY_LENGTH_AT: Final = ENTRY_HEADER_BYTES + 84
+FLAGS_AT: Final = ENTRY_HEADER_BYTES + 36
+KEYS, TAGS = "KEYS", "TAGS"
+
+_int = struct.Struct(">i").unpack_from
+_magic = struct.Struct(">I").unpack_from
+_long = struct.Struct(">q").unpack_from
+_short = struct.Struct(">H").unpack_from
+
+
+def stored_ms(data: bytes) -> int | None:
+    """Return the store time of the record in an entry; None for one with IPv6 hosts, or none."""
+    if len(data) < BODY_LENGTH_AT + 4 or _int(data, FLAGS_AT)[0] & HOSTS_V6:
+        return None
+    return int(_long(data, STORED_AT)[0])
+
+
+def properties_of(data: bytes) -> dict[str, str]:
+    """Return the properties of the record in an entry; none where it has IPv6 hosts, or is none."""
+    if stored_ms(data) is None or _magic(data, ENTRY_HEADER_BYTES + 4)[0] != MAGIC_V1:
+        return {}
+    at = BODY_LENGTH_AT + 4 + _int(data, BODY_LENGTH_AT)[0]
+    at += 1 + data[at]
+    text = data[at + 2 : at + 2 + _short(data, at)[0]].decode("utf-8", "replace")
+    return dict(part.split("\x01", 1) for part in text.split("\x02") if "\x01" in part)
+
+
+def tags_code(tags: str | None) -> int:
+    """Return what Java's ``String.hashCode`` makes of the tags of a message, 0 for none."""
+    code = 0
+    for unit in (tags or "").encode("utf-16-be")[1::2] if (tags or "").isascii() else ():
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code

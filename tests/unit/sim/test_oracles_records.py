@@ -1,0 +1,82 @@
+"""What a record says is read from its bytes, and what brokers make of it compared with that."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from broker.tags import tag_codes
+from chaos.history.segment import EntryRow
+from remoting.protocol.message import MessageExt, encode_record
+from sim.oracles.applied import check_keys
+from sim.oracles.base import Violation
+from sim.oracles.records import properties_of, stored_ms, tags_code
+from sim.oracles.truth import Truth
+
+HEADER = bytes(48)
+
+
+def entry(properties, *, topic="orders", stored=1_234, ipv6=False):
+    host = bytes(20 if ipv6 else 8)
+    message = MessageExt(
+        topic, 0, 0, 0x30 if ipv6 else 0, 0, 48, 0, host, stored, host, 0, 0, b"body", properties
+    )
+    return HEADER + encode_record(message)
+
+
+def test_store_time_and_properties_are_read_from_the_record():
+    data = entry(b"KEYS\x0142\x02TAGS\x01red\x02")
+    assert stored_ms(data) == 1_234
+    assert properties_of(data) == {"KEYS": "42", "TAGS": "red"}
+    assert properties_of(entry(b"")) == {}
+
+
+@pytest.mark.parametrize(
+    "data", [HEADER, entry(b"KEYS\x0142\x02", ipv6=True), entry(b"KEYS\x0142\x02", topic="t" * 200)]
+)
+def test_what_is_laid_out_in_another_way_is_left_alone(data):
+    assert properties_of(data) == {}
+
+
+@pytest.mark.parametrize("tag", ["red", "blue", "a longer one, of which the sum runs over"])
+def test_tags_code_is_that_of_java(tag):
+    assert {tags_code(tag)} == tag_codes(tag)
+
+
+def test_no_tags_have_the_code_0():
+    assert tags_code(None) == tags_code("") == 0
+
+
+def asked(*, found, applied=0, is_rotten=False, indexed=True):
+    """A replica that finds such places (queue, offset) for every key."""
+    truth = Truth(("n0",))
+    row = EntryRow(0, 1, 0, 0, 100, True, "message", "orders", 3, 0, 42)
+    truth.queues["orders", 3] = [row]
+    records = [bytes(12) + queue.to_bytes(4) + bytes(4) + at.to_bytes(8) for queue, at in found]
+    store = SimpleNamespace(
+        _index=object() if indexed else None,
+        _queues=SimpleNamespace(by_name={("orders", 3): SimpleNamespace(min_offset=0)}),
+        applied_index=applied,
+        messages_of_key=lambda *_: SimpleNamespace(records=records),
+    )
+    controller = SimpleNamespace(store=store)
+    return truth, SimpleNamespace(name="n0", controller=controller, is_rotten=is_rotten)
+
+
+@pytest.mark.parametrize(
+    ("found", "others"),
+    [
+        ([(3, 0)], {}),
+        ([(1, 0), (3, 0)], {}),
+        ([], {"applied": -1}),
+        ([], {"is_rotten": True}),
+        ([], {"indexed": False}),
+    ],
+)
+def test_what_is_in_the_log_is_found_by_its_key(found, others):
+    check_keys(*asked(found=found, **others))
+
+
+@pytest.mark.parametrize("found", [[], [(1, 0)], [(3, 1)]])
+def test_a_message_that_is_not_found_by_its_key_is_a_violation(found):
+    with pytest.raises(Violation, match="A39 key index: n0: orders/3@0 of entry 0"):
+        check_keys(*asked(found=found))
