@@ -200,14 +200,15 @@ class RealFile:
 
     def pread(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes; see `File.pread`."""
+        part = os.pread(self._fd, size, offset)
+        if len(part) == size:
+            return part
         parts: list[bytes] = []
-        while size > 0:
-            part = os.pread(self._fd, size, offset)
-            if not part:
-                break
+        while part:
             parts.append(part)
             offset += len(part)
             size -= len(part)
+            part = os.pread(self._fd, size, offset)
         return b"".join(parts)
 
     def view(self) -> memoryview:

@@ -116,10 +116,15 @@ class ConsumeQueue:
         """How many files it has."""
         return -(-(self.written - self.first_file) // self._files.file_bytes)
 
+    def names(self) -> list[str]:
+        """Return the names of its files, oldest first."""
+        file_bytes = self._files.file_bytes
+        return [file_name(start) for start in range(self.first_file, self.written, file_bytes)]
+
     def paths(self) -> list[str]:
         """Return the paths of its files, oldest first."""
-        file_bytes = self._files.file_bytes
-        return [self.path(start) for start in range(self.first_file, self.written, file_bytes)]
+        directory = self.directory
+        return [f"{directory}/{name}" for name in self.names()]
 
     def begin_at(self, offset: int) -> None:
         """Let an empty queue begin at ``offset``: its first file is filled with gap units."""
@@ -212,10 +217,21 @@ class ConsumeQueue:
         """
         for block in range(self._block_at(start), self._block_at(end - 1) + 1):
             if self.unchecked >> block & 1:
-                if crc32(self.read_block(block)) != self._crc_of(block):
-                    self._note_damage(block)
-                    raise DamagedUnits(self, block)
-                self.unchecked &= ~(1 << block)
+                self._compare(block, self.read_block(block))
+
+    def _compare(self, block: int, units: bytes) -> None:
+        """Compare a block with its CRC. Errors: `DamagedUnits`, which is noted."""
+        if crc32(units) != self._crc_of(block):
+            self._note_damage(block)
+            raise DamagedUnits(self, block)
+        self.unchecked &= ~(1 << block)
+
+    def last_physical(self) -> int:
+        """Return where the message of the last unit in a file lies. Errors: `DamagedUnits`."""
+        block = self._block_at(self.written - 1)
+        units = self.read_block(block)
+        self._compare(block, units)
+        return int.from_bytes(units[-UNIT_BYTES : 8 - UNIT_BYTES], "big", signed=True)
 
     def read_block(self, block: int) -> bytes:
         """Return what the file has of a block, unchecked."""

@@ -91,16 +91,21 @@ class Dispatcher:
         """Term of the last entry read back; 0 before the first."""
         self._taken_over: set[ConsumeQueue] = set()
         """Queues with units of an earlier process, behind which nothing was dispatched yet."""
+        self._queues_end: int | None = None
 
     @property
     def applied(self) -> tuple[int, int]:
         """Index and position of the last entry dispatched; position -1: not known."""
         return self.applied_index, self._applied_position
 
-    def begin(self, applied_index: int, position: int) -> None:
-        """Begin behind the entry ``applied_index``; its position is -1 where it is not known."""
+    def begin(self, applied_index: int, position: int, queues_end: int | None = None) -> None:
+        """Begin behind the entry ``applied_index``; its position is -1 where it is not known.
+
+        ``queues_end``: no unit of a queue is of a message behind it; None: not known.
+        """
         self.applied_index = applied_index
         self._applied_position = position
+        self._queues_end = queues_end
         if not self._node.counts_entries:
             queues = self._queues.by_key.values()
             self._taken_over = {one for one in queues if one.max_offset > one.min_offset}
@@ -325,7 +330,8 @@ class Dispatcher:
 
         RocketMQ does so when a topic is deleted and made again.
         """
-        if queue not in self._taken_over:
+        end = self._queues_end
+        if queue not in self._taken_over or (end is not None and physical > end):
             return False
         with suppress(RottenEntry):
             if physical < UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0]:

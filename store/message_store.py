@@ -398,10 +398,11 @@ class MessageStore:
         newest = recovered.marks[0] if recovered.marks else None
         if self._index is not None:
             begin = min(begin, self._index.agree(self._node, newest))
+        end = None if newest is None else newest.position + self._node.header_bytes
         if newest is not None and begin == self._node.following(newest.index):
-            dispatcher.begin(newest.index, newest.position)
+            dispatcher.begin(newest.index, newest.position, end)
         else:
-            dispatcher.begin(begin - 1, -1)
+            dispatcher.begin(begin - 1, -1, end)
         _log.info(
             "event=dispatch_begins index=%d end_index=%d queues=%d rebuild=%s",
             begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,

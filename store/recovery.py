@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from store.beginning import QueueBase
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
+    from store.queue_files import QueueFiles
 
 CHECKED_BYTES: Final = 32 * 1024 * 1024
 """Bytes of queue files that a start compares with their CRCs."""
@@ -59,6 +60,8 @@ class Recovered(msgspec.Struct):
     """The files hold exactly what the newest mark says."""
     begin: int | None = None
     """Where to begin without marks, if not at the start of the log; see `store.adoption`."""
+    ends: "dict[ConsumeQueue, int]" = {}
+    """Where the messages of the last units lie, of queues with their last blocks compared."""
 
 
 def load_queues(
@@ -111,15 +114,21 @@ def _restore_all(
             continue  # nothing of it is left: it will begin, empty, where the log begins
         mark = _without_files_below(whole, begin * UNIT_BYTES, queues) if begin else whole
         queue = queues.maybe_make(mark.topic.encode(), mark.queue_id)
-        if queue is None or not _restore(mark, queue, queues, searched=is_searched):
+        if queue is None or not _restore(mark, queue, queues):
             _note_damaged(mark, recovered)
-        elif budget > 0:
-            try:
+            continue
+        try:
+            if is_searched:
+                _zero_behind(queue, queues.files)
+            if not recovered.clean:  # while its last file is open
+                recovered.ends[queue] = queue.last_physical()
+            if budget > 0:
                 budget -= _check(queue, budget)
-            except DamagedUnits:
-                _note_damaged(mark, recovered)
-                queues.files.forget_damage(queue)
-                queue.reset()
+        except DamagedUnits:
+            _note_damaged(mark, recovered)
+            queues.files.forget_damage(queue)
+            recovered.ends.pop(queue, None)
+            queue.reset()
     return leaves
 
 
@@ -163,10 +172,8 @@ def _without_files_below(mark: QueueMark, begin: int, queues: "ConsumeQueues") -
     )
 
 
-def _restore(
-    mark: QueueMark, queue: "ConsumeQueue", queues: "ConsumeQueues", *, searched: bool
-) -> bool:
-    """Take over one queue if its files are there; ``searched``: zero what lies behind its end."""
+def _restore(mark: QueueMark, queue: "ConsumeQueue", queues: "ConsumeQueues") -> bool:
+    """Take over one queue if its files are there."""
     files = queues.files
     end = mark.max_offset * UNIT_BYTES
     if not 0 <= mark.first_file < end or mark.first_file % files.file_bytes:
@@ -185,13 +192,18 @@ def _restore(
     if not fits or any(files.disk.size(path) != files.file_bytes for path in paths):
         queue.reset()
         return False
-    used = (end - 1) % files.file_bytes + 1
-    if searched and used < files.file_bytes:
-        file = files.open(paths[-1])
+    return True
+
+
+def _zero_behind(queue: "ConsumeQueue", files: "QueueFiles") -> None:
+    """Zero what lies behind the end of a queue."""
+    used = (queue.written - 1) % files.file_bytes + 1
+    path = queue.path(queue.written - used)
+    if used < files.file_bytes:
+        file = files.open(path)
         if file.nonzero_end(used) > used:
             file.zero_from(used)
-            files.mark_unsynced(paths[-1:])
-    return True
+            files.mark_unsynced((path,))
 
 
 def _check(queue: "ConsumeQueue", budget: int) -> int:
@@ -219,10 +231,13 @@ def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
                 continue
             directory = f"{queues.directory}/{topic}/{queue_id}"
             queue = queues.by_name.get((topic, int(queue_id)))
-            kept: set[str] = set()
+            kept: list[str] = []
             if queue is not None and queue.directory == directory:
-                kept = {path.rpartition("/")[2] for path in queue.paths()}
-            for name in _names(disk, directory):
+                kept = queue.names()
+            names = _names(disk, directory)
+            if names == kept:
+                continue
+            for name in names:
                 if name not in kept and len(name) == 20 and name.isascii() and name.isdigit():
                     queues.files.remove(f"{directory}/{name}")
 
@@ -242,6 +257,8 @@ def _is_in_log(mark: LogMark, node: "LogNode") -> bool:
 def _cut_all(recovered: Recovered, queues: "ConsumeQueues", physical_last: int) -> None:
     """Drop all units of messages that lie behind ``physical_last``."""
     for queue in queues.by_key.values():
+        if recovered.ends.get(queue, physical_last + 1) <= physical_last:
+            continue
         try:
             _cut(queue, physical_last)
         except DamagedUnits:

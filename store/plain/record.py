@@ -101,20 +101,26 @@ def is_torn(view: memoryview, at: int, size: int) -> bool:
     properties end with a zero, and none of them has a sector full of zeros.
     """
     end = at + size
-    flags = _unpack(view, at)[4]
-    body_at = at + RECORD_HEADS[flags >> 4 & 3].size
-    topic_at = body_at + int.from_bytes(view[body_at - 4 : body_at], "big")
-    wide = view[at + 7] != MAGIC_V1 & 0xFF
-    topic_bytes = int.from_bytes(view[topic_at : topic_at + 1 + wide], "big")
-    topic_end = topic_at + 1 + wide + topic_bytes
-    if (topic_bytes and not view[topic_end - 1]) or (end > topic_end + 2 and not view[end - 1]):
+    _, magic, _, _, flags, body_bytes = _unpack(view, at)
+    body_at = at + _HEAD_BYTES
+    if flags & _FLAGS_V6:
+        body_at, body_bytes = _body_place_v6(view, at, flags)
+    topic_at = body_at + body_bytes
+    if magic == MAGIC_V1:
+        name_at = topic_at + 1
+        topic_end = name_at + view[topic_at]
+    else:
+        name_at = topic_at + 2
+        topic_end = name_at + (view[topic_at] << 8 | view[topic_at + 1])
+    has_properties = end > topic_end + 2
+    if (topic_end > name_at and not view[topic_end - 1]) or (has_properties and not view[end - 1]):
         return True
-    first = topic_at + -topic_at % SECTOR_BYTES
-    return any(
-        not any(view[sector : min(sector + SECTOR_BYTES, end)])
-        for sector in range(first, end, SECTOR_BYTES)
-        if sector < topic_end or end > topic_end + 2
-    )
+    sector = topic_at + -topic_at % SECTOR_BYTES
+    while sector < end and (has_properties or sector < topic_end):
+        if not any(view[sector : min(sector + SECTOR_BYTES, end)]):
+            return True
+        sector += SECTOR_BYTES
+    return False
 
 
 def is_blank(view: memoryview, at: int) -> bool:

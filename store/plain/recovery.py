@@ -207,10 +207,11 @@ class _Recovery:
         Of one that a loss of power has torn the body may be whole, and with it its CRC.
         """
         size = inspect(view, at, position)
-        if size > 0 and not self._is_clean and is_torn(view, at, size):
-            stored = store_timestamp(view[at:])
-            return TORN if stored >= self._safe_timestamp_ms else size
-        return size
+        if size <= 0 or self._is_clean:
+            return size
+        if store_timestamp(view[at : at + HEAD_BYTES_MAX]) < self._safe_timestamp_ms:
+            return size
+        return TORN if is_torn(view, at, size) else size
 
     def _find_unsynced(self, walked: _Walked) -> int:
         """Return a record before which everything is synced, as far as the checkpoint knows."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -163,6 +164,43 @@ def test_after_a_crash_dispatch_goes_on_behind_the_checkpoint():
     again.store.on_committed(-1)
     assert again.store.applied_index == 20
     again.node.commit()
+    again.turns()
+    assert again.queue_bytes() == rebuilt(world.node)
+
+
+class CountingDisk(FakeDisk):
+    """Counts how often each file is opened."""
+
+    def __init__(self):
+        super().__init__()
+        self.opens = Counter()
+
+    def open(self, path, *, size):
+        self.opens[path] += 1
+        return super().open(path, size=size)
+
+
+@pytest.mark.parametrize("hurt", [False, True])
+def test_a_start_after_a_crash_opens_no_queue_file_twice(hurt):
+    """There may be tens of thousands, of which few can be open at a time."""
+    disk = CountingDisk()
+    world = World(disk=disk).begin()
+    world.node.lead()
+    fill(world, 80, queues=20)
+    world.node.commit()
+    assert world.store.flush()
+    if hurt:  # units that no checkpoint knows of: they are zeroed, with the file open
+        fill(world, 80, queues=20)
+        world.node.commit()
+        world.store.tick()
+    disk.opens.clear()
+    again = World(disk=disk, node=world.node, open_files_max=2)
+    again.store.load(10**6)
+    again.store._agree_with_log()
+    queues = {path: n for path, n in disk.opens.items() if "/consumequeue/" in path}
+    assert len(queues) > 15
+    assert set(queues.values()) == {1}
+    again.store.on_committed(world.node.commit_index)
     again.turns()
     assert again.queue_bytes() == rebuilt(world.node)
 

@@ -5,6 +5,7 @@ import pytest
 from remoting.protocol.hosts import pack_host
 from remoting.protocol.message import MessageExt, encode_record
 from store.checkpoint import StoreTimes, encode_times
+from store.consume_queue import ConsumeQueue
 from store.layout import UNIT
 from tests.unit.store.faults.damage import disk_of, image
 from tests.unit.store.faults.world import QUEUE_FILE, ROOT, SEGMENT, Cluster
@@ -100,5 +101,27 @@ def test_a_topic_of_ours_that_rocketmq_made_again(count):
         cluster.close()
 
 
-def bodies(found, topic):
-    return [message.body for message in found[topic, 0].values()]
+def bodies(found, topic, queue_id=0):
+    return [message.body for message in found[topic, queue_id].values()]
+
+
+def test_behind_the_checkpoint_no_queue_is_asked_whether_it_was_made_again(monkeypatch):
+    """A crash left it: with tens of thousands of queues that would be as many files to open."""
+    disk = disk_of({})
+    cluster = Cluster({"n0": disk}, raft=False)
+    cluster.start()
+    for part in range(2):
+        for number in range(20):
+            cluster.put("T", number, b"%d of %d" % (part, number))
+        if part == 0:
+            assert cluster.do(cluster.store().flush)
+    cluster.kill()
+    read = []
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "read", lambda *arguments: read.append(arguments))
+        assert cluster.start() is None
+    assert read == []
+    found = cluster.read()
+    for number in range(20):
+        assert bodies(found, "T", number) == [b"%d of %d" % (part, number) for part in range(2)]
+    cluster.close()

@@ -108,3 +108,35 @@ def test_a_record_of_which_a_sector_behind_the_body_was_never_written_is_torn():
         torn = data[:sector] + bytes(size) + data[sector + size :]
         view = memoryview(torn)
         assert inspect(view, 0, 0) <= 0 or is_torn(view, 0, len(data)), sector
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+@pytest.mark.parametrize("topic", ["topic", "t" * 200])
+@pytest.mark.parametrize("properties", [b"", b"k\x01" + b"v" * 1500 + b"\x02"])
+def test_torn_is_what_the_rule_says(sys_flag, topic, properties):
+    """Whatever went to zero behind the body: a rest, or sectors."""
+    data = record(0, topic=topic, properties=properties, sys_flag=sys_flag, body=b"x" * 700)
+    judged = set()
+    for end in range(0, len(data), 3):
+        for begin in (0, end // SECTOR_BYTES * SECTOR_BYTES, len(data) - end):
+            until = len(data) if begin == len(data) - end else end
+            torn = data[:begin] + bytes(until - begin) + data[until:]
+            if inspect(memoryview(torn), 0, 0) > 0:
+                judged.add(expected := _is_torn_by_the_rule(torn))
+                assert is_torn(memoryview(torn), 0, len(data)) == expected, (begin, until)
+    assert judged == {True, False}
+
+
+def _is_torn_by_the_rule(data):
+    """A part behind the body ends with a zero, or has a sector of zeros."""
+    topic_at = data.rindex(b"x" * 700) + 700
+    wide = 2 if data[7] != 0xA7 else 1
+    topic_end = topic_at + wide + int.from_bytes(data[topic_at : topic_at + wide], "big")
+    has_properties = len(data) > topic_end + 2
+    if topic_end > topic_at + wide and not data[topic_end - 1]:
+        return True
+    if has_properties and not data[-1]:
+        return True
+    end = len(data) if has_properties else topic_end
+    first = topic_at + -topic_at % SECTOR_BYTES
+    return any(not any(data[at : at + SECTOR_BYTES]) for at in range(first, end, SECTOR_BYTES))
