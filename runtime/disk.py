@@ -28,6 +28,7 @@ NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a disk that is full, or full for this user: it may have space again later."""
 SCAN_BYTES: Final = 1 << 20
 """Piece in which a file is searched for its last byte that is not zero."""
+_ZEROS: Final = bytes(SCAN_BYTES)
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 """Linux's; it lets other threads run meanwhile, as all calls by ctypes do."""
 
@@ -245,9 +246,9 @@ class RealFile:
             position = end
             while position > start:
                 begin = max(start, position - SCAN_BYTES)
-                kept = len(self.pread(begin, position - begin).rstrip(b"\0"))
-                if kept:
-                    return begin + kept
+                data = self.pread(begin, position - begin)
+                if not _ZEROS.startswith(data):  # compared at once, not byte by byte
+                    return begin + len(data.rstrip(b"\0"))
                 position = begin
         return offset
 

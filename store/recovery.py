@@ -231,13 +231,9 @@ def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
                 continue
             directory = f"{queues.directory}/{topic}/{queue_id}"
             queue = queues.by_name.get((topic, int(queue_id)))
-            kept: list[str] = []
-            if queue is not None and queue.directory == directory:
-                kept = queue.names()
+            kept = [] if queue is None or queue_id != str(queue.queue_id) else queue.names()
             names = _names(disk, directory)
-            if names == kept:
-                continue
-            for name in names:
+            for name in names if names != kept else ():
                 if name not in kept and len(name) == 20 and name.isascii() and name.isdigit():
                     queues.files.remove(f"{directory}/{name}")
 

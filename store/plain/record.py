@@ -56,6 +56,7 @@ _HEAD: Final = Struct(">iIi16xqi44xi")
 assert _HEAD.size == RECORD_HEADS[0].size
 _HEAD_BYTES: Final = _HEAD.size
 _unpack: Final = _HEAD.unpack_from
+_unpack_stored: Final = Struct(">Q").unpack_from
 
 
 def inspect(view: memoryview, at: int, position: int) -> int:
@@ -91,6 +92,14 @@ def inspect(view: memoryview, at: int, position: int) -> int:
     if crc and crc != crc32(view[body_at:topic_at]) & 0x7FFFFFFF:
         return BAD_CRC
     return int(size)
+
+
+def stored_ms(view: memoryview, at: int) -> int:
+    """Return the store timestamp (ms) of the sound record at ``at``."""
+    if view[at + 39] & FLAG_BORN_HOST_V6:
+        at += 12
+    stored: int = _unpack_stored(view, at + 56)[0]
+    return stored
 
 
 def is_torn(view: memoryview, at: int, size: int) -> bool:

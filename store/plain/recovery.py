@@ -43,6 +43,7 @@ from store.plain.record import (
     TORN,
     inspect,
     is_torn,
+    stored_ms,
 )
 from store.plain.segments import Segments
 from store.plain.writer import NOTHING, Extent
@@ -50,6 +51,8 @@ from store.plain.writer import NOTHING, Extent
 CLEAN_WALK_FILES: Final = 3
 SEARCH_BYTES: Final = 1 << 20
 """Piece in which damaged bytes are searched for a record."""
+NEVER_MS: Final = 1 << 64
+"""Later than any message says that it was stored."""
 MARK_BYTES: Final = 1 << 20
 """How far the records lie apart that a walk remembers."""
 
@@ -176,6 +179,7 @@ class _Recovery:
     def _walk(self, begin: int) -> _Walked:
         """Go from record to record; ``begin`` is where one begins, or a file."""
         segments, segment_bytes = self._segments, self._segment_bytes
+        safe_ms = NEVER_MS if self._is_clean else self._safe_timestamp_ms
         position, entries, last_start, last_end = begin, 0, NOTHING, begin
         marks: list[int] = []
         mark_at = begin + MARK_BYTES
@@ -185,7 +189,12 @@ class _Recovery:
             if view is None:
                 # The last record reaches to the very end of the last file.
                 return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries, marks)
-            while (size := self._inspect(view, position - base, position)) > 0:
+            while (size := inspect(view, at := position - base, position)) > 0:
+                # One that may never have been synced must be there with all its parts: when a loss
+                # of power has torn it, its body may be whole, and with it its CRC.
+                if stored_ms(view, at) >= safe_ms and is_torn(view, at, size):
+                    size = TORN
+                    break
                 if position >= mark_at:
                     marks.append(position)
                     mark_at = position + MARK_BYTES
@@ -201,18 +210,6 @@ class _Recovery:
                 continue
             return _Walked(begin, position, size, last_start, last_end, entries, marks)
 
-    def _inspect(self, view: memoryview, at: int, position: int) -> int:
-        """As `inspect`; a record that may never have been synced must be there with all its parts.
-
-        Of one that a loss of power has torn the body may be whole, and with it its CRC.
-        """
-        size = inspect(view, at, position)
-        if size <= 0 or self._is_clean:
-            return size
-        if store_timestamp(view[at : at + HEAD_BYTES_MAX]) < self._safe_timestamp_ms:
-            return size
-        return TORN if is_torn(view, at, size) else size
-
     def _find_unsynced(self, walked: _Walked) -> int:
         """Return a record before which everything is synced, as far as the checkpoint knows."""
         for mark in reversed(walked.marks):
@@ -224,7 +221,7 @@ class _Recovery:
         base = self._base(position)
         view = self._segments.segment_view(base)
         assert view is not None, base
-        return store_timestamp(view[position - base :])
+        return stored_ms(view, position - base)
 
     def _settle_end(self, walked: _Walked) -> int:
         """Cut what lies behind the end; return how much was there. Errors: `FatalError`."""
