@@ -1,11 +1,13 @@
 # Every target sets up what it needs in .venv (once; the second run starts at once) and touches nothing outside the checkout.
-# Variables: ARGS (passed on to the command), PYTHON (interpreter for the environment), TESTS (paths for make test).
+# Variables: ARGS (passed on to the command), PYTHON (interpreter for the environment), TESTS (paths for make test),
+# JOBS (processes that make test uses; auto is one a core, 0 is none but its own).
 SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
 TESTS ?= tests
 ARGS  ?=
+JOBS  ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format docker-image docker-demo docker-test interop bench relock clean
@@ -26,7 +28,7 @@ demo: $(STAMP) ## Three brokers under faults, then Spark's verdict on what happe
 	@$(BIN)/ledgermq demo $(ARGS)
 
 test: $(STAMP) ## All tests that need neither a Docker engine nor Maven
-	@$(BIN)/pytest -m "not docker and not interop" $(TESTS) $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) -m "not docker and not interop" $(TESTS) $(ARGS)
 
 check: $(STAMP) ## Formatting, lint, types and import layers
 	@failed=0; \

@@ -1,11 +1,27 @@
 """Settings of all tests: random inputs are the same in every run, so a failure is the change's.
 
-``LEDGERMQ_RANDOM=1`` draws new ones, to look for what nobody has thought of.
+``LEDGERMQ_RANDOM=1`` draws new ones, to look for what nobody has thought of. Which tests run side
+by side says `tests.side_by_side`.
 """
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize="LEDGERMQ_RANDOM" not in os.environ)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    from tests.side_by_side import count_jobs
+
+    return count_jobs(config.args, captures=config.option.capture != "no")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from tests.side_by_side import SideBySideThenAlone
+
+    return SideBySideThenAlone(config, log)
