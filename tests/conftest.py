@@ -22,6 +22,8 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") != "load":
+        return None  # Somebody asks for another way of xdist's.
     from tests.side_by_side import SideBySideThenAlone
 
     return SideBySideThenAlone(config, log)
