@@ -254,8 +254,8 @@ class DLedgerNode(Office):
 
         To the others it looks like a lost connection; what they send would only pile up here.
         """
-        waits = self._persister.is_blocked or self._disk_watch.is_hung
-        return waits and self._in_flight is not None
+        waits = self._in_flight is not None
+        return waits and (self._persister.is_blocked or self._disk_watch.is_hung)
 
     def _on_repair_message(self, message: RepairMessage) -> None:
         repairer = self._repairer

@@ -45,6 +45,8 @@ class Names:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {"/": DIRECTORY, "": DIRECTORY}
         self._unsynced: list[Entries] = []
+        self._durable: dict[str, Node] = {}
+        """What `durable` has found since the last sync; an operation changes nothing of it."""
         self.operations_made = 0
 
     def find(self, path: str) -> Node:
@@ -99,6 +101,12 @@ class Names:
 
     def durable(self, path: str) -> Node:
         """Return what ``path`` certainly names after a loss of power now."""
+        node = self._durable.get(path)
+        if node is None:
+            node = self._durable[path] = self._look_up_durable(path)
+        return node
+
+    def _look_up_durable(self, path: str) -> Node:
         for made in self._unsynced:
             for name, before, _ in made.changes:
                 if name == path:
@@ -115,6 +123,7 @@ class Names:
         self._unsynced = [
             made for made in self._unsynced if made.number >= mark or made.directory != directory
         ]
+        self._durable.clear()
 
     def sync_below(self, directory: str, mark: int) -> None:
         """Make operations among the first ``mark`` durable: on a directory, all below, its name."""
@@ -126,6 +135,7 @@ class Names:
             if made.number >= mark
             or not (made.directory == above or (made.directory + "/").startswith(prefix))
         ]
+        self._durable.clear()
 
     def lose_power(self, mode: PowerLossMode, random: Random) -> int:
         """Keep what the disk has: no unsynced operation, the first ones, or any of them."""
@@ -137,6 +147,7 @@ class Names:
             for path, _, after in made.changes:
                 self._name(path, after)
         self._unsynced = []
+        self._durable.clear()
         for path in sorted(self._nodes):
             if path and not isinstance(self.find(parent(path)), Directory):
                 del self._nodes[path]
@@ -146,6 +157,7 @@ class Names:
         """Forget everything, for good."""
         self._nodes = {"/": DIRECTORY, "": DIRECTORY}
         self._unsynced = []
+        self._durable.clear()
 
     def _name(self, path: str, node: Node) -> None:
         if isinstance(node, Missing):

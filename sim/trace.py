@@ -53,31 +53,26 @@ class Trace:
 
     def disk(self, host: str, op: str, path: int, offset: int, size: int, crc: int) -> None:
         """Add a step of a disk; these are most of the events, and go in as numbers."""
-        site = self._site("disk", host, op)
-        note = self.note
-        note(self.now_ns)
-        note(site << 32 | path)
-        note(offset)
-        note(size << 32 | crc)
+        site = self._sites.get((host, op))
+        if site is None:
+            site = self._add_site("disk", host, op)
+        self.numbers.extend((self.now_ns, site << 32 | path, offset, size << 32 | crc))
         if self.keep_lines:
             self.line("disk", host, op=op, path=path, offset=offset, size=size, crc=crc)
 
     def commit(self, host: str, index: int, term: int) -> None:
         """Add that a commit index was told to a broker; the next most frequent, likewise."""
-        site = self._site("commit", host)
-        note = self.note
-        note(self.now_ns)
-        note(site << 32 | term)
-        note(index)
+        site = self._sites.get((host, ""))
+        if site is None:
+            site = self._add_site("commit", host, "")
+        self.numbers.extend((self.now_ns, site << 32 | term, index))
         if self.keep_lines:
             self.line("commit", host, index=index, term=term)
 
-    def _site(self, kind: str, host: str, op: str = "") -> int:
-        """Return the number that stands for a kind of event at a host."""
-        site = self._sites.get((host, op))
-        if site is None:
-            site = self._sites[host, op] = len(self._sites)
-            self._texts.append(f"{kind} {host} {op}")
+    def _add_site(self, kind: str, host: str, op: str) -> int:
+        """Number a kind of event at a host that has not been met before."""
+        site = self._sites[host, op] = len(self._sites)
+        self._texts.append(f"{kind} {host} {op}")
         return site
 
     def line(self, kind: str, host: str, **columns: object) -> None:

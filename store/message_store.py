@@ -349,7 +349,7 @@ class MessageStore:
         if self._queues.flush_some(self._config.flush_queues_max):
             if not had_space:
                 _log.warning("event=consume_queues_written_again applied=%d", self.applied_index)
-            if not self._scheduled:
+            if not self._scheduled and self.applied_index < self._commit_index:
                 self._dispatch_turn()
             if self._drops_files:
                 self.drop_queue_files()

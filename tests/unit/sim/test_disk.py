@@ -1,6 +1,7 @@
 """The simulated disk: steps, failpoints, errors, space, hangs, locks, damage."""
 
 import errno
+from random import Random
 
 import pytest
 
@@ -9,8 +10,9 @@ from runtime.errors import FatalError
 from sim.context import SimCrash
 from sim.disk import SimDisk
 from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule
-from sim.inode import PowerLossMode
+from sim.inode import Inode, PowerLossMode
 from sim.loop import SimLoop
+from sim.names import DIRECTORY, MISSING, Names
 from sim.rng import SplitRng
 from sim.trace import Trace
 
@@ -467,3 +469,22 @@ def test_another_size_is_refused_after_a_crash_too(disk):
     disk.crash()
     with pytest.raises(FatalError, match="has 65536 bytes"):
         disk.open("/r/f", size=SIZE * 2)
+
+
+def test_what_a_path_durably_names_changes_with_every_sync_and_loss():
+    names, (first, second) = Names(), (Inode(), Inode())
+    names.link(("/d", DIRECTORY))
+    names.link(("/d/file", first))
+    assert names.durable("/d/file") is MISSING
+    names.sync_below("/d", names.operations_made)
+    assert names.durable("/d/file") is first
+    names.link(("/d/file", second))
+    assert names.durable("/d/file") is first
+    names.sync_up_to("/d", names.operations_made)
+    assert names.durable("/d/file") is second
+    names.link(("/d/other", first))
+    assert names.durable("/d/other") is MISSING
+    names.lose_power(PowerLossMode.TORN, Random(0))  # with which it keeps the one operation
+    assert names.find("/d/other") is names.durable("/d/other") is first
+    names.clear()
+    assert names.durable("/d/file") is MISSING
