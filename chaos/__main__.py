@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.checker.compose import EXIT_USAGE
-from chaos.convert import read_table
 from chaos.demo import parser, run_and_judge
+from chaos.foreign import TableReader
 from chaos.run import convert_interrupted
 from chaos.scenario import Scenario, baseline, demo, failover, zombies
 from chaos.show import show_judgement
@@ -60,12 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(run: Path, console: Console) -> int:
-    if not (run / "run.json").is_file():
-        console.print(Text(f"{run} is no recorded run: it has no run.json"))
+    if not (run / "run.json").is_file() and not (run / "tables").is_dir():
+        console.print(Text(f"{run} is no recorded run: it has neither run.json nor tables"))
         return EXIT_USAGE
+    problems: list[str] = []
     convert_interrupted(run)
     judgement = combine(judge_in_process(run), None, spark_wanted=False)
-    show_judgement(console, judgement, read_table(run, "faults"), run)
+    show_judgement(console, judgement, TableReader(run, problems).read("faults"), run)
     return judgement.exit_code
 
 

@@ -1,52 +1,168 @@
-"""Reads a finished run from disk into the history that the in-process checker takes.
+"""Reads a run from disk into the history that the in-process checker takes.
 
+Accepts histories of others: run.json and all tables but ``sends`` and ``deliveries`` may be absent.
+What cannot be read is left out and named in ``problems``, so that the verdict is at best unknown.
 Source: chaos.md 6.3; layout of RUN as docs/chaos.md draws it.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
-from chaos.checker.model import History, Replica
-from chaos.convert import read_table
+from chaos.checker.model import History, Replica, Row
+from chaos.foreign import TableReader, table_files
 from chaos.history.payload import run_tag
-from chaos.history.segment import decode_segment
+from chaos.history.segment import EntryRow, decode_segment
+
+SEGMENT_NAME_DIGITS = 20
 
 
 def load_history(run: Path) -> History:
-    """Return the history of a run. Errors: OSError, KeyError for a run that is not complete."""
-    about: dict[str, Any] = json.loads((run / "run.json").read_text())
+    """Return the history of a run; what is wrong with its files is in ``problems``."""
+    problems: list[str] = []
+    about = read_about(run, problems)
+    told = about.get("problems")
+    problems += [str(line) for line in told] if isinstance(told, list) else []
+    reader = TableReader(run, problems)
+    tables = {
+        name: reader.read(name)
+        for name in (
+            "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
+        )
+    }  # fmt: skip
+    if not tables["events"] and table_files(run, "events"):
+        problems.append("the table events is empty")
+    replicas = load_replicas(run, problems) or replicas_of(reader.read("replica_log"))
+    nodes = about.get("nodes")
+    named = list(nodes) if isinstance(nodes, list | dict) else []
+    problems += missing_logs(named, replicas)
+    run_id = find_run_id(run, about, tables["sends"])
+    size = max(len(named), len(replicas))
+    contract, coverage = about.get("contract"), about.get("coverage")
     return History(
-        topic=about["topic"],
-        group=about["group"],
-        run_tag=run_tag(about["run_id"]),
-        quorum=about["quorum"],
-        sends=read_table(run, "sends"),
-        deliveries=read_table(run, "deliveries"),
-        acks=read_table(run, "acks"),
-        events=read_table(run, "events"),
-        faults=read_table(run, "faults"),
-        drain=read_table(run, "drain"),
-        raft_events=read_table(run, "raft_event"),
-        probes=read_table(run, "raft_probe"),
-        replicas=[load_replica(path) for path in sorted((run / "replicas").glob("*"))],
-        coverage=about["coverage"],
-        problems=about["problems"],
+        run_ids=frozenset({run_id, run_tag(run_id)}),
+        quorum=about["quorum"] if isinstance(about.get("quorum"), int) else size // 2 + 1,
+        topic=str(about.get("topic") or ""),
+        group=str(about.get("group") or ""),
+        sends=tables["sends"],
+        deliveries=tables["deliveries"],
+        acks=tables["acks"],
+        events=tables["events"],
+        faults=tables["faults"],
+        drain=tables["drain"],
+        raft_events=tables["raft_event"],
+        probes=tables["raft_probe"],
+        replicas=replicas,
+        coverage=coverage if isinstance(coverage, dict) else None,
+        contract=contract if isinstance(contract, dict) else {},
+        problems=problems,
     )
+
+
+def read_about(run: Path, problems: list[str]) -> dict[str, Any]:
+    """Return what run.json says, {} if it is absent or broken (then a problem)."""
+    path = run / "run.json"
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        problems.append(f"{path}: not a JSON object: {error}")
+        return {}
+    if not isinstance(found, dict):
+        problems.append(f"{path}: not a JSON object, but a {type(found).__name__}")
+        return {}
+    return found
+
+
+def find_run_id(run: Path, about: dict[str, Any], sends: Sequence[Row]) -> str:
+    """Return the run's id: run.json's, else the one that all sends name, else the directory's."""
+    told = about.get("run_id")
+    if told:
+        return str(told)
+    named = {send["run_id"] for send in sends if send["run_id"]}
+    return str(named.pop()) if len(named) == 1 else run.resolve().name
+
+
+def missing_logs(nodes: Sequence[object], replicas: Sequence[Replica]) -> list[str]:
+    """Return a line if there is no log of a node that run.json names."""
+    held = {replica.node for replica in replicas}
+    absent = [str(node) for node in nodes if str(node) not in held]
+    if not absent:
+        return []
+    return [f"the logs of {', '.join(absent)} are missing: run.json names {len(nodes)} nodes"]
+
+
+def load_replicas(run: Path, problems: list[str]) -> list[Replica]:
+    """Return the dumped logs; a dump without a usable meta.json is a problem."""
+    root = run / "replicas"
+    found = []
+    for directory in sorted(root.iterdir()) if root.is_dir() else ():
+        if not directory.is_dir():
+            continue
+        try:
+            found.append(load_replica(directory))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(
+                f"{directory}: needs meta.json with at least commit_index: "
+                f"{type(error).__name__}: {error}"
+            )
+    return found
+
+
+def replicas_of(rows: Sequence[Row]) -> list[Replica]:
+    """Return the logs that somebody else decoded: the rows of ``replica_log`` by node."""
+    logs: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        logs.setdefault((str(row["group"] or ""), row["node"]), []).append(row)
+    return [
+        Replica(
+            node=node,
+            rows=[entry_of(row) for row in log],
+            commit_index=max((row["index"] for row in log if row["committed"]), default=-1),
+            first_index=min(row["index"] for row in log),
+            end_index=max(row["index"] for row in log),
+            group=group,
+        )
+        for (group, node), log in sorted(logs.items())
+    ]
+
+
+def entry_of(row: Row) -> EntryRow:
+    """Return a row of ``replica_log`` as the decoder would; where it has no CRC, words do."""
+    words = ("type", "topic", "queue_id", "queue_offset", "msg_key", "body_hash")
+    crc = row["entry_crc"]
+    if crc is None:
+        crc = crc32(repr([row[word] for word in words]).encode())
+    columns = {name: row[name] for name in EntryRow._fields if name in row}
+    columns |= {"entry_index": row["index"], "entry_crc": crc, "crc_ok": row["crc_ok"] is not False}
+    return EntryRow(**columns)
 
 
 def load_replica(directory: Path) -> Replica:
-    """Return one replica's log from its copied segments."""
-    meta = json.loads((directory / "meta.json").read_text())
-    rows = [
-        row
-        for path in sorted((directory / "data").iterdir())
-        for row in decode_segment(path.read_bytes(), int(path.name), meta["end_index"])
-    ]
+    """Return one replica's log from its copied segments.
+
+    Errors: OSError, ValueError, TypeError, KeyError for a meta.json that cannot be used.
+    """
+    meta = dict(json.loads((directory / "meta.json").read_text()))
+    commit = int(meta["commit_index"])
+    told = meta.get("end_index")
+    end = None if told is None else int(told)
+    paths = [path for path in sorted((directory / "data").glob("*")) if is_segment(path)]
+    rows = [row for path in paths for row in decode_segment(path.read_bytes(), int(path.name), end)]
+    kept = [row for row in rows if end is None or row.entry_index <= end]
     return Replica(
-        node=meta["node"],
-        rows=[row for row in rows if row.entry_index <= meta["end_index"]],
-        commit_index=meta["commit_index"],
-        first_index=meta["first_index"],
-        end_index=meta["end_index"],
+        node=str(meta.get("node") or directory.name),
+        rows=kept,
+        commit_index=commit,
+        first_index=int(meta.get("first_index") or 0),
+        group=str(meta.get("group") or ""),
+        end_index=max((row.entry_index for row in kept), default=-1) if end is None else end,
     )
+
+
+def is_segment(path: Path) -> bool:
+    """Return whether a file is named as a data segment: 20 digits, its start position."""
+    return len(path.name) == SEGMENT_NAME_DIGITS and path.name.isdigit() and path.is_file()

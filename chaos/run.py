@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec
 from chaos.backends.local import LocalCluster
 from chaos.convert import convert
@@ -51,6 +53,7 @@ HEALTHY_TIMEOUT_S = 20.0
 SETTLE_TIMEOUT_S = 6.0
 COUNTS_EVERY_S = 0.25
 PROCESSES_PER_WORKER = 10_000
+CONSUMER_BACK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,9 @@ async def _live(parts: _Parts) -> None:
         parts.phase("baseline", "no faults yet")
         await asyncio.sleep(scenario.baseline_s)
         parts.phase("main", f"{len(planned_faults(scenario))} faults")
+        crash = asyncio.create_task(_crash_consumer(parts))
         await _timeline(parts)
+        await crash
         parts.phase("quiesce", "no faults any more, still sending")
         await asyncio.sleep(scenario.quiesce_s)
         await workers.stop("producer")
@@ -224,7 +229,8 @@ def _specs(parts: _Parts, role: str) -> list[WorkerSpec]:
             seconds_max=parts.scenario.timeline_s_max + 120,
             processes=load.processes_each if role == "producer" else 1,
             first_process=(base + at) * PROCESSES_PER_WORKER,
-            rate=load.rate / max(1, load.producers),
+            rate=load.rate / max(1, load.producers) / load.batches[at % len(load.batches)],
+            batch=load.batches[at % len(load.batches)],
             sizes=load.sizes,
             send_timeout_ms=load.send_timeouts_ms[at % len(load.send_timeouts_ms)],
         )
@@ -246,6 +252,34 @@ async def _shown_counts(parts: _Parts) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+
+
+async def _crash_consumer(parts: _Parts) -> None:
+    """Kill the first consumer and start another, which goes on from the group's offsets."""
+    after_s = parts.scenario.crash_consumer_s
+    if after_s is None:
+        return
+    await asyncio.sleep(after_s)
+    first, *_ = _specs(parts, "consumer")
+    if not await parts.workers.crash(first.name):
+        return
+    row = {"worker": first.worker, "process": first.first_process, "role": "consumer"}
+    row |= {"type": "info", "f": "crash", "t_mono_ns": parts.clock.monotonic_ns()}
+    parts.recorder.write("events", row | {"node": first.name, "value": {"consumer": first.name}})
+    parts.view.notice(f"kill {first.name}; another takes its place")
+    await asyncio.sleep(CONSUMER_BACK_S)
+    await parts.workers.start("consumer", [_successor(parts, first)])
+
+
+def _successor(parts: _Parts, spec: WorkerSpec) -> WorkerSpec:
+    """Return the settings of the consumer that takes the place of one that died."""
+    number = parts.scenario.workload.consumers
+    name, worker = f"consumer-{number}", 51 + number
+    raw = str(parts.options.run / "raw" / f"{name}.jsonl")
+    first_process = worker * PROCESSES_PER_WORKER
+    return msgspec.structs.replace(
+        spec, name=name, worker=worker, raw=raw, first_process=first_process
+    )
 
 
 async def _timeline(parts: _Parts) -> None:
@@ -399,6 +433,7 @@ def run_row(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def convert_interrupted(run: Path) -> None:
-    """Make the tables of a run whose harness died before it could."""
-    if not (run / "tables").exists():
-        convert(run, run_row(json.loads((run / "run.json").read_text())))
+    """Make the tables of a run of ours whose harness died before it could."""
+    if not (run / "tables").exists() and (run / "raw").is_dir() and (run / "run.json").is_file():
+        with contextlib.suppress(ValueError):  # a broken run.json: whoever reads it next says so
+            convert(run, run_row(json.loads((run / "run.json").read_text())))

@@ -42,6 +42,8 @@ class Workload:
     queues: int = 4
     sizes: tuple[tuple[int, int], ...] = ((9, 200), (1, 1024))
     """Body sizes in bytes with their weights, as pairs (weight, size)."""
+    batches: tuple[int, ...] = (1, 1, 8)
+    """Messages in one request, by producer in turn: the third one sends batches."""
     send_timeouts_ms: tuple[int, ...] = (3_000, 1_000)
     """Time that a send has with all its retries, by producer in turn. The short one ends before
     a majority is back, so that sends of unknown outcome occur."""
@@ -60,6 +62,9 @@ class Scenario:
     drain_s: float = 20.0
     """Most time the group gets to read everything after the last send."""
     timeline_s_max: float = 300.0
+    crash_consumer_s: float | None = None
+    """When in the main phase a consumer is killed and another takes its place: who begins there
+    asks the brokers how far the group came. None: never."""
     flush: str = "ASYNC_FLUSH"
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
@@ -155,6 +160,8 @@ def pause_follower(name: str, *, hold_s: float = 2.0) -> tuple[Step, ...]:
     )
 
 
+CONSUMER_CRASH_S = 5.0
+"""After the first kill, when another leader answers for the group's offsets."""
 ROUND_S = 18.0
 """About how long the three acts of the demo take together."""
 
@@ -173,6 +180,7 @@ def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:
         timeline=timeline,
         coverage={"kill": 2, "cut": 1, "pause": 2},
         timeline_s_max=120.0 * rounds,
+        crash_consumer_s=CONSUMER_CRASH_S,
     )
 
 
@@ -190,6 +198,7 @@ def failover(*, kills: int = 20, rate: float = 300.0) -> Scenario:
     return replace(
         demo(rate=rate),
         name="failover",
+        crash_consumer_s=None,
         timeline=timeline,
         coverage={"kill": kills},
         timeline_s_max=15.0 * kills,
@@ -204,6 +213,7 @@ def zombies(*, rounds: int = 5, rate: float = 300.0) -> Scenario:
     return replace(
         demo(rate=rate),
         name="zombies",
+        crash_consumer_s=None,
         timeline=timeline,
         coverage={"cut": rounds, "pause": rounds},
         timeline_s_max=20.0 * rounds,

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos.checker.compose import EXIT_EXCEEDED
 from chaos.verdict import Judgement
 
 STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
@@ -41,7 +42,10 @@ def show_judgement(
     console.print(f"No acknowledgements around each kill for: {failover}", soft_wrap=True)
     console.print(checks_table(judgement))
     show_evidence(console, judgement)
-    line = Text("Verdict: ") + Text(judgement.verdict.upper(), style=STYLES[judgement.verdict])
+    word = judgement.verdict.upper()
+    if judgement.exit_code == EXIT_EXCEEDED:
+        word += ", BUT THE CONTRACT WAS EXCEEDED"
+    line = Text("Verdict: ") + Text(word, style=STYLES[judgement.verdict])
     console.print(line)
     for reason in judgement.reasons:
         console.print(Text(f"  {reason}"), soft_wrap=True)
@@ -116,7 +120,7 @@ def _styled(verdict: str) -> Text:
 def show_evidence(console: Console, judgement: Judgement) -> None:
     """Print the first pieces of evidence of each check that failed."""
     for name, found in judgement.local["checks"].items():
-        if found["verdict"] != "invalid":
+        if found["verdict"] != "invalid" and not (name == "A8" and found["count"]):
             continue
         console.print(Text(f"{name} {found['title']}: {found['count']}", style="bold red"))
         for item in found["evidence"][:EVIDENCE_SHOWN]:

@@ -82,13 +82,15 @@ def combine(
     """Compose the final verdict: the worst of both; disagreement makes it at best unknown."""
     verdict, reasons = local["verdict"], list(local["reasons"])
     disagreements: tuple[str, ...] = ()
-    exit_code = None
+    exit_code = int(local.get("exit_code", 0))
     if spark is not None:
         disagreements = tuple(compare(local, spark))
         if _RANK[spark["verdict"]] > _RANK[verdict]:
             verdict = spark["verdict"]
             reasons += [f"Spark: {reason}" for reason in spark["reasons"]]
-        exit_code = spark.get("exit_code")
+        if verdict == "valid" and not exit_code:
+            exit_code = spark.get("exit_code") or 0
+            reasons += [f"Spark: {reason}" for reason in spark["reasons"]]
     elif spark_wanted:
         verdict = max(verdict, UNKNOWN, key=_RANK.__getitem__)
         reasons.append("the Spark job gave no result")
@@ -96,7 +98,7 @@ def combine(
         verdict = max(verdict, UNKNOWN, key=_RANK.__getitem__)
         reasons += [f"the checkers disagree: {line}" for line in disagreements]
     code = EXIT_CODES[verdict]
-    if code == 0 and exit_code not in {0, None}:
+    if code == 0 and exit_code:
         code = int(exit_code)
     return Judgement(
         verdict=verdict,

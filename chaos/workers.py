@@ -29,6 +29,8 @@ class Worker:
     status: Status = field(default_factory=Status)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     listener: asyncio.Task[None] | None = None
+    crashed: bool = False
+    """Whether the harness killed it."""
 
     async def listen(self) -> None:
         """Keep the latest status until the worker's stdout ends."""
@@ -60,7 +62,7 @@ class Workers:
 
     async def stop(self, role: str) -> None:
         """Tell the workers of a role to stop, wait, and note those that did not end well."""
-        mine = [w for w in self._workers if w.role == role]
+        mine = [w for w in self._workers if w.role == role and not w.crashed]
         for worker in mine:
             self._note_death(worker)
             stdin = worker.child.process.stdin
@@ -70,6 +72,15 @@ class Workers:
                     await stdin.drain()
         await asyncio.gather(*(self._await_end(worker) for worker in mine))
         self._workers = [w for w in self._workers if w not in mine] + mine
+
+    async def crash(self, name: str) -> bool:
+        """SIGKILL a worker on purpose: its death is no problem of the run. False if it is gone."""
+        worker = next(w for w in self._workers if w.spec.name == name)
+        if worker.crashed or worker.child.state() == "gone":
+            return False
+        worker.crashed = worker.child.ending = True
+        await worker.child.kill()
+        return True
 
     async def kill_all(self) -> None:
         """SIGKILL whatever is left."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
@@ -58,11 +59,13 @@ class History:
     run: dict[str, Any]
     tables: dict[str, TableFiles] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    named: str = ""
+    """The one run id that all sends name, where run.json has none."""
 
     @property
     def run_id(self) -> str:
-        """The run's id; the directory's name if ``run.json`` has none."""
-        return str(self.run.get("run_id") or self.path.name)
+        """Return the run's id: run.json's, else what the sends name, else the directory's name."""
+        return str(self.run.get("run_id") or self.named or self.path.resolve().name)
 
     def rows(self, table: str) -> int:
         """Return the number of rows of a table, 0 if it is absent."""
@@ -78,10 +81,12 @@ class History:
 def open_history(path: Path) -> History:
     """Look at every file of a run; what cannot be read is listed in ``problems``.
 
-    Errors: FileNotFoundError if ``path`` is not a directory.
+    Errors: FileNotFoundError if ``path`` is not a directory, or nothing in it is of a run.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"no run directory at {path}")
+    if not (path / "run.json").exists() and not any(_files_of(path, t) for t in INPUT_TABLES):
+        raise FileNotFoundError(f"{path} is no recorded run: it has neither run.json nor tables")
     history = History(path=path, run={})
     run_file = path / "run.json"
     if run_file.exists():
@@ -96,7 +101,20 @@ def open_history(path: Path) -> History:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
+    if not history.run.get("run_id"):
+        history.named = _find_run_id(history)
     return history
+
+
+def _find_run_id(history: History) -> str:
+    """Return the run id that all sends name; empty if there is none, or several."""
+    found: set[Any] = set()
+    sends = history.tables.get("sends")
+    for file, schema in zip(sends.files, sends.schemas, strict=True) if sends else ():
+        if "run_id" in schema.names:
+            found |= set(pc.unique(pq.read_table(file, columns=["run_id"])["run_id"]).to_pylist())
+    found -= {None, ""}
+    return str(found.pop()) if len(found) == 1 else ""
 
 
 def _files_of(path: Path, name: str) -> list[Path]:
@@ -123,11 +141,38 @@ def _open_table(history: History, name: str, files: list[Path]) -> None:
         if missing and missing != ["run_id"]:
             history.problems.append(f"{file}: required columns are missing: {', '.join(missing)}")
             continue
+        complaints = _misread(file, name, schema)
+        history.problems += [f"{file}: {line}" for line in complaints]
+        if complaints:
+            continue
         schemas.append(schema)
     if len(schemas) == len(files):
         history.tables[name] = TableFiles(
             name=name, files=tuple(files), schemas=tuple(schemas), rows=rows
         )
+
+
+def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
+    """Return what in the columns of other types than declared cannot be understood.
+
+    Spark would make nulls of it, and a null outcome or key looks like a fate of a message.
+    """
+    found: list[str] = []
+    declared = {f.name: f.type for f in arrow_schema(name)}
+    for given in schema:
+        wanted = declared.get(given.name)
+        if wanted is None or wanted == given.type or pa.types.is_nested(wanted):
+            continue
+        try:
+            with pq.ParquetFile(file) as parquet:
+                for batch in parquet.iter_batches(columns=[given.name]):
+                    pc.cast(batch.column(0), wanted)
+        except (OSError, pa.ArrowException) as error:
+            found.append(
+                f"column {given.name} is {given.type} and cannot be read as {wanted}: "
+                f"{_first_line(error)}"
+            )
+    return found
 
 
 def read_table(session: SparkSession, history: History, name: str) -> DataFrame:

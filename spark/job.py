@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from chaos.history.arrow import arrow_schema
 from spark.checks.corrupt import check_corrupt
+from spark.checks.coverage import check_coverage
 from spark.checks.duplicates import check_duplicates, check_redelivery
 from spark.checks.floor import check_floor
 from spark.checks.loss import check_loss
@@ -27,7 +28,7 @@ from spark.checks.raft_events import check_commits, check_leaders, check_terms, 
 from spark.context import Context, load_context
 from spark.contract import evaluate_contract
 from spark.history import History
-from spark.log_entries import LogEntries, load_log_entries
+from spark.log_entries import LogEntries, load_log_entries, missing_nodes
 from spark.message_fates import MessageFates, load_fates
 from spark.result import TITLES, UNKNOWN, CheckResult, Contract, Verdict, decide
 
@@ -101,6 +102,8 @@ def run_checks(
     if context is not None:
         progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
         entries = steps.run("replica logs", lambda: load_log_entries(context))
+        if not steps.failures and (absent := missing_nodes(context, entries)):
+            steps.failures.append(absent)
         if entries is not None:
             rows = sum(n.rows for n in entries.nodes)
             spent = steps.seconds["replica logs"]
@@ -134,7 +137,7 @@ def _plan(
         ("A1", lambda: check_loss(context, fates, entries, gaps=gaps)),
         ("A5", lambda: check_phantom(context, fates, gaps=gaps)),
         ("A6", lambda: check_corrupt(context, fates)),
-        ("A7", lambda: check_aborted(context, fates)),
+        ("A7", lambda: check_aborted(context, fates, entries)),
         ("A8", lambda: check_duplicates(context, fates, entries)),
         ("A9", lambda: check_redelivery(context, fates)),
         ("A15", lambda: check_offsets(context, entries)),
@@ -143,7 +146,8 @@ def _plan(
         ("A32", lambda: check_terms(context)),
         ("A33", lambda: check_commits(context)),
         ("A34", lambda: check_log_matching(context, entries)),
-        ("A35", lambda: check_committed(context, entries)),
+        ("A35", lambda: check_committed(context, entries, fates)),
+        ("A47", lambda: check_coverage(context)),
     ]
 
 

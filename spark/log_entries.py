@@ -73,7 +73,8 @@ class LogEntries:
     """``rows``: every entry of every node; ``entries``: one row per (group, index).
 
     Counts of indexes: ``disputed`` replicas differ at all, ``divergent`` in what they call
-    committed, ``missing`` on a node that committed them, ``spoiled`` committed with a wrong CRC.
+    committed, ``missing`` on a node that committed them, ``spoiled`` committed with a wrong CRC,
+    ``nowhere`` committed by a node and in no log at all.
     """
 
     rows: DataFrame
@@ -84,11 +85,17 @@ class LogEntries:
     divergent: int = 0
     missing: int = 0
     spoiled: int = 0
+    nowhere: int = 0
 
     @property
     def quorum(self) -> int:
         """How many replicas are a majority."""
         return self.cluster_size // 2 + 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether no log has lost its beginning: what is not there never was, or is lost."""
+        return all(node.first_index <= 0 for node in self.nodes)
 
     def node_names(self, mask: int) -> list[str]:
         """Return the names of the nodes whose bits are set."""
@@ -158,6 +165,19 @@ def _count(entries: LogEntries) -> None:
     assert row is not None, "an aggregate without keys has one row"
     entries.disputed, entries.divergent = row.disputed, row.divergent
     entries.missing, entries.spoiled = row.missing, row.spoiled
+    groups = {node.group for node in entries.nodes}
+    entries.nowhere = sum(_count_nowhere(entries, group) for group in groups)
+
+
+def _count_nowhere(entries: LogEntries, group: int) -> int:
+    """Return how many indexes of a group are called committed and are in no log."""
+    nodes = [n for n in entries.nodes if n.group == group and not n.disk_fault]
+    nodes = [n for n in nodes if n.commit_index >= n.first_index and n.holes]
+    if not nodes:
+        return 0
+    low, high = min(n.first_index for n in nodes), max(n.commit_index for n in nodes)
+    within = F.col("index").between(low, high) & (F.col("group") == group)
+    return int(high - low + 1 - entries.entries.filter(within).count())
 
 
 def _number_nodes(raw: DataFrame) -> dict[str, int]:
@@ -260,6 +280,17 @@ def _expected(nodes: list[NodeLog]) -> Column:
             within = within & (F.col("group") == node.group)
             mask = mask + F.when(within, F.lit(1 << node.number)).otherwise(0).cast("long")
     return mask
+
+
+def missing_nodes(context: Context, entries: LogEntries | None) -> str:
+    """Return a line if there is no log of a node that run.json names; else nothing."""
+    nodes = context.history.run.get("nodes")
+    named = [str(node) for node in nodes] if isinstance(nodes, list | dict) else []
+    held = {node.node for node in entries.nodes} if entries else set()
+    absent = [name for name in named if name not in held]
+    if not absent:
+        return ""
+    return f"the logs of {', '.join(absent)} are missing: run.json names {len(named)} nodes"
 
 
 def _cluster_size(context: Context, found: int) -> int:

@@ -24,18 +24,23 @@ class MessageFates:
     totals: dict[str, int]
 
 
-FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered")
+FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "sunk")
+
+
+_COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "attempts")
 
 
 def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
     """Fold the tables and return the suspects and the totals."""
     parts = [_send_rows(context), _delivery_rows(context)]
-    if entries is not None:
+    if entries is None:
+        parts[0] = parts[0].withColumn("n_log", F.lit(0)).withColumn("held", F.lit(0).cast("long"))
+    else:
         parts.append(_log_rows(context, entries.entries))
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part, allowMissingColumns=True)
-    fates = _flag(context, _fold(context, rows))
+    fates = _flag(context, _fold(context, rows), _majority(entries))
     observation = Observation("fates")
     observed = fates.observe(
         observation,
@@ -52,6 +57,13 @@ def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
     return MessageFates(
         suspects=suspects, totals={name: int(n or 0) for name, n in observation.get.items()}
     )
+
+
+def _majority(entries: LogEntries | None) -> int:
+    """Return on how many logs a message must lie; 0 where logs cannot tell."""
+    if entries is None or not entries.whole:
+        return 0
+    return entries.quorum if entries.entries.filter("msg_key is not null").head(1) else 0
 
 
 def place(topic: Column, queue_id: Column, queue_offset: Column) -> Column:
@@ -109,6 +121,8 @@ def _log_rows(context: Context, entries: DataFrame) -> DataFrame:
     known = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
     return entries.filter(F.col("msg_key").isNotNull() & known).select(
         "msg_key",
+        F.lit(1).alias("n_log"),
+        F.col("holders").alias("held"),
         F.when(
             F.col("queue_offset").isNotNull(),
             F.xxhash64("topic_h", "queue_id", "queue_offset"),
@@ -125,20 +139,21 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
         for i in range(context.mask_count)
     )
     return rows.groupBy("msg_key").agg(
-        *(total(name) for name in ("n_send", "n_ok", "n_fail", "n_any", "n_del", "attempts")),
+        *(total(name) for name in _COUNTED),
         F.min("s_hash").alias("s_min"),
         F.max("s_hash").alias("s_max"),
         F.min("d_hash").alias("d_min"),
         F.max("d_hash").alias("d_max"),
         F.min("place").alias("place_min"),
         F.max("place").alias("place_max"),
+        F.coalesce(F.bit_or("held"), F.lit(0).cast("long")).alias("held"),
         F.max("owed").alias("topic_no"),
         F.max("ok_epoch").alias("ok_epoch"),
         *masks,
     )
 
 
-def _flag(context: Context, folded: DataFrame) -> DataFrame:
+def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
     missing, seen_count = F.lit(col=False), F.lit(0)
     for chunk in range(context.mask_count):
         seen = F.col(f"seen_{chunk}")
@@ -164,7 +179,8 @@ def _flag(context: Context, folded: DataFrame) -> DataFrame:
         "corrupt": (F.col("n_send") > 0) & differs,
         "aborted": (F.col("n_fail") == F.col("n_send"))
         & (F.col("n_send") > 0)
-        & (F.col("n_any") > 0),
+        & (F.col("n_any") + F.col("n_log") > 0),
+        "sunk": ok & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,
     }

@@ -129,6 +129,7 @@ def start_session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.sql.parquet.compression.codec", "zstd")
+        .config("spark.hadoop.parquet.page.verify-checksum.enabled", "true")
         .config("spark.sql.files.maxPartitionBytes", "64m")
         .config("spark.sql.autoBroadcastJoinThreshold", "32m")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))

@@ -1,10 +1,13 @@
 """More than once, and at which place: A8 A9 A15. Source: chaos.md 3.3, 3.4."""
 
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 
-from chaos.checker.model import History, Result, Row, result
+from chaos.checker.model import CRIT, INVALID, History, Place, Result, Row, is_copy, result
+from chaos.history.segment import EntryRow
 
-Place = tuple[int, int]
+QueuePlace = tuple[str | None, int | None, int | None]
 SETTLE_NS = 6_000_000_000
 """An offset is committed every second; a leader change may cost several intervals."""
 _UNSETTLING = frozenset({"rebalance", "start", "stop", "crash"})
@@ -13,44 +16,45 @@ _UNSETTLING = frozenset({"rebalance", "start", "stop", "crash"})
 def check_duplicates(history: History) -> Result:
     """A8: a message at more places of the log than attempts were made to send it.
 
-    Fewer or as many is legal under at-least-once: the client sends again after a lost reply.
+    Fewer or as many is legal under at-least-once: the client sends again after a lost reply. More
+    go beyond that contract; they are invalid where the contract says exactly once.
     """
-    places: dict[int, set[Place]] = defaultdict(set)
-    for row in history.own:
-        if row.get("auditor") and row["msg_key"] is not None:
-            places[row["msg_key"]].add((row["queue_id"], row["queue_offset"]))
-    for key, place, _ in _committed_messages(history):
-        if key is not None:
-            places[key].add(place)
-    twice = {key: held for key, held in places.items() if len(held) > 1}
-    found = [
-        {
-            "msg_key": key,
-            "places": sorted(held),
-            "attempts": history.by_key[key]["attempts"],
-            "explain": f"message {key} lies at {sorted(held)}",
-        }
-        for key, held in sorted(twice.items())
-        if key in history.by_key and len(held) > (history.by_key[key]["attempts"] or 1)
-    ]
+    places: dict[int, set[QueuePlace]] = defaultdict(set)
+    for delivery in history.own:
+        if delivery["msg_key"] is not None and not is_copy(delivery):
+            places[delivery["msg_key"]].add(_queue_place(delivery))
+    for row, _ in _committed_messages(history):
+        if row.msg_key is not None:
+            places[row.msg_key].add((row.topic, row.queue_id, row.queue_offset))
+    twice = {key: held for key, held in places.items() if len(held) > 1 and key in history.by_key}
+    found = []
+    for key, held in sorted(twice.items()):
+        attempts = sum(max(1, send.get("attempts") or 1) for send in history.by_key[key])
+        if len(held) > attempts:
+            shown = ", ".join(sorted(f"{t}/{q}@{offset}" for t, q, offset in held))
+            explain = f"message {key} lies at {shown}, after {attempts} attempts"
+            found.append({"msg_key": key, "attempts": attempts, "explain": explain})
     summary = f"{len(twice)} messages lie at several places, {len(found)} at more than attempts"
-    return result("A8", found, summary, at_several_places=len(twice))
+    copies = result("A8", found, summary, at_several_places=len(twice))
+    if found and history.contract.get("duplicates") in {"exactly-once", "idempotent"}:
+        return replace(copies, verdict=INVALID, severity=CRIT)
+    return copies
 
 
 def check_redelivery(history: History) -> Result:
-    """A9: deliveries of one message beyond the first; those without a cause are listed.
+    """A9: deliveries of one message to one group beyond the first; those without a cause are named.
 
     A cause is a change of the group's members, or a fault, between the two deliveries or shortly
     before the later one.
     """
-    deliveries: dict[int, list[Row]] = defaultdict(list)
-    for row in history.to_group:
+    deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in history.to_groups:
         if row["msg_key"] is not None:
-            deliveries[row["msg_key"]].append(row)
+            deliveries[row["grp"], row["msg_key"]].append(row)
     causes = sorted(_causes(history))
     extra, found = 0, []
-    for key, rows in deliveries.items():
-        places = {(row["queue_id"], row["queue_offset"]) for row in rows}
+    for (_, key), rows in deliveries.items():
+        places = {_queue_place(row) for row in rows}
         extra += len(rows) - 1
         if len(rows) == len(places):
             continue  # copies in the log, each delivered once: A8
@@ -75,45 +79,119 @@ def _causes(history: History) -> list[int]:
 def check_offsets(history: History) -> Result:
     """A15: one offset of a queue is different messages to different observers.
 
-    Observers: acknowledged sends, every delivery, what replicas committed.
+    Observers: acknowledged sends, every delivery, what replicas committed. Also: a message that
+    was acknowledged or delivered at a place where it does not lie, by the logs.
     """
-    seen: dict[Place, dict[int, str]] = defaultdict(dict)
+    views = _Views()
     for send in history.ok_sends:
-        place = (send["queue_id"], send["queue_offset"])
-        seen[place].setdefault(send["body_hash"], f"send {send['msg_key']} (op {send['op_id']})")
-    for row in history.own:
-        place = (row["queue_id"], row["queue_offset"])
-        words = f"delivery of {row['msg_key']} to {row['grp']}"
-        seen[place].setdefault(row["body_hash"], words)
-    for key, place, (digest, node, index) in _committed_messages(history):
+        place = history.place(send)
+        if place is not None:
+            words = f"send {send['msg_key']} (op {send['op_id']})"
+            views.add(place, (send["msg_key"], send["body_hash"]), words)
+    for row in history.placed:
+        place = history.place(row)
+        if place is not None:
+            words = f"delivery of {row['msg_key']} to {row['grp']}"
+            views.add(place, (row["msg_key"], row["body_hash"]), words)
+    for place, entry, node in _placed_entries(history):
+        words = f"{node} index {entry.entry_index} holds {entry.msg_key}"
+        views.add(place, (entry.msg_key, entry.body_hash), words)
+    found = views.disputes()
+    disputed = len(found)
+    found += _misplaced(history)
+    summary = f"{disputed} of {len(views)} places are in dispute"
+    if len(found) > disputed:
+        summary += f"; {len(found) - disputed} messages were seen where they do not lie"
+    return result("A15", found, summary)
+
+
+class _Views:
+    """What observers saw at each place: keys and hashes of bodies, each with who saw it first."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Place, dict[int, str]] = defaultdict(dict)
+        self._hashes: dict[Place, dict[int, str]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return len(self._keys.keys() | self._hashes.keys())
+
+    def add(self, place: Place, seen: tuple[int | None, int | None], words: str) -> None:
+        """Note what an observer saw; what it could not tell is None and disputes nothing."""
+        key, digest = seen
+        if key is not None:
+            self._keys[place].setdefault(key, words)
         if digest is not None:
-            seen[place].setdefault(digest, f"{node} index {index} holds {key}")
-    found = [
-        {
-            "place": f"{history.topic}/{queue}@{offset}",
-            "observers": list(views.values()),
-            "explain": f"{history.topic}/{queue}@{offset}: " + "; ".join(views.values()),
-        }
-        for (queue, offset), views in sorted(seen.items())
-        if len(views) > 1
-    ]
-    return result("A15", found, f"{len(found)} of {len(seen)} places are in dispute")
+            self._hashes[place].setdefault(digest, words)
+
+    def disputes(self) -> list[Row]:
+        """Return the places where observers differ."""
+        found: list[Row] = []
+        for place in sorted(self._keys.keys() | self._hashes.keys()):
+            seen = (self._keys.get(place, {}), self._hashes.get(place, {}))
+            if max(map(len, seen)) > 1:
+                observers = list(dict.fromkeys([*seen[0].values(), *seen[1].values()]))
+                where = f"{place[0]}/{place[2]}@{place[3]}"
+                explain = f"{where}: " + "; ".join(observers)
+                found.append({"place": where, "observers": observers, "explain": explain})
+        return found
 
 
-def _committed_messages(
-    history: History,
-) -> list[tuple[int | None, Place, tuple[int | None, str, int]]]:
-    """Return (key, place, (hash, node, index)) of the topic's messages that replicas committed."""
-    return [
-        (
-            row.msg_key,
-            (row.queue_id, row.queue_offset),
-            (row.body_hash, replica.node, row.entry_index),
-        )
-        for replica in history.replicas
-        for row in replica.committed()
-        if row.type == "message"
-        and row.topic == history.topic
-        and row.queue_id is not None
-        and row.queue_offset is not None
-    ]
+def _misplaced(history: History) -> list[Row]:
+    """Return what was acknowledged or delivered at a place where no replica's log has anything.
+
+    Said only of messages that the logs, which are whole, hold elsewhere.
+    """
+    if any(replica.first_index > 0 for replica in history.replicas):
+        return []
+    held: dict[int, set[Place]] = defaultdict(set)
+    known: set[Place] = set()
+    for replica in history.replicas:
+        for row in replica.rows:
+            at = _place_in_log(history, row)
+            if at is not None:
+                known.add(at)
+                if row.msg_key is not None:
+                    held[row.msg_key].add(at)
+    found: dict[tuple[int, Place], Row] = {}
+    seen = [(send, "acknowledged") for send in history.ok_sends]
+    seen += [(delivery, f"delivered to {delivery['grp']}") for delivery in history.placed]
+    for about, what in seen:
+        place, key = history.place(about), about["msg_key"]
+        if key in held and place is not None and place not in known:
+            where, there = f"{place[0]}/{place[2]}@{place[3]}", min(held[key])
+            explain = (
+                f"message {key} was {what} at {where}, where no log has anything; it lies at "
+                f"{there[0]}/{there[2]}@{there[3]}"
+            )
+            found.setdefault((key, place), {"msg_key": key, "place": where, "explain": explain})
+    return list(found.values())
+
+
+def _placed_entries(history: History) -> Iterator[tuple[Place, EntryRow, str]]:
+    """Yield (place, entry, node) of committed messages."""
+    for row, node in _committed_messages(history):
+        place = _place_in_log(history, row)
+        if place is not None:
+            yield place, row, node
+
+
+def _place_in_log(history: History, row: EntryRow) -> Place | None:
+    """Return the place of an entry's message; None for another topic, or one recreated since."""
+    if row.type != "message" or row.topic is None or row.topic not in history.epochs:
+        return None
+    low, high = history.epochs[row.topic]
+    if low != high or row.queue_id is None or row.queue_offset is None:
+        return None
+    return row.topic, high, row.queue_id, row.queue_offset
+
+
+def _committed_messages(history: History) -> Iterator[tuple[EntryRow, str]]:
+    """Yield (entry, node) of the run's topics' messages that replicas committed, undamaged."""
+    for replica in history.replicas:
+        for row in replica.committed():
+            if row.type == "message" and row.crc_ok and row.topic in history.epochs:
+                yield row, replica.node
+
+
+def _queue_place(row: Row) -> QueuePlace:
+    return row["topic"], row["queue_id"], row["queue_offset"]

@@ -24,7 +24,7 @@ def check_failover(history: History) -> Result:
     earliest, bounds the time without service from above. Where another fault kept the others from
     electing, ``since_heal_ms`` counts from when that was lifted.
     """
-    acks = sorted(int(s["t_cmp"]) for s in history.ok_sends)
+    acks = sorted(int(s["t_cmp"]) for s in history.ok_sends if s["t_cmp"] is not None)
     rows = [
         _failover_row(history, fault, acks)
         for fault in history.faults
@@ -82,17 +82,56 @@ def _lifted(history: History, fault: Row) -> list[int]:
 
 
 def check_floor(history: History) -> Result:
-    """A45: each phase with sends has acknowledged ones, and there are sends and deliveries."""
+    """A45: each phase with sends has acknowledged ones; the record has no gap and one clock."""
     complaints = [f"no {name}" for name in ("sends", "deliveries") if not getattr(history, name)]
+    complaints += [line for line in (find_gap(history), find_jump(history)) if line]
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for send in history.sends:
         seen[str(send.get("phase"))][send["outcome"]] += 1
+    if seen and not any(outcomes["ok"] for outcomes in seen.values()):
+        complaints.append("no send was acknowledged")
     for phase, outcomes in sorted(seen.items()):
         if outcomes.total() >= SENDS_PER_PHASE_MIN and not outcomes["ok"]:
             complaints.append(f"none of {outcomes.total()} sends in {phase} was acknowledged")
     if complaints:
         return undecided("A45", "; ".join(complaints))
     return Result(check="A45", verdict=VALID, severity=INFO, summary=f"{len(seen)} phases")
+
+
+def find_gap(history: History) -> str:
+    """Return what is missing from the events by their numbers; empty if nothing or no events."""
+    if not history.events:
+        return ""
+    numbers = [int(event["idx"]) for event in history.events if event.get("idx") is not None]
+    if not numbers:
+        return ""
+    if min(numbers) != 0 or len(numbers) != max(numbers) + 1:
+        return f"events has a gap: {len(numbers)} rows, numbered {min(numbers)} to {max(numbers)}"
+    return ""
+
+
+def find_jump(history: History) -> str:
+    """Return how the one clock of the record went backwards; empty if it did not.
+
+    Its times must be those of one monotonic clock: events are numbered in their order, no
+    operation ends before it begins, no message is received before its first send begins.
+    """
+    events = [e for e in history.events if e.get("idx") is not None]
+    events.sort(key=lambda event: int(event["idx"]))
+    back = sum(b["t_mono_ns"] < a["t_mono_ns"] for a, b in pairwise(events))
+    ended = sum(s["t_cmp"] is not None and s["t_cmp"] < s["t_inv"] for s in history.sends)
+    begun = {key: min(s["t_inv"] for s in sends) for key, sends in history.by_key.items()}
+    early = sum(d["t_recv"] < begun.get(d["msg_key"], d["t_recv"]) for d in history.own)
+    found = [
+        f"{number} {what}"
+        for number, what in (
+            (back, "events are earlier than the one before"),
+            (ended, "sends end before they begin"),
+            (early, "deliveries are earlier than their send"),
+        )
+        if number
+    ]
+    return f"the clock jumped: {', '.join(found)}" if found else ""
 
 
 def check_coverage(history: History) -> Result:
@@ -105,9 +144,12 @@ def check_coverage(history: History) -> Result:
         counts = bool(witness.get("effective")) and flying > 0
         effective[fault["kind"]] += counts
         rows.append({"fault_id": fault["fault_id"], "in_flight": flying, "counts": counts})
+    wanted = history.coverage
+    if wanted is None:
+        wanted = {str(fault["kind"]): 1 for fault in history.faults}
     short = [
         f"{kind}: {effective[kind]} of {least}"
-        for kind, least in sorted(history.coverage.items())
+        for kind, least in sorted(wanted.items())
         if effective[kind] < least
     ]
     if short:

@@ -10,11 +10,10 @@ Source: chaos.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safet
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from chaos.checker.model import NOT_CHECKED, SEVERITIES, History, Result, Row, result
+from chaos.checker.model import IDLE, NOT_CHECKED, SEVERITIES, History, Result, Row, result
 
 WIPES = ("wipe", "restore")
 """Parts of the kinds of faults that take a node's memory."""
-_IDLE = frozenset({"planned", "skipped", "failed"})
 
 
 def check_leaders(history: History) -> Result:
@@ -111,21 +110,33 @@ def check_commits(history: History) -> Result:
 
 
 def find_cut_commits(history: History) -> list[Row]:
-    """Return the truncations of what a node had called committed before: A35 (iii)."""
+    """Return where a node lost what it had called committed: A35 (iii).
+
+    It cut its log there, or it began again with a log that ends before. A kill takes nothing that
+    was written; a fault of the node's disk, or a loss of power, excuses the latter.
+    """
     highest: dict[str, int] = {}
     found: list[Row] = []
+    spoiled = history.damaged_nodes | set(_wiped(history))
     for row in sorted(history.raft_events, key=_in_order):
-        node, index = row["node"], row["index"]
-        if row["kind"] == "truncate" and index is not None:
-            committed = highest.get(node, -1)
-            if index <= committed:
-                explain = (
-                    f"{node} cut its log at {index} (event {row['seq']}) and had called everything"
-                    f" up to {committed} committed"
-                )
-                found.append({"node": node, "index": index, "explain": explain})
-        elif row["kind"] == "commit":
-            highest[node] = max(highest.get(node, -1), index)
+        node, index, kind = row["node"], row["index"], row["kind"]
+        if index is None:
+            continue
+        committed = highest.get(node, -1)
+        if kind == "commit":
+            highest[node] = max(committed, index)
+            continue
+        if kind == "truncate" and index <= committed:
+            what = f"cut its log at {index}"
+        elif kind == "boot" and index < committed and node not in spoiled:
+            what = f"began again with a log that ends at {index}"
+        else:
+            continue
+        explain = (
+            f"{node} {what} (event {row['seq']}) and had called everything up to {committed}"
+            " committed"
+        )
+        found.append({"node": node, "index": index, "explain": explain})
     return found
 
 
@@ -168,7 +179,7 @@ def _sequential(
 
 def _wiped(history: History) -> Iterator[str]:
     for fault in history.faults:
-        if fault["status"] not in _IDLE and any(word in fault["kind"] for word in WIPES):
+        if fault["status"] not in IDLE and any(word in (fault["kind"] or "") for word in WIPES):
             yield from fault["targets"] or ()
 
 

@@ -4,68 +4,108 @@ Source: chaos.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries stay
 """
 
 from collections import defaultdict
+from collections.abc import Collection, Iterator
 
 from chaos.checker.events import find_cut_commits
 from chaos.checker.model import NOT_CHECKED, SEVERITIES, History, Result, Row, result
 
 Content = tuple[int, int]
+"""Term and CRC of an entry."""
+Index = tuple[str, int]
+"""Raft group and index."""
+Entry = tuple[str, int, int]
+"""Raft group, index, term."""
 
 
 def check_log_matching(history: History) -> Result:
-    """A34: entries of equal index and term have equal content, committed or not."""
+    """A34: entries of equal index and term have equal content, committed or not, and are whole.
+
+    Damage beyond what is committed is a torn tail; damage by a fault of the node's disk is excused.
+    """
     if not history.replicas:
         return _not_checked("A34")
-    contents: dict[tuple[int, int], dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    contents, damaged = _contents(history)
     found: list[Row] = []
-    for replica in history.replicas:
-        for row in replica.rows:
-            if row.entry_index < 0:
-                continue
-            if row.crc_ok:
-                contents[row.entry_index, row.term][row.entry_crc].append(replica.node)
-            elif row.entry_index <= replica.commit_index:
-                explain = f"index {row.entry_index} of {replica.node} is committed and damaged"
-                found.append({"index": row.entry_index, "node": replica.node, "explain": explain})
-    for (index, term), views in sorted(contents.items()):
-        if len(views) > 1:
-            held = "; ".join(f"{crc:08x} on {', '.join(nodes)}" for crc, nodes in views.items())
-            explain = f"index {index} term {term}: {held}"
-            found.append({"index": index, "term": term, "explain": explain})
+    for entry in sorted(contents.keys() | damaged.keys()):
+        views = contents.get(entry, {})
+        if len(views) < 2 and entry not in damaged:
+            continue
+        words = [f"{crc:08x} on {', '.join(nodes)}" for crc, nodes in views.items()]
+        if entry in damaged:
+            words.append(f"committed and damaged on {', '.join(damaged[entry])}")
+        explain = f"index {entry[1]} term {entry[2]}: {'; '.join(words)}"
+        found.append({"index": entry[1], "term": entry[2], "explain": explain})
     sizes = {replica.node: len(replica.rows) for replica in history.replicas}
-    return result("A34", found, f"{len(contents)} (index, term) pairs compared", entries=sizes)
+    summary = f"{len(contents)} (index, term) pairs compared"
+    if found:
+        summary += f", {len(found)} differ or are damaged"
+    return result("A34", found, summary, entries=sizes)
+
+
+def _contents(
+    history: History,
+) -> tuple[dict[Entry, dict[int, list[str]]], dict[Entry, list[str]]]:
+    """Return who holds which content of each entry, and who has it committed and damaged."""
+    contents: dict[Entry, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    damaged: dict[Entry, list[str]] = defaultdict(list)
+    for replica in history.replicas:
+        excused = replica.node in history.damaged_nodes
+        for row in replica.rows:
+            entry = (replica.group, row.entry_index, row.term)
+            if row.crc_ok:
+                contents[entry][row.entry_crc].append(replica.node)
+            elif 0 <= row.entry_index <= replica.commit_index and not excused:
+                damaged[entry].append(replica.node)
+    return contents, damaged
 
 
 def check_committed(history: History) -> Result:
     """A35: what two replicas both call committed is the same entry, and is there.
 
     Also: an acknowledged message that a replica holds where others committed something else, and
-    that nobody committed anywhere. And: no node cuts what it had called committed.
+    that nobody committed anywhere; one that was read and lies on fewer than a majority now. And: no
+    node cuts what it had called committed.
     """
     if not history.replicas and not history.raft_events:
         return _not_checked("A35")
-    views: dict[int, dict[str, Content]] = defaultdict(dict)
+    views: dict[Index, dict[str, Content]] = defaultdict(dict)
     committed_keys: set[int] = set()
     for replica in history.replicas:
         for row in replica.committed():
-            views[row.entry_index][replica.node] = (row.term, row.entry_crc)
+            if not row.crc_ok and replica.node in history.damaged_nodes:
+                continue
+            views[replica.group, row.entry_index][replica.node] = (row.term, row.entry_crc)
             if row.msg_key is not None:
                 committed_keys.add(row.msg_key)
     found = [
-        {"index": index, "views": {n: list(v) for n, v in held.items()}, "explain": words}
-        for index, held in sorted(views.items())
-        if (words := _describe(history, index, held)) is not None
+        {"index": at[1], "views": {n: list(v) for n, v in held.items()}, "explain": words}
+        for at, held in sorted(views.items())
+        if (words := _describe(history, at, held)) is not None
     ]
     divergent = sum(len(set(held.values())) > 1 for held in views.values())
+    absent = list(_nowhere(history, views))
     replaced = _replaced(history, views, committed_keys)
+    sunk = _sunk(history, {row["msg_key"] for row in replaced})
     commits = {replica.node: replica.commit_index for replica in history.replicas}
     summary = f"{len(views)} committed entries compared, {divergent} differ"
-    found += replaced + find_cut_commits(history)
+    if absent:
+        summary += f", {len(absent)} are in no log"
+    if sunk:
+        summary += f"; {len(sunk)} acknowledged messages were read and are on no majority any more"
+    found += absent + replaced + sunk + find_cut_commits(history)
     return result("A35", found, summary, commit_index=commits, divergent=divergent)
 
 
-def _describe(history: History, index: int, held: dict[str, Content]) -> str | None:
+def _describe(history: History, at: Index, held: dict[str, Content]) -> str | None:
     """Return what is wrong at a committed index; None if nothing is."""
-    owing = [r.node for r in history.replicas if r.first_index <= index <= r.commit_index]
+    group, index = at
+    owing = [
+        r.node
+        for r in history.replicas
+        if r.group == group
+        and r.first_index <= index <= r.commit_index
+        and r.node not in history.damaged_nodes
+    ]
     missing = [node for node in owing if node not in held]
     if len(set(held.values())) > 1:
         return f"index {index}: " + "; ".join(
@@ -76,9 +116,21 @@ def _describe(history: History, index: int, held: dict[str, Content]) -> str | N
     return None
 
 
-def _replaced(
-    history: History, views: dict[int, dict[str, Content]], committed: set[int]
-) -> list[Row]:
+def _nowhere(history: History, views: Collection[Index]) -> Iterator[Row]:
+    """Yield the indexes that a replica calls committed and of which no log has anything."""
+    seen: set[Index] = set()
+    for replica in history.replicas:
+        if replica.node in history.damaged_nodes:
+            continue
+        for index in range(replica.first_index, replica.commit_index + 1):
+            at = (replica.group, index)
+            if at not in views and at not in seen:
+                seen.add(at)
+                explain = f"index {index} is committed on {replica.node} but in no log"
+                yield {"index": index, "node": replica.node, "explain": explain}
+
+
+def _replaced(history: History, views: Collection[Index], committed: set[int]) -> list[Row]:
     acknowledged = {s["msg_key"]: s for s in history.ok_sends}
     found: dict[int, Row] = {}
     for replica in history.replicas:
@@ -86,13 +138,45 @@ def _replaced(
             key = row.msg_key
             if key is None or key in committed or row.entry_index <= replica.commit_index:
                 continue
-            if key in acknowledged and row.entry_index in views:
+            if key in acknowledged and (replica.group, row.entry_index) in views:
                 explain = (
                     f"message {key} was acknowledged (op {acknowledged[key]['op_id']}); "
                     f"{replica.node} holds it at index {row.entry_index}, where others committed "
                     "something else"
                 )
                 found[key] = {"msg_key": key, "index": row.entry_index, "explain": explain}
+    return list(found.values())
+
+
+def _sunk(history: History, told: set[int]) -> list[Row]:
+    """Return acknowledged messages that somebody read and fewer than a majority of logs hold.
+
+    What nobody read is for A1 to name; ``told``: already named. Nothing is said where a log has
+    lost its beginning to retention, or where logs hold no keys of ours.
+    """
+    if any(replica.first_index > 0 for replica in history.replicas):
+        return []
+    holders: dict[int, set[str]] = defaultdict(set)
+    nameless: dict[tuple[str | None, int | None, int | None], set[str]] = defaultdict(set)
+    for replica in history.replicas:
+        for row in replica.rows:
+            if row.msg_key is not None:
+                holders[row.msg_key].add(replica.node)
+            elif row.type == "message":
+                place = (row.topic, row.queue_id, row.queue_offset)
+                nameless[place].add(replica.node)
+    read = {row["msg_key"] for row in history.own}
+    found: dict[int, Row] = {}
+    for send in history.ok_sends if holders else ():
+        key = send["msg_key"]
+        place = (send["topic"], send["queue_id"], send["queue_offset"])
+        nodes = holders.get(key, set()) | nameless.get(place, set())
+        if key in read and key not in told and len(nodes) < history.quorum:
+            explain = (
+                f"message {key} was acknowledged (op {send['op_id']}) and delivered, but lies on "
+                f"{', '.join(sorted(nodes)) or 'no replica'}: not on a majority ({history.quorum})"
+            )
+            found[key] = {"msg_key": key, "op_id": send["op_id"], "explain": explain}
     return list(found.values())
 
 

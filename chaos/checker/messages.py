@@ -4,43 +4,79 @@ Source: chaos.md 3.1, 3.2.
 """
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
-from chaos.checker.model import History, Result, Row, result, undecided
+from chaos.checker.effects import find_gap
+from chaos.checker.model import UNKNOWN, History, Result, Row, result, undecided
+from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
+
+Queue = tuple[str, str, int | None]
+"""Group, topic, queue."""
 
 
 def check_loss(history: History) -> Result:
-    """A1: an acknowledged message that the group never got although its queue was drained.
+    """A1: an acknowledged message that a group never got although its queue was drained.
 
     ``where`` names the guilty layer: vanished (on no replica), stranded (on fewer than a quorum),
     index-side (on a quorum, yet the auditor could not read it), delivery-side (only the group
     missed it). ``kind``: hole (a later message of the queue was delivered) or suffix.
     """
-    got = {d["msg_key"] for d in history.to_group}
-    absent = [s for s in history.ok_sends if s["msg_key"] not in got]
+    if not history.deliveries:
+        return undecided("A1", "no delivery was recorded")
+    if not history.groups:
+        return undecided("A1", "no group consumed anything")
+    absent = _absent(history)
     if not absent:
         return result("A1", [], f"all {len(history.ok_sends)} acknowledged messages were delivered")
-    drain = {d["queue_id"]: d for d in history.drain if d["grp"] == history.group}
-    highest: dict[int, int] = defaultdict(lambda: -1)
-    for row in history.to_group:
-        highest[row["queue_id"]] = max(highest[row["queue_id"]], row["queue_offset"])
+    drain = {(d["grp"], d["topic"], d["queue_id"]): d for d in history.drain}
+    highest: dict[Queue, int] = defaultdict(lambda: -1)
+    for row in history.deliveries:
+        queue = (row["grp"], row["topic"], row["queue_id"])
+        highest[queue] = max(highest[queue], row["queue_offset"])
     copies = _copies(history)
     lost: list[Row] = []
     undrained = removed = 0
-    for send in absent:
-        facts = drain.get(send["queue_id"])
-        if facts is None or not facts["drained"]:
-            undrained += 1
-        elif send["queue_offset"] < facts["min_off"]:
+    for group, send in absent:
+        queue = (group, send["topic"], send["queue_id"])
+        facts = drain.get(queue)
+        if facts is not None and _was_removed(send, facts):
             removed += 1
+        elif facts is None or not facts["drained"]:
+            undrained += 1
         else:
-            lost.append(_lost_row(history, send, copies, highest[send["queue_id"]]))
+            lost.append(_lost_row(history, send, copies, (group, highest[queue])))
     details = {"undrained": undrained, "removed_by_retention": removed}
     if not lost and undrained:
         return undecided("A1", f"{undrained} undelivered messages in undrained queues", **details)
     split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
     summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or "none"
-    return result("A1", lost, summary, **details)
+    return _unless_gaps(history, result("A1", lost, summary, **details))
+
+
+def _absent(history: History) -> list[tuple[str, Row]]:
+    """Return (group, acknowledged send) for all that a group is owed and did not get."""
+    return [
+        (group, send)
+        for group, topics in sorted(history.groups.items())
+        for send in history.ok_sends
+        if send["topic"] in topics
+        and (group, send["msg_key"]) not in history.got
+        and (send.get("epoch") or 0) >= history.epochs[send["topic"]][1]
+    ]
+
+
+def _was_removed(send: Row, facts: Row) -> bool:
+    offset, low = send["queue_offset"], facts["min_off"]
+    return offset is not None and low is not None and bool(offset < low)
+
+
+def _unless_gaps(history: History, found: Result) -> Result:
+    """Return the result, unknown if the record has gaps: what is missing may be missing there."""
+    gap = find_gap(history)
+    if not gap or not found.count:
+        return found
+    return replace(found, verdict=UNKNOWN, summary=f"{found.summary}; but {gap}")
 
 
 def _copies(history: History) -> dict[int, set[str]]:
@@ -53,29 +89,37 @@ def _copies(history: History) -> dict[int, set[str]]:
     return copies
 
 
-def _lost_row(history: History, send: Row, copies: dict[int, set[str]], highest: int) -> Row:
+def _lost_row(
+    history: History, send: Row, copies: dict[int, set[str]], missed: tuple[str, int]
+) -> Row:
     key = send["msg_key"]
+    group, highest = missed
     holders = sorted(copies.get(key, ()))
-    if not holders:
+    if not history.replicas:
+        where = "no logs to say where"
+    elif not holders:
         where = "vanished"
     elif len(holders) < history.quorum:
         where = "stranded"
     else:
         where = "delivery-side" if key in history.audited else "index-side"
-    kind = "hole" if send["queue_offset"] < highest else "suffix"
+    offset = send["queue_offset"]
+    kind = "hole" if offset is not None and offset < highest else "suffix"
     pid, seq = split_key(key)
-    place = f"{send['topic']}/{send['queue_id']}@{send['queue_offset']}"
+    place = f"{send['topic']}/{send['queue_id']}@{offset}"
     return {
         "msg_key": key,
         "op_id": send["op_id"],
         "place": place,
+        "grp": group,
         "node": send.get("node"),
         "where": where,
         "kind": kind,
         "held_by": holders,
         "t_cmp": send["t_cmp"],
         "faults": faults_between(history, send["t_inv"], send["t_cmp"] or send["t_inv"]),
-        "explain": f"message {pid}.{seq} was acknowledged at {place} and never delivered: {where}",
+        "explain": f"message {pid}.{seq} was acknowledged at {place} and never delivered to "
+        f"{group}: {where}",
     }
 
 
@@ -90,19 +134,21 @@ def faults_between(history: History, t0: int, t1: int) -> list[str]:
 
 def check_phantom(history: History) -> Result:
     """A5: a delivered message that nobody sent (of this run, or not one of ours at all)."""
+    if not history.sends and history.deliveries:
+        return undecided("A5", "no send was recorded")
     found = []
     for row in history.own:
         key = row["msg_key"]
-        if key is None and _sent_at(history, row) is not None:
+        if key is None and history.place(row) in history.ok_places:
             continue  # an unreadable body where something was sent: A6
         if key is None or key not in history.by_key:
             found.append(_seen(row, "was delivered but no send of it is recorded"))
     # Each message once; each place once where there is no key.
-    unique = {row["msg_key"] or row["place"]: row for row in found}
+    unique = {row["place"] if row["msg_key"] is None else row["msg_key"]: row for row in found}
     foreign = len(history.deliveries) - len(history.own)
-    return result(
-        "A5", list(unique.values()), f"{len(unique)} never sent", foreign_deliveries=foreign
-    )
+    summary = f"{len(unique)} never sent"
+    phantoms = result("A5", list(unique.values()), summary, foreign_deliveries=foreign)
+    return _unless_gaps(history, phantoms)
 
 
 def check_corrupt(history: History) -> Result:
@@ -110,30 +156,49 @@ def check_corrupt(history: History) -> Result:
     found: dict[object, Row] = {}
     for row in history.own:
         key = row["msg_key"]
-        send = history.by_key.get(key) if key is not None else _sent_at(history, row)
-        if send is not None and row["body_hash"] != send["body_hash"]:
-            seen = _seen(row, f"has another body than was sent (op {send['op_id']})")
-            found.setdefault(send["msg_key"], seen)
+        if key is None:
+            place = history.place(row)
+            there = None if place is None else history.ok_places.get(place)
+            sends = [] if there is None else [there]
+        else:
+            sends = history.by_key.get(key, [])
+        if not sends or (key is not None and row["body_hash"] is None):
+            continue
+        known = {send["body_hash"] for send in sends} - {None}
+        if key is None or (known and row["body_hash"] not in known):
+            seen = _seen(row, f"has another body than was sent (op {sends[0]['op_id']})")
+            found.setdefault(sends[0]["msg_key"], seen)
     return result("A6", list(found.values()), f"{len(found)} bodies differ")
 
 
+def refused(send: Row) -> bool:
+    """Return whether a send certainly did nothing: by its outcome and by today's code table."""
+    meaning = CODES.get(send.get("err_code") or 0)
+    return send["outcome"] == "fail" and (meaning is None or meaning.definite)
+
+
 def check_aborted(history: History) -> Result:
-    """A7: a message whose send definitely failed was delivered."""
+    """A7: a message whose every send certainly failed was delivered, or lies committed in a log."""
+    never = {
+        key: sends[0] for key, sends in history.by_key.items() if all(refused(s) for s in sends)
+    }
     found: dict[int, Row] = {}
     for row in history.own:
-        send = history.by_key.get(row["msg_key"])
-        if send is not None and send["outcome"] == "fail":
+        send = never.get(row["msg_key"])
+        if send is not None:
             seen = _seen(row, f"was refused with code {send['err_code']}, yet delivered")
             found.setdefault(send["msg_key"], seen)
-    return result("A7", list(found.values()), f"{len(found)} refused sends were delivered")
-
-
-def _sent_at(history: History, row: Row) -> Row | None:
-    """Return the acknowledged send whose place a delivery without key came from."""
-    for send in history.ok_sends:
-        if (send["queue_id"], send["queue_offset"]) == (row["queue_id"], row["queue_offset"]):
-            return send
-    return None
+    for replica in history.replicas if never else ():
+        for entry in replica.committed():
+            send = None if entry.msg_key is None else never.get(entry.msg_key)
+            if send is not None and entry.type == "message":
+                explain = (
+                    f"message {entry.msg_key} was refused with code {send['err_code']}, yet "
+                    f"{replica.node} committed it at index {entry.entry_index}"
+                )
+                about = {"msg_key": entry.msg_key, "op_id": send["op_id"], "explain": explain}
+                found.setdefault(send["msg_key"], about)
+    return result("A7", list(found.values()), f"{len(found)} refused sends took effect")
 
 
 def _seen(row: Row, what: str) -> Row:

@@ -3,6 +3,7 @@
 Rows are plain dicts with the columns of ``chaos.history.tables``. Source: chaos.md 3.0.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,15 @@ Row = dict[str, Any]
 VALID, UNKNOWN, INVALID, NOT_CHECKED = "valid", "unknown", "invalid", "not checked"
 CRIT, MAJOR, MINOR, INFO = "CRIT", "MAJOR", "MINOR", "INFO"
 EVIDENCE_MAX = 20
+Place = tuple[str, int, int, int]
+"""Topic, epoch, queue, offset."""
+IDLE = frozenset({"planned", "skipped", "failed"})
+"""What the status of a fault is that never was in force."""
+DISK_FAULTS = (
+    "disk.flip", "disk.bitflip", "disk.corrupt", "disk.truncate", "disk.wipe", "disk.rollback",
+    "disk.copy", "disk.torn", "disk.helix", "proc.powerloss",
+)  # fmt: skip
+"""Faults that excuse damage in the log of their node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +35,8 @@ class Replica:
     commit_index: int
     first_index: int = 0
     end_index: int = -1
+    group: str = ""
+    """The Raft group whose log it is; only logs of one group are compared."""
 
     def committed(self) -> Iterator[EntryRow]:
         """Yield the readable entries that this node calls committed."""
@@ -35,11 +47,16 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Everything that was recorded of a run. ``group`` is the consumer group that is judged."""
+    """Everything that was recorded of a run.
 
-    topic: str
-    group: str
-    run_tag: str
+    ``topic`` and ``group`` are what the run was to use; judged is every topic that was sent to and
+    every group that consumed. Rows have all columns of their table.
+    """
+
+    topic: str = ""
+    group: str = ""
+    run_ids: frozenset[str] = frozenset()
+    """What ``payload_run_id`` may be in a message of this run: its id or its tag."""
     quorum: int = 2
     sends: Sequence[Row] = ()
     deliveries: Sequence[Row] = ()
@@ -50,10 +67,11 @@ class History:
     replicas: Sequence[Replica] = ()
     raft_events: Sequence[Row] = ()
     probes: Sequence[Row] = ()
-    coverage: dict[str, int] = field(default_factory=dict)
-    """Least number of effective faults per kind."""
+    coverage: dict[str, int] | None = None
+    """Least number of effective faults per kind; None: one of each kind that was planned."""
+    contract: dict[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
-    """What went wrong with the harness itself (A48)."""
+    """What went wrong with the harness itself, or with reading its record (A48)."""
 
     @cached_property
     def ok_sends(self) -> list[Row]:
@@ -61,28 +79,100 @@ class History:
         return [s for s in self.sends if s["outcome"] == "ok"]
 
     @cached_property
-    def by_key(self) -> dict[int, Row]:
-        """Sends by message key."""
-        return {s["msg_key"]: s for s in self.sends}
+    def by_key(self) -> dict[int, list[Row]]:
+        """The sends of each message; more than one where each attempt has a row."""
+        found: dict[int, list[Row]] = defaultdict(list)
+        for send in self.sends:
+            found[send["msg_key"]].append(send)
+        return dict(found)
+
+    @cached_property
+    def ok_places(self) -> dict[Place, Row]:
+        """The acknowledged send of each place."""
+        placed = ((self.place(send), send) for send in self.ok_sends)
+        return {place: send for place, send in placed if place is not None}
+
+    @cached_property
+    def epochs(self) -> dict[str, tuple[int, int]]:
+        """First and last epoch of each topic that was sent to (it was recreated in between)."""
+        found: dict[str, tuple[int, int]] = {self.topic: (0, 0)} if self.topic else {}
+        for send in self.sends:
+            epoch = send.get("epoch") or 0
+            low, high = found.get(send.get("topic", ""), (epoch, epoch))
+            found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
+        return found
+
+    def place(self, row: Row) -> Place | None:
+        """Return the place of a send or delivery; None if its offset or epoch is not known."""
+        low, high = self.epochs.get(row["topic"], (0, 0))
+        epoch = row.get("epoch")
+        if row["queue_offset"] is None or (epoch is None and low != high):
+            return None
+        return row["topic"], high if epoch is None else epoch, row["queue_id"], row["queue_offset"]
 
     @cached_property
     def own(self) -> list[Row]:
-        """Deliveries on the run's topic that do not carry another run's tag."""
+        """Deliveries on the run's topics that do not carry another run's tag."""
+        names = {None, *self.run_ids}
         return [
             d
             for d in self.deliveries
-            if d["topic"] == self.topic and d.get("payload_run_id") in {None, self.run_tag}
+            if d["topic"] in self.epochs and d.get("payload_run_id") in names
         ]
 
     @cached_property
-    def to_group(self) -> list[Row]:
-        """Own deliveries to the judged group."""
-        return [d for d in self.own if d["grp"] == self.group and not d.get("auditor")]
+    def placed(self) -> list[Row]:
+        """Deliveries on the run's topics that came from where the producer's send had put them."""
+        return [d for d in self.deliveries if d["topic"] in self.epochs and not is_copy(d)]
+
+    @cached_property
+    def to_groups(self) -> list[Row]:
+        """Own deliveries to consumer groups."""
+        return [d for d in self.own if not d.get("auditor") and not d.get("is_dlq")]
+
+    @cached_property
+    def groups(self) -> dict[str, set[str]]:
+        """Consumer groups and the topics whose messages they are owed."""
+        found: dict[str, set[str]] = defaultdict(set)
+        auditors = {d["grp"] for d in self.deliveries if d.get("auditor")}
+        rows = [d for d in self.deliveries if not d.get("auditor") and not is_copy(d)]
+        rows += [d for d in self.drain if d["grp"] not in auditors]
+        for row in rows:
+            found[row["grp"]].add(row["topic"])
+        if not found:
+            for row in self.deliveries:
+                found[row["grp"]].add(row["topic"])
+        return dict(found)
+
+    @cached_property
+    def got(self) -> set[tuple[str, int | None]]:
+        """Which group got which message; the auditor's reading counts where nobody else read."""
+        plain = {d["grp"] for d in self.deliveries if not d.get("auditor")}
+        return {
+            (d["grp"], d["msg_key"])
+            for d in self.own
+            if not d.get("auditor") or (not plain and d["grp"] in self.groups)
+        }
 
     @cached_property
     def audited(self) -> set[int]:
         """Keys that the auditor read."""
         return {d["msg_key"] for d in self.own if d.get("auditor") and d["msg_key"] is not None}
+
+    @cached_property
+    def damaged_nodes(self) -> set[str]:
+        """Nodes whose disks a fault spoiled on purpose."""
+        return {
+            node
+            for fault in self.faults
+            if fault["status"] not in IDLE and (fault["kind"] or "").startswith(DISK_FAULTS)
+            for node in fault["targets"] or ()
+        }
+
+
+def is_copy(row: Row) -> bool:
+    """Return whether a delivery came from a retry or dead letter queue: its place is another."""
+    return bool(row.get("is_retry") or row.get("is_dlq"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

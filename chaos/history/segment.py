@@ -13,8 +13,8 @@ offset  size  field
 8       8     index
 16      8     term
 24      8     pos, absolute position of this entry
-32      4     channel
-36      4     chainCrc
+32      4     channel: 0, or 1 for a change of members
+36      4     chainCrc: 0, nobody computes it
 40      4     bodyCrc: CRC32 of the body; 0 = not computed (DLedger 0.3)
 44      4     bodyLen
 ======  ====  ==========================================================================
@@ -51,6 +51,7 @@ RECORD_BYTES_MIN: Final = 91
 ENTRY_MAGIC: Final = 1
 NOOP_MAGIC: Final = 2
 BLANK_MAGIC: Final = -1
+CONFIGURATION_CHANNEL: Final = 1
 RECORD_MAGIC_V1: Final = 0xDAA320A7
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 STATE_TOPIC: Final = "rmq_sys_LEDGER_STATE"
@@ -128,7 +129,7 @@ def decode_segment(buffer: Buffer, start: int, end_index: int | None = None) -> 
     at = 0
     previous: int | None = None
     while at <= limit:
-        magic, size, index, term, pos, _, _, body_crc, body_len = unpack(view, at)
+        magic, size, index, term, pos, channel, chain_crc, body_crc, body_len = unpack(view, at)
         if magic in {0, BLANK_MAGIC} or (end_index is not None and previous == end_index):
             return
         if (
@@ -146,9 +147,15 @@ def decode_segment(buffer: Buffer, start: int, end_index: int | None = None) -> 
         crc = crc32(body)
         record = _decode_record(body, start + at + ENTRY_HEADER_BYTES, names)
         sound = record[0] and pos == start + at and body_crc in {0, crc}
+        sound = sound and not chain_crc and (not channel or _is_change(channel, record[1]))
         yield EntryRow(index, term, start + at, crc, body_len, sound, *record[1:])
         previous = index
         at += size
+
+
+def _is_change(channel: int, kind: str) -> bool:
+    """Tell whether an entry is a change of the group's members, by its channel and its kind."""
+    return channel == CONFIGURATION_CHANNEL and kind in {"state", "unknown"}
 
 
 _Record = tuple[bool, str, str | None, int | None, int | None, int | None, int | None, str | None]

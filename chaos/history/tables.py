@@ -73,7 +73,9 @@ value string
 trace_id long
 """)
 
-# One row per send. `outcome` is ok, fail (definitely not appended) or info (may be).
+# One row per message sent. `outcome` is ok, fail (definitely not appended) or info (may be).
+# `attempts`: how often it was sent, without the attempts that certainly stored nothing (refused
+# before the append): the log holds no more copies.
 SENDS: Final = parse_columns("""
 run_id string!
 op_id long!

@@ -54,25 +54,32 @@ class Sender:
         self._bodies: dict[int, bytes] = {}
 
     def prepare(self, op: Op) -> Mapping[str, Any]:
-        """Choose the message: its key is the logical process and its next number."""
+        """Choose the messages: a key is the logical process and its next number."""
+        members = [self._make(op) for _ in range(self._spec.batch)]
+        prepared = {"topic": self._spec.topic, **members[0]}
+        return prepared if len(members) == 1 else {**prepared, "members": members}
+
+    def _make(self, op: Op) -> dict[str, Any]:
         seq = self._sent.get(op.process, 0)
         self._sent[op.process] = seq + 1
         key = make_key(op.process, seq)
         body = encode_body(self._tag, key, int(str(op.value["size"])))
         self._bodies[key] = body
-        return {
-            "msg_key": key,
-            "topic": self._spec.topic,
-            "body_hash": body_hash(body),
-            "body_len": len(body),
-        }
+        return {"msg_key": key, "body_hash": body_hash(body), "body_len": len(body)}
 
     async def invoke(self, op: Op, prepared: Mapping[str, Any]) -> Completion:
-        """Send the message and say how it ended."""
+        """Send the messages, several as one batch, and say how it ended."""
         key = prepared["msg_key"]
-        message = Message(self._spec.topic, self._bodies.pop(key), keys=str(key))
+        messages = [
+            Message(self._spec.topic, self._bodies.pop(member["msg_key"]), keys=str(key))
+            for member in prepared.get("members", (prepared,))
+        ]
+        timeout_ms = self._spec.send_timeout_ms
         try:
-            result = await self._producer.send(message, timeout_ms=self._spec.send_timeout_ms)
+            if len(messages) == 1:
+                result = await self._producer.send(messages[0], timeout_ms=timeout_ms)
+            else:
+                result = await self._producer.send_batch(messages, timeout_ms=timeout_ms)
         except SendFailed as failed:
             return self._failed(key, failed)
         except RemotingError as error:
@@ -159,6 +166,7 @@ def attempt_row(attempt: Attempt) -> dict[str, Any]:
         "code": attempt.code,
         "error": attempt.error_class,
         "outcome": None if attempt.outcome is None else attempt.outcome.value,
+        "stored": not surely_not_stored(attempt),
     }
 
 
@@ -193,8 +201,9 @@ async def main(spec: WorkerSpec) -> None:
             tally = interpreter.tally
 
             def report(*, done: bool = False) -> dict[str, Any]:
-                counts = {"sent": tally.invoked, "ok": tally.ok}
-                counts |= {"fail": tally.fail, "info": tally.info}
+                ops = {"sent": tally.invoked, "ok": tally.ok, "fail": tally.fail}
+                ops["info"] = tally.info
+                counts = {name: number * spec.batch for name, number in ops.items()}
                 status: dict[str, Any] = {"counts": counts, "errors": sender.errors}
                 return status | {"last_ack_ns": tally.last_ok_inv_ns, "done": done}
 

@@ -36,6 +36,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 0.0
     sizes: tuple[tuple[int, int], ...] = ((1, 200),)
     send_timeout_ms: int = 3_000
+    batch: int = 1
+    """Messages that a producer sends as one request."""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ def check_corrupt(context: Context, fates: MessageFates) -> CheckResult:
         parts.append(_differing(context, fates.suspects.filter("corrupt")))
     if context.unkeyed_rows:
         unreadable = unkeyed_deliveries(context).filter("sent_key is not null")
+        unreadable = unreadable.dropDuplicates(["sent_key"])
         number = unreadable.count()
         result.count += number
         if number:

@@ -71,6 +71,8 @@ def check_duplicates(
     result.summary = f"{result.count} messages have more copies than attempts"
     if result.severity == CRIT:
         result.verdict = INVALID
+    else:
+        result.details["bound_exceeded"] = f"A8: {result.summary}"
     return result
 
 

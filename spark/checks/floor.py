@@ -7,6 +7,7 @@ verdict unknown, never valid. Source: chaos.md A45, A48.
 from collections import defaultdict
 from typing import Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context
@@ -27,6 +28,9 @@ def check_floor(context: Context) -> CheckResult:
     if gap:
         result.details["gap"] = gap
         complaints.append(gap)
+    jump = find_jump(context)
+    if jump:
+        complaints.append(jump)
     seen: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in context.send_stats:
         slot = seen[row.kind or "plain", row.phase or "all"]
@@ -58,3 +62,28 @@ def find_gap(context: Context) -> str:
     if row.first != 0 or row.n != expected:
         return f"events has a gap: {row.n} rows, numbered {row.first} to {row.last}"
     return ""
+
+
+def find_jump(context: Context) -> str:
+    """Return how the one clock of the record went backwards; empty if it did not.
+
+    Events are numbered in the order of their times, no operation ends before it begins, and no
+    message is received before its first send begins.
+    """
+    numbered = context.table("events").filter("idx is not null")
+    before = F.lag("t_mono_ns").over(Window.orderBy("idx"))
+    back = numbered.select((F.col("t_mono_ns") < before).alias("back")).filter("back").count()
+    ended = context.sends.filter("t_cmp < t_inv").count()
+    begun = context.sends.groupBy("msg_key").agg(F.min("t_inv").alias("begun"))
+    got = context.deliveries.filter("own and msg_key is not null").select("msg_key", "t_recv")
+    early = got.join(begun, "msg_key").filter("t_recv < begun").count()
+    found = [
+        f"{number} {what}"
+        for number, what in (
+            (back, "events are earlier than the one before"),
+            (ended, "sends end before they begin"),
+            (early, "deliveries are earlier than their send"),
+        )
+        if number
+    ]
+    return f"the clock jumped: {', '.join(found)}" if found else ""

@@ -1,7 +1,8 @@
 """A15: two different messages at one place of a queue.
 
 Acknowledged sends, deliveries and committed log entries are observers of places (topic, epoch,
-queue, offset); all observers of a place must name the same message and the same body. Offsets of
+queue, offset); all observers of a place must name the same message and the same body, and where
+logs are whole, a message that they hold was seen at no place where they have nothing. Offsets of
 unknown outcomes, retry copies, and log rows of recreated topics are not observers.
 Source: chaos.md A15.
 """
@@ -10,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context, case_of
-from spark.evidence import anomaly_rows, attach, pointer, text
+from spark.evidence import anomaly_rows, attach, message_name, pointer, text
 from spark.log_entries import LogEntries
 from spark.result import EVIDENCE_MAX, CheckResult
 
@@ -22,20 +23,75 @@ def check_offsets(context: Context, entries: LogEntries | None) -> CheckResult:
     result = CheckResult(check="A15", summary="every place holds one message for all observers")
     observers = _observers(context, entries)
     clash = (F.col("hash_min") != F.col("hash_max")) | (F.col("key_min") != F.col("key_max"))
-    conflicts = (
+    unheld = ~F.col("in_log") & F.col("key_min").isNotNull()
+    places = (
         observers.groupBy(*_PLACE)
         .agg(
             F.min("body_hash").alias("hash_min"),
             F.max("body_hash").alias("hash_max"),
             F.min("msg_key").alias("key_min"),
             F.max("msg_key").alias("key_max"),
+            F.max("in_log").alias("in_log"),
         )
-        .filter(clash)
+        .filter(clash | unheld)
         .persist()
     )
+    conflicts = places.filter(clash)
     result.count = conflicts.count()
-    if not result.count:
-        return result
+    misplaced = _misplaced(context, entries, places.filter(unheld))
+    if result.count:
+        _explain_conflicts(context, entries, result, conflicts)
+    if misplaced is not None:
+        number = misplaced.count()
+        result.count += number
+        found = f"{number} messages were seen where they do not lie"
+        result.summary = f"{result.summary}; {found}" if result.count > number else found
+        told = result.anomalies
+        attach(result, misplaced)
+        result.anomalies = misplaced if told is None else told.unionByName(misplaced)
+    return result
+
+
+def _misplaced(context: Context, entries: LogEntries | None, unheld: DataFrame) -> DataFrame | None:
+    """Return messages seen at a place where no log has anything, while logs hold them elsewhere.
+
+    None if there are none, or if logs are not whole.
+    """
+    if entries is None or not entries.whole or not unheld.head(1):
+        return None
+    stored = entries.rows.filter("type = 'message' and queue_offset is not null").select(
+        F.xxhash64("topic").alias("topic_h"), "topic", "queue_id", "queue_offset", "msg_key"
+    )
+    there = F.struct("topic", "queue_id", "queue_offset")
+    held = (
+        stored.join(F.broadcast(unheld.select(F.col("key_min").alias("msg_key"))), "msg_key")
+        .groupBy("msg_key")
+        .agg(F.min(there).alias("there"))
+    )
+    names = context.session.createDataFrame([(t,) for t in context.topics], "topic string")
+    topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
+    place = ["topic_h", "queue_id", "queue_offset"]
+    rows = (
+        unheld.withColumn("msg_key", F.col("key_min"))
+        .join(stored.select(*place), place, "left_anti")
+        .join(held, "msg_key")
+        .join(topics, "topic_h")
+    )
+    where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"))
+    explain = text(
+        message_name(), " was acknowledged or delivered at ", where, ", where no log has anything;"
+        " it lies at ", F.col("there.topic"), "/", F.col("there.queue_id"), "@",
+        F.col("there.queue_offset"),
+    )  # fmt: skip
+    found = anomaly_rows(
+        context, "A15", rows.withColumn("key", where), explain=explain, evidence=[]
+    ).persist()
+    return found if found.count() else None
+
+
+def _explain_conflicts(
+    context: Context, entries: LogEntries | None, result: CheckResult, conflicts: DataFrame
+) -> None:
     result.summary = f"{result.count} places hold different messages for different observers"
     names = context.session.createDataFrame([(t,) for t in context.topics], "topic string")
     topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
@@ -48,7 +104,6 @@ def check_offsets(context: Context, entries: LogEntries | None) -> CheckResult:
     )  # fmt: skip
     result.anomalies = anomaly_rows(context, "A15", rows, explain=explain, evidence=[])
     attach(result, result.anomalies, shown=_witnesses(context, entries, conflicts, topics))
-    return result
 
 
 def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
@@ -64,8 +119,10 @@ def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
     rows = sent.select(*place, "body_hash", "msg_key").unionByName(
         got.select(*place, "body_hash", "msg_key")
     )
+    rows = rows.withColumn("in_log", F.lit(entries is None))
     if entries is not None:
-        rows = rows.unionByName(_log_observers(context, entries))
+        logged = _log_observers(context, entries).withColumn("in_log", F.lit(col=True))
+        rows = rows.unionByName(logged)
     return rows.filter("epoch_ is not null")
 
 
@@ -79,7 +136,7 @@ def _log_observers(context: Context, entries: LogEntries) -> DataFrame:
             epochs = F.when(theirs, topic.epoch_max).otherwise(epochs)
     several = [t.name for t in context.topics.values() if t.epoch_min != t.epoch_max]
     columns = ("topic_h", "queue_id", "queue_offset", "body_hash", "msg_key")
-    agreed = entries.entries.filter("cid_min = cid_max").select(*columns)
+    agreed = entries.entries.filter("cid_min = cid_max and bad = 0").select(*columns)
     if entries.divergent:
         disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
         settled = entries.rows.filter("committed and crc_ok and type = 'message'")

@@ -2,7 +2,8 @@
 
 A5: a delivered message of this run, on a topic of this run, whose key no send has. Messages with
 another run's tag are foreign: counted, not flagged. A7: every send of the key ended ``fail``, whose
-code proves that nothing was appended, and yet it was delivered. Source: chaos.md A5, A7.
+code proves that nothing was appended, and yet it was delivered, or lies committed in a log.
+Source: chaos.md A5, A7.
 """
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from spark.checks.corrupt import unkeyed_deliveries
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.log_entries import LogEntries
 from spark.message_fates import MessageFates
 from spark.result import UNKNOWN, CheckResult
 
@@ -23,6 +25,7 @@ def check_phantom(context: Context, fates: MessageFates, *, gaps: bool) -> Check
         parts.append(deliveries_of(context, fates.suspects.filter("phantom")))
     if context.unkeyed_rows:
         nameless = unkeyed_deliveries(context).filter("sent_key is null")
+        nameless = nameless.dropDuplicates(["topic", "queue_id", "queue_offset"])
         number = nameless.count()
         result.count += number
         if number:
@@ -49,20 +52,29 @@ def check_phantom(context: Context, fates: MessageFates, *, gaps: bool) -> Check
     return result
 
 
-def check_aborted(context: Context, fates: MessageFates) -> CheckResult:
+def check_aborted(context: Context, fates: MessageFates, entries: LogEntries | None) -> CheckResult:
     """Return A7."""
     result = CheckResult(check="A7", count=fates.totals["aborted"])
-    result.summary = "no refused send was delivered"
+    result.summary = "no refused send took effect"
     if not result.count:
         return result
-    seen = deliveries_of(context, fates.suspects.filter("aborted"))
+    suspects = fates.suspects.filter("aborted")
+    keys = suspects.select("msg_key")
+    seen = keys.join(deliveries_of(context, suspects), "msg_key", "left")
+    if entries is None:
+        seen = seen.withColumn("index", F.lit(None).cast("long"))
+    else:
+        stored = entries.entries.select("msg_key", "index").dropDuplicates(["msg_key"])
+        seen = seen.join(stored.join(F.broadcast(keys), "msg_key", "left_semi"), "msg_key", "left")
     sends = context.sends.select(
         "msg_key", F.col("op_id").alias("send_op"), "err_code", F.col("t_cmp").alias("t_failed")
     )
     rows = seen.join(sends, "msg_key").dropDuplicates(["msg_key"])
     explain = text(
         message_name(), " was refused with code ", F.col("err_code"), " (op ", F.col("send_op"),
-        "), yet ", F.col("gname"), " got it from ", queue_place(),
+        "), yet ",
+        F.when(F.col("gname").isNotNull(), text(F.col("gname"), " got it from ", queue_place()))
+        .otherwise(text("replicas committed it at index ", F.col("index"))),
     )  # fmt: skip
     anomalies = anomaly_rows(
         context, "A7", rows.withColumn("key", F.col("msg_key")), explain=explain,
@@ -74,7 +86,7 @@ def check_aborted(context: Context, fates: MessageFates) -> CheckResult:
     attach(result, anomalies)
     codes = {str(r.err_code): r["count"] for r in rows.groupBy("err_code").count().collect()}
     result.details = {"by_code": codes}
-    result.summary = f"{result.count} refused sends were delivered; by code: {codes}"
+    result.summary = f"{result.count} refused sends took effect; by code: {codes}"
     return result
 
 

@@ -3,19 +3,24 @@
 A34 log matching: one (index, term) with two contents on any two replicas, committed or not; also a
 committed entry whose checksums are wrong. A35 (i): two replicas that both call an index committed
 hold different entries there, or one lacks it. A35 (ii): an acknowledged send whose entry is not
-what the replicas committed at its index. A35 (iii) is in `raft_events`. Rows spoiled by a witnessed
-disk fault of their own node, torn uncommitted tails, and indexes before a node's first are not
-faults.
+what the replicas committed at its index. A35 (iii) is in `raft_events`, (iv) in `sunk`. Rows
+spoiled by a witnessed disk fault of their own node, torn uncommitted tails, and indexes before a
+node's first are not faults.
 Source: chaos.md A34, A35.
 """
+
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.checks.raft_events import cut_commits
+from spark.checks.sunk import find_sunk
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
-from spark.log_entries import LogEntries
+from spark.log_entries import LogEntries, NodeLog
+from spark.message_fates import MessageFates
 from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
 
 NO_LOGS = "the run has neither replicas nor the table replica_log"
@@ -72,25 +77,27 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
     return result
 
 
-def check_committed(context: Context, entries: LogEntries | None) -> CheckResult:
+def check_committed(
+    context: Context, entries: LogEntries | None, fates: MessageFates
+) -> CheckResult:
     """Return A35; ``details['divergent']`` counts the indexes that replicas dispute."""
-    result = _compare_logs(context, entries)
+    result = _compare_logs(context, entries, fates)
     if entries is None and context.history.rows("raft_event"):
-        result.verdict, result.summary = VALID, "no replica noted that it cut a committed entry"
+        result.verdict, result.summary = VALID, "no replica noted that it lost a committed entry"
     cut = cut_commits(context)
     if cut is None:
         return result
     found = cut.count()
     result.count += found
-    result.summary += f"; {found} times a replica cut what it had called committed"
+    result.summary += f"; {found} times a replica lost what it had called committed"
     anomalies = result.anomalies
     result.anomalies = cut if anomalies is None else anomalies.unionByName(cut)
     result.evidence += [evidence_of(row) for row in cut.limit(EVIDENCE_MAX).collect()]
     return result
 
 
-def _compare_logs(context: Context, entries: LogEntries | None) -> CheckResult:
-    """A35 (i) and (ii)."""
+def _compare_logs(context: Context, entries: LogEntries | None, fates: MessageFates) -> CheckResult:
+    """A35 (i), (ii) and (iv)."""
     result = CheckResult(check="A35")
     if entries is None:
         result.verdict, result.summary = NOT_CHECKED, NO_LOGS
@@ -99,20 +106,17 @@ def _compare_logs(context: Context, entries: LogEntries | None) -> CheckResult:
         "commit_index": {n.node: n.commit_index for n in entries.nodes},
         "entries": {n.node: n.rows for n in entries.nodes},
     }
-    parts: list[DataFrame] = []
-    if entries.divergent or entries.missing:
-        parts.append(_divergent(context, entries))
+    parts = [_divergent(context, entries)] if entries.divergent or entries.missing else []
     overwritten = _overwritten(context, entries)
-    if overwritten is not None:
-        parts.append(overwritten)
+    sunk = find_sunk(context, entries, fates, overwritten)
+    result.count = entries.divergent + entries.missing + entries.nowhere
+    for found in (overwritten, sunk):
+        if found is not None:
+            result.count += found.count()
+            parts.append(found)
     holes = [n for n in entries.nodes if n.holes and not n.disk_fault]
-    result.count = entries.divergent + entries.missing
-    if overwritten is not None:
-        result.count += overwritten.count()
-    for node in holes:
-        result.details.setdefault("holes", {})[node.node] = node.holes
-        if not entries.missing:
-            result.count += node.holes
+    if holes:
+        result.details["holes"] = {n.node: n.holes for n in holes}
     if not result.count:
         commits = ", ".join(f"{n.node} {n.commit_index}" for n in entries.nodes)
         result.summary = f"replicas agree on all committed entries (commit: {commits})"
@@ -121,19 +125,24 @@ def _compare_logs(context: Context, entries: LogEntries | None) -> CheckResult:
         f"{entries.divergent} committed indexes differ between replicas, "
         f"{entries.missing} are missing on a replica that committed them"
     )
+    if entries.nowhere:
+        result.summary += f", {entries.nowhere} are in no log"
+        result.evidence += [_hole(node) for node in holes]
+    if sunk is not None:
+        result.summary += "; acknowledged messages were read and are on no majority any more"
     if parts:
-        anomalies = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        attach(result, anomalies)
-    for node in holes[: 0 if entries.missing else None]:
-        result.evidence.append(
-            {
-                "key": node.node,
-                "explain": f"{node.node} calls {node.first_index}..{node.commit_index} committed, "
-                f"but {node.holes} of these entries are not in its log "
-                f"(unreadable: {', '.join(node.unreadable) or 'none'})",
-            }
-        )
+        attach(result, reduce(DataFrame.unionByName, parts))
     return result
+
+
+def _hole(node: NodeLog) -> dict[str, Any]:
+    """Return what a node lacks that it calls committed, as a piece of evidence."""
+    return {
+        "key": node.node,
+        "explain": f"{node.node} calls {node.first_index}..{node.commit_index} committed, "
+        f"but {node.holes} of these entries are not in its log "
+        f"(unreadable: {', '.join(node.unreadable) or 'none'})",
+    }
 
 
 def _divergent(context: Context, entries: LogEntries) -> DataFrame:

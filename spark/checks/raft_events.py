@@ -3,7 +3,7 @@
 A30: a term has one leader, by the events ``become_leader`` and by the statuses of nodes. A31: a
 node votes for one candidate a term, itself included, over all its lives. A32: the term of a node
 never falls. A33: inside one life its commit index (and the applied index it tells) never falls.
-A35 (iii): a node does not cut what it had called committed.
+A35 (iii): a node does not lose what it had called committed, by a cut or by a restart.
 
 Events are ordered by node and ``seq``, which goes on over restarts; statuses are compared only
 where one had ended before the next began. A node that a fault wiped or restored lost its memory by
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, pointer, text
+from spark.log_entries import DISK_FAULTS
 from spark.result import NOT_CHECKED, CheckResult
 
 NO_EVENTS: Final = "the run has neither events nor statuses of its replicas"
@@ -95,20 +96,29 @@ def check_commits(context: Context) -> CheckResult:
 
 
 def cut_commits(context: Context) -> DataFrame | None:
-    """Return the anomalies of A35 (iii), None where there are none or no events."""
+    """Return the anomalies of A35 (iii), None where there are none or no events.
+
+    A kill takes nothing that was written: a node begins again with all that it called committed,
+    unless a fault of its disk, or a loss of power, excuses it.
+    """
     if not _has_events(context):
         return None
     before = Window.partitionBy("node").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
     committed = F.max(F.expr("if(kind = 'commit', index, null)")).over(before)
+    lost = "kind = 'truncate' and index <= committed or kind = 'boot' and index < committed"
     found = (
         context.table("raft_event")
-        .filter("kind in ('commit', 'truncate')")
+        .filter("kind in ('commit', 'truncate', 'boot') and index is not null")
         .withColumn("committed", committed)
-        .filter("kind = 'truncate' and index <= committed")
+        .filter(lost)
+        .filter((F.col("kind") != "boot") | ~F.col("node").isin(sorted(_spoiled(context))))
         .withColumn("key", text(F.col("node"), ":", F.col("index")))
     )
+    what = F.when(F.col("kind") == "boot", " began again with a log that ends at ").otherwise(
+        " cut its log at "
+    )
     explain = text(
-        F.col("node"), " cut its log at ", F.col("index"), " (event ", F.col("seq"),
+        F.col("node"), what, F.col("index"), " (event ", F.col("seq"),
         ") and had called everything up to ", F.col("committed"), " committed",
     )  # fmt: skip
     pointers = [pointer("raft_event", "seq", "node_mono_ns")]
@@ -174,6 +184,17 @@ def _kept(context: Context, rows: DataFrame) -> DataFrame:
         for node in fault.targets
     }
     return rows.filter(~F.col("node").isin(sorted(wiped))) if wiped else rows
+
+
+def _spoiled(context: Context) -> set[str]:
+    """Return the nodes whose disks, or whose memory of them, a fault took."""
+    kinds = [(fault.kind, fault.targets) for fault in context.faults]
+    return {
+        node
+        for kind, targets in kinds
+        if kind.startswith(DISK_FAULTS) or any(word in kind for word in WIPES)
+        for node in targets
+    }
 
 
 def _has_events(context: Context) -> bool:

@@ -15,11 +15,12 @@ from runtime.clock import SystemClock
 
 SHORT = Scenario(
     name="minority-leader",
-    workload=Workload(producers=2, consumers=1),
+    workload=Workload(producers=2, consumers=1, batches=(1, 4)),
     timeline=minority_leader("1"),
     warmup_s=1.0,
     baseline_s=1.0,
     quiesce_s=1.0,
+    crash_consumer_s=1.0,
     coverage={"kill": 1, "cut": 2, "pause": 1},
 )
 
@@ -49,3 +50,6 @@ def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path
         assert "1-cut" in item["faults"]
     for fault in read_table(run, "faults"):
         assert fault["witness"]["effective"], fault
+    assert {row["kind"] for row in read_table(run, "sends")} == {"plain", "batch"}
+    given = {row["consumer"] for row in read_table(run, "deliveries") if not row["auditor"]}
+    assert given == {"consumer-0", "consumer-1"}

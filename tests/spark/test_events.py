@@ -56,7 +56,7 @@ def test_leader_that_only_a_status_tells_of(session, tmp_path, run):
 
 @pytest.mark.parametrize("kind", ["vote_granted", "become_candidate"])
 def test_second_vote_in_a_term_by_another_life_of_the_node(session, tmp_path, run, kind):
-    run.event("n1", "boot", 1, index=0, prev_index=0, boot_id="n1-2")
+    run.event("n1", "boot", 1, index=2, prev_index=0, boot_id="n1-2")
     run.event("n1", kind, 1, peer="n2", boot_id="n1-2")
     report, anomalies = both(session, run, tmp_path)
     assert anomalies == {"A31": 1}

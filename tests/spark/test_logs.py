@@ -122,7 +122,7 @@ def test_a_committed_range_that_all_replicas_lack(session, tmp_path):
     run.traffic(6)
     run.commits = dict.fromkeys(run.nodes, 9)
     report = report_of(session, run, tmp_path, only=LOGS)
-    assert found(report, "A35") == ("invalid", 12)
+    assert found(report, "A35") == ("invalid", 4)
     assert "not in its log" in explain(report, "A35")
 
 

@@ -94,7 +94,7 @@ def test_copies_beyond_the_attempts_are_counted(session, tmp_path):
     messages[1].send["attempts"] = 2
     report = report_of(session, run, tmp_path)
     assert alarms(report) == {"A8": 1}
-    assert report.verdict.exit_code == 0
+    assert report.verdict.exit_code == 3
     assert "lies at 2 places" in explain(report, "A8")
     assert details(report, "A8")["resent_copies_within_attempts"] == 1
 
@@ -134,6 +134,7 @@ def test_each_redelivery_gets_its_cause(session, tmp_path):
     run.deliver(late)
     again(run, late)  # its offset was never committed
     plant_copy(run, messages[7])
+    messages[7].send["attempts"] = 2
     copy = run.logs["n0"][-1]
     again(run, messages[7], queue_offset=copy.queue_offset)
     report = report_of(session, run, tmp_path)

@@ -72,7 +72,7 @@ def clean(**more: Any) -> History:
     parts: dict[str, Any] = {
         "topic": TOPIC,
         "group": GROUP,
-        "run_tag": TAG,
+        "run_ids": frozenset({TAG}),
         "sends": [send(key) for key in keys],
         "deliveries": [delivery(key) for key in keys] + [audited(key) for key in keys],
         "drain": [drain()],

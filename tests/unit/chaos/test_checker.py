@@ -121,8 +121,8 @@ def test_unknown_send_may_be_delivered():
 @pytest.mark.parametrize(("attempts", "count"), [(1, 1), (2, 0)])
 def test_copies_beyond_the_attempts_are_duplicates(attempts, count):
     sends = [send(1), send(2, attempts=attempts), send(3)]
-    history = clean(sends=sends, deliveries=[*clean().deliveries, audited(2, offset=9)])
-    found = verdict_of(history, "A8")
+    read = [*clean().deliveries, audited(2, offset=9)]
+    found = verdict_of(clean(sends=sends, deliveries=read, replicas=[]), "A8")
     assert (found.count, found.verdict) == (count, "valid")
 
 
@@ -270,3 +270,44 @@ def test_worst_verdict_wins():
 
 def test_every_check_is_run_on_every_history():
     assert list(check_history(clean()).results) == list(CHECKS)
+
+
+def disk_faults(kind: str, count: int) -> list[dict[str, object]]:
+    return [fault(f"f{at}", kind, targets=[f"n{at}"]) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "flush", "code"),
+    [
+        ("proc.powerloss", 2, "ASYNC_FLUSH", 3),
+        ("proc.powerloss", 1, "ASYNC_FLUSH", 1),
+        ("proc.powerloss", 2, "SYNC_FLUSH", 1),
+        ("disk.wipe", 2, "SYNC_FLUSH", 3),
+    ],
+)
+def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, code):
+    history = clean(
+        deliveries=[delivery(1), delivery(3)],
+        faults=disk_faults(kind, count),
+        contract={"durability": "quorum", "flush": flush},
+    )
+    found = check_history(history)
+    assert (found.results["A1"].count, found.exit_code) == (1, code)
+
+
+@pytest.mark.parametrize(("promise", "code"), [("at-least-once", 3), ("exactly-once", 1)])
+def test_copies_that_nobody_sent_go_beyond_the_contract(promise, code):
+    read = [*clean().deliveries, audited(2, offset=9)]
+    history = clean(deliveries=read, replicas=[], contract={"duplicates": promise})
+    assert check_history(history).exit_code == code
+
+
+def test_damage_on_a_disk_that_was_damaged_on_purpose_is_excused():
+    history = with_entry(clean(faults=disk_faults("disk.flip", 1)), "n0", 3, crc_ok=False)
+    assert check_history(history).verdict == "valid"
+
+
+def test_topic_that_was_recreated_owes_nothing_of_its_earlier_life():
+    sends = [send(1, epoch=1), send(2, epoch=2), send(3, epoch=2)]
+    rows = [delivery(2, epoch=2), delivery(3, epoch=2)]
+    assert check_history(clean(sends=sends, deliveries=rows, replicas=[])).verdict == "valid"

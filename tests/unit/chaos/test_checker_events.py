@@ -32,7 +32,7 @@ class Story:
 
     def history(self):
         return History(
-            topic="t", group="g", run_tag="", raft_events=self.events, probes=self.probes,
+            topic="t", group="g", raft_events=self.events, probes=self.probes,
             faults=self.faults,
         )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_each_broken_rule_is_found(story):
     assert found(story) == {"A30": 1}
     story.event("n2", "vote_granted", 1, peer="n1", boot_id="b2")
     assert found(story) == {"A30": 1, "A31": 1}
-    story.event("n2", "boot", 0, boot_id="b3")
+    story.event("n2", "boot", 0, 3, boot_id="b3")
     assert found(story) == {"A30": 1, "A31": 1, "A32": 1}
     story.event("n0", "commit", 1, 2)
     assert found(story) == {"A30": 1, "A31": 1, "A32": 1, "A33": 1}
@@ -98,4 +98,13 @@ def test_wiped_node_has_lost_its_memory_by_contract(story):
     story.event("n1", "vote_granted", 1, peer="n2", boot_id="b2")
     assert found(story) == {}
     story.faults[0]["status"] = "skipped"
-    assert found(story) == {"A31": 1, "A32": 1}
+    assert found(story) == {"A31": 1, "A32": 1, "A35": 1}
+
+
+def test_node_that_begins_again_without_what_it_had_committed_lost_it(story):
+    story.event("n1", "boot", 1, 3, boot_id="b2")
+    assert found(story) == {}
+    story.event("n2", "boot", 1, 2, boot_id="b2")
+    assert found(story) == {"A35": 1}
+    story.faults = [{"kind": "proc.powerloss", "targets": ["n2"], "status": "healed"}]
+    assert found(story) == {}

@@ -101,3 +101,21 @@ def test_tables_can_be_read_back(tmp_path):
     assert read_table(tmp_path, "sends")[0]["outcome"] == "info"
     assert read_table(tmp_path, "runs")[0]["t0_wall"].year == 2023
     assert read_table(tmp_path, "drain") == []
+
+
+def test_batch_has_a_row_a_message_side_by_side(tmp_path):
+    members = [{"msg_key": make_key(3, n), "body_hash": n, "body_len": 28} for n in range(3)]
+    sent = event("send", "invoke", 10, 1, topic="t", **members[0], members=members)
+    answer = event("send", "ok", 30, 1, msg_key=make_key(3, 0), queue_id=2, queue_offset=7)
+    record(tmp_path, "producer-0", [("events", sent), ("events", answer)])
+    sends = collect(tmp_path, "r")["sends"]
+    assert [row["msg_key"] for row in sends] == [member["msg_key"] for member in members]
+    assert [row["queue_offset"] for row in sends] == [7, 8, 9]
+    assert {(row["kind"], row["outcome"], row["queue_id"]) for row in sends} == {("batch", "ok", 2)}
+
+
+def test_attempts_that_stored_nothing_explain_no_copies(tmp_path):
+    attempts = [{"stored": False}, {"stored": True}, {"stored": False}, {"stored": True}]
+    answer = event("send", "ok", 30, 1, queue_id=2, queue_offset=7, attempts=attempts)
+    record(tmp_path, "producer-0", [("events", invoke(1, 10, 1)), ("events", answer)])
+    assert collect(tmp_path, "r")["sends"][0]["attempts"] == 2

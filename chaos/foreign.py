@@ -1,0 +1,92 @@
+"""Tables of a history that somebody else may have written, read into rows of the declared types.
+
+Several files a table, columns in any order, narrower or textual numbers, absent optional columns
+and unknown ones are all right. A file that cannot be read, or a column that cannot be understood,
+takes its whole table with it and is named: half a table would look like loss.
+
+Source: chaos.md 6.3; what may be absent: docs/checking.md.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from chaos.checker.model import Row
+from chaos.history.arrow import arrow_type
+from chaos.history.tables import TABLES, Column
+
+
+class TableReader:
+    """Reads the tables of one run; notes in ``problems`` what is wrong with them."""
+
+    def __init__(self, run: Path, problems: list[str]) -> None:
+        self._run = run
+        self._problems = problems
+
+    def read(self, name: str) -> list[Row]:
+        """Return a table's rows with every declared column; [] if it is absent or damaged."""
+        rows: list[Row] = []
+        whole = True
+        for file in table_files(self._run, name):
+            try:
+                # Page by page: other columns' structs may be of any shape.
+                found = pq.read_table(file, page_checksum_verification=True)
+            except (OSError, pa.ArrowException) as error:
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                self._problems.append(f"{file}: not a readable Parquet file: {lines[0]}")
+                whole = False
+                continue
+            complaints: list[str] = []
+            rows += _declared(found, TABLES[name], complaints)
+            self._problems += [f"{file}: {line}" for line in complaints]
+            whole = whole and not complaints
+        return rows if whole else []
+
+
+def table_files(run: Path, name: str) -> list[Path]:
+    """Return the Parquet files of a table, in either place where they may lie."""
+    directory = run / "tables" / name
+    if not directory.exists():
+        directory = run / name
+    if directory.is_dir():
+        found = sorted(directory.rglob("*.parquet"))
+        return [file for file in found if not file.name.startswith((".", "_"))]
+    single = run / "tables" / f"{name}.parquet"
+    return [single] if single.is_file() else []
+
+
+def _declared(found: pa.Table, columns: tuple[Column, ...], complaints: list[str]) -> list[Row]:
+    """Return the rows with the declared columns, as far as they can be understood."""
+    present = {name.lower(): number for number, name in enumerate(found.schema.names)}
+    data: dict[str, list[object]] = {}
+    for column in columns:
+        number = present.get(column.name)
+        if number is None:
+            if not column.nullable and column.name != "run_id":
+                complaints.append(f"the required column {column.name} is missing")
+            data[column.name] = [None] * found.num_rows
+            continue
+        values = _cast(found.column(number), column, complaints)
+        if not column.nullable and column.name != "run_id" and values.null_count:
+            complaints.append(f"{values.null_count} rows have no {column.name}")
+        data[column.name] = values.to_pylist()
+    if complaints:
+        return []
+    names = list(data)
+    return [dict(zip(names, row, strict=True)) for row in zip(*data.values(), strict=True)]
+
+
+def _cast(values: pa.ChunkedArray, column: Column, complaints: list[str]) -> pa.ChunkedArray:
+    wanted = arrow_type(column.type)
+    if values.type == wanted or pa.types.is_nested(wanted):
+        return values
+    try:
+        return pc.cast(values, wanted)
+    except pa.ArrowException as error:
+        first = (str(error).strip().splitlines() or ["?"])[0]
+        complaints.append(
+            f"column {column.name} is {values.type} and cannot be read as {column.type}: {first}"
+        )
+        return values

@@ -1,0 +1,58 @@
+"""A35 (iv): acknowledged messages that somebody read and that are on no majority of the logs now.
+
+What nobody read is for A1 to name. Nothing is said where a log has lost its beginning to retention,
+or where the logs hold no keys of ours; a message whose key cannot be read from the log (it is
+compressed) is looked for at the place where it was acknowledged. Source: chaos.md A35.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, message_name, pointer, text
+from spark.log_entries import LogEntries
+from spark.message_fates import MessageFates
+
+_PLACE = ("topic", "queue_id", "queue_offset")
+
+
+def find_sunk(
+    context: Context, entries: LogEntries, fates: MessageFates, told: DataFrame | None
+) -> DataFrame | None:
+    """Return the anomalies, None if there are none; ``told``: anomalies with keys already named."""
+    if not fates.totals.get("sunk"):
+        return None
+    keys = F.broadcast(fates.suspects.filter("sunk").select("msg_key"))
+    sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key", "left_semi")
+    bit = F.bit_or(F.expr("shiftleft(1L, node_no)"))
+    by_key = entries.rows.join(keys, "msg_key", "left_semi").groupBy("msg_key")
+    nameless = entries.rows.filter("type = 'message' and msg_key is null").groupBy(*_PLACE)
+    held = F.coalesce("by_key", F.lit(0)).bitwiseOR(F.coalesce("by_place", F.lit(0)))
+    rows = (
+        sends.dropDuplicates(["msg_key"])
+        .join(by_key.agg(bit.alias("by_key")), "msg_key", "left")
+        .join(nameless.agg(bit.alias("by_place")), list(_PLACE), "left")
+        .withColumn("held", held)
+        .filter(F.bit_count("held") < entries.quorum)
+        .withColumn("key", F.col("msg_key").cast("string"))
+    )
+    if told is not None:
+        rows = rows.join(told.select("key"), "key", "left_anti")
+    names = F.array_compact(
+        F.array(
+            *(
+                F.when(F.col("held").bitwiseAND(F.lit(1 << n.number)) != 0, F.lit(n.node))
+                for n in entries.nodes
+            )
+        )
+    )
+    where = F.when(F.size(names) > 0, F.concat_ws(", ", names)).otherwise("no replica")
+    explain = text(
+        message_name(), " was acknowledged (op ", F.col("op_id"), ") and delivered, but lies on ",
+        where, f": not on a majority ({entries.quorum})",
+    )  # fmt: skip
+    found = anomaly_rows(
+        context, "A35", rows, explain=explain,
+        evidence=[pointer("sends", "op_id", "t_cmp")], time="t_cmp",
+    ).persist()  # fmt: skip
+    return found if found.count() else None
