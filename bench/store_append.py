@@ -126,6 +126,12 @@ class MemoryLog:
         body = self.body_view(first)
         yield first, self.entries[first][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
 
+    def maybe_noted(self, index: int) -> None:
+        """See `LogNode`; there are no notes."""
+
+    def release(self, index: int) -> None:
+        """See `LogNode`; everything stays."""
+
     def body_view(self, index: int) -> memoryview:
         """Return a body."""
         return memoryview(self.bodies_by_place[self.entries[index][0] + ENTRY_HEADER_BYTES])

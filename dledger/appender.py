@@ -2,7 +2,8 @@
 
 A position is promised before the bytes exist (`Appender.reserve`), because the body of an entry
 holds its own position. The entries of a turn become one span, or more where a segment ends or a
-span is full. The appender knows nothing of disk or network; closed spans go to the core.
+span is full; the user may add a note to it. The appender knows nothing of disk or network; closed
+spans go to the core.
 
 Source: DLedgerMmapFileStore.appendAsLeader; RocketMQ's append hook (protocol.md 6.2).
 """
@@ -27,7 +28,7 @@ class Appender:
     __slots__ = (
         "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
         "_next_index", "_next_position", "_pending_limit", "_position_limit", "_propose",
-        "_refusal", "_schedule", "_term", "_units", "accepting", "scheduled",
+        "_refusal", "_schedule", "_term", "_units", "accepting", "annotate", "scheduled",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,8 @@ class Appender:
         self._refusal = refusal
         self.accepting = False
         """Whether entries are taken; the owner sets it."""
+        self.annotate: Callable[[LogIndex, LogIndex], bytes] = no_note
+        """Returns the note of a span from its first and last index, see `Span.note`."""
         self.scheduled = False
         """Whether the owner will close the batch in this turn; it clears it when it has."""
         self._term: Term = 0
@@ -77,6 +80,8 @@ class Appender:
         if not self.accepting:
             raise self._refusal()
         end = self._next_position + body_bytes + HEADER_BYTES
+        if self._next_position >= self._batch_limit:
+            self.close_batch()  # not where it became full: the user had not noted its entry yet
         if end > self._position_limit:
             end = self._roll(body_bytes + HEADER_BYTES)
         if end > self._pending_limit:
@@ -114,10 +119,8 @@ class Appender:
         buffers += parts
         self._units.append(_pack_unit(UNIT_MAGIC, position, size, index, self._term))
         self._next_index = index + 1
-        self._next_position = position = position + size
+        self._next_position = position + size
         assert self.accepting, "append without reserve"
-        if position >= self._batch_limit:
-            self.close_batch()
         if not self.scheduled:
             self.scheduled = True
             self._schedule()
@@ -159,6 +162,7 @@ class Appender:
                 self._batch_position,
                 b"".join(self._buffers),
                 b"".join(self._units),
+                note=self.annotate(self._batch_first_index, self._next_index - 1),
             )
             assert span.end_position == self._next_position, "body_bytes is not the body's size"
             assert self._next_position <= self._position_limit, "append without reserve"
@@ -187,3 +191,9 @@ class Appender:
     def _set_batch_position(self, position: int) -> None:
         self._batch_position = position
         self._batch_limit = position + self._config.span_bytes_max
+
+
+def no_note(first_index: LogIndex, last_index: LogIndex) -> bytes:
+    """Say nothing about entries."""
+    del first_index, last_index
+    return b""

@@ -98,6 +98,23 @@ class BodyJudge(Protocol):
         ...
 
 
+@runtime_checkable
+class Annotator(Protocol):
+    """A listener that spares its like on the other replicas a look into the entries.
+
+    What it says of a span travels beside it, see `Span.note`. It counts for nothing that the
+    entries do not say themselves: spans that are sent again have none.
+    """
+
+    def annotate(self, first_index: LogIndex, last_index: LogIndex) -> bytes:
+        """Return the note of entries that were just appended, empty for none."""
+        ...
+
+    def is_sound_note(self, note: bytes, entries: int) -> bool:
+        """Tell whether a note that a peer sent is one, of so many entries."""
+        ...
+
+
 _LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING}
 _SILENT: Final = frozenset({EventKind.ABORT})
 """A full disk has a log line of its own, not one for each attempt."""

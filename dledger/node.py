@@ -30,7 +30,6 @@ from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.listener import (
-    BodyJudge,
     DLedgerListener,
     HandOverListener,
     RollbackListener,
@@ -177,8 +176,7 @@ class DLedgerNode(Office):
         self._disk_watch.start(self._state_worker, self._sync_worker)
         self._persister.start(self._state_worker, self._on_persisted)
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
-        if isinstance(self._user, BodyJudge):
-            self._store.rot.judge_body = self._user.is_sound_body
+        self._introduce(self._user)
         self._desk.start(self._user)
         await self._transport.start()
         self._started = self._running = True

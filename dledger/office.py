@@ -10,7 +10,9 @@ from dledger.core.configuration import Change
 from dledger.core.model import LogIndex, NodeId
 from dledger.errors import NotLeader
 from dledger.leadership import Leadership
+from dledger.listener import Annotator, BodyJudge, DLedgerListener
 from dledger.membership import MembershipDesk
+from dledger.rpc import PeerTransport
 from dledger.view import ReplicaView
 
 
@@ -21,6 +23,15 @@ class Office(ReplicaView, ABC):
     _appender: Appender
     _desk: MembershipDesk
     _leadership: Leadership
+    _transport: PeerTransport
+
+    def _introduce(self, user: DLedgerListener) -> None:
+        """Let the parts ask the user what only it knows, as far as it does."""
+        if isinstance(user, BodyJudge):
+            self._store.rot.judge_body = user.is_sound_body
+        if isinstance(user, Annotator):
+            self._appender.annotate = user.annotate
+            self._transport.judge_notes(user.is_sound_note)
 
     @abstractmethod
     def _after_input(self) -> None:

@@ -61,6 +61,10 @@ class PeerTransport(Protocol):
         """Keep connections to these, by id -> ``host:port``."""
         ...
 
+    def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
+        """Take no entries with a note that is none, see `Annotator.is_sound_note`."""
+        ...
+
 
 class TcpTransport:
     """A `PeerTransport` over asyncio."""
@@ -112,6 +116,10 @@ class TcpTransport:
         if self._sweep is not None:
             for peer, address in self._members.items():
                 self._link(peer, address)
+
+    def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
+        """Hang up on peers that send entries with a note that is none."""
+        self._codec.is_sound_note = is_sound
 
     def _link(self, peer: NodeId, address: str) -> None:
         """Make sure that ``peer`` is dialled there."""

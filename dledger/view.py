@@ -14,6 +14,7 @@ from dledger.core.state import RaftState
 from dledger.driver import Driver
 from dledger.replica import Replica
 from dledger.storage.log_store import LogStore
+from dledger.storage.recent import Noted
 from dledger.storage.walk import Body, walk_bodies
 
 
@@ -113,6 +114,14 @@ class ReplicaView:
         Errors: `RottenEntry` for a damaged one, when it is its turn.
         """
         return walk_bodies(self._store, first, min(last, first + limit - 1))
+
+    def maybe_noted(self, index: LogIndex) -> Noted | None:
+        """Return the first note kept about ``index`` or what follows it."""
+        return self._store.recent.maybe_noted(index)
+
+    def release(self, index: LogIndex) -> None:
+        """Let go of what is kept in memory of entries before ``index``: nobody will ask again."""
+        self._store.recent.forget_below(index)
 
     def body_view(self, index: LogIndex) -> memoryview:
         """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 SERVING: Final = (
     Mutant(
@@ -84,7 +84,16 @@ SERVING: Final = (
         name="keys-not-indexed",
         breaks="A replica indexes the keys of the messages that it took itself, not of others.",
         source="RocketMQ IndexService.buildIndex, called by whoever dispatches.",
-        plant=patch("store.dispatch:Dispatcher._dispatch_records", ("if has_keys:", "if False:")),
+        plant=patches(
+            patch(
+                "store.dispatch:Dispatcher._dispatch_records",
+                ("if self.keys is not None and keyed:", "if False:"),
+            ),
+            patch(
+                "store.dispatch:Dispatcher._end_run",
+                ("if self.keys is not None and run.hashes:", "if False:"),
+            ),
+        ),
     ),
     Mutant(
         name="store-time-falls",

@@ -3,7 +3,8 @@
 import enum
 from dataclasses import dataclass
 
-from dledger.codec.peer import CODES
+from dledger.codec.peer import APPEND_NOTED, CODES
+from dledger.core.messages import Append
 
 
 class Action(enum.Enum):
@@ -54,4 +55,5 @@ class FrameRule:
 def peer_codes(*names: str) -> frozenset[int]:
     """Return the codes of messages between replicas, by the names of their classes."""
     known = {cls.__name__: code for cls, code in CODES.items()}
-    return frozenset(known[name] for name in names)
+    codes = {known[name] for name in names}
+    return frozenset(codes | {APPEND_NOTED} if Append.__name__ in names else codes)

@@ -33,11 +33,11 @@ from store.layout import (
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
     UNIT,
-    Keyed,
     delivery_code,
     state_properties,
     store_timestamp,
 )
+from store.notes import write_note
 from store.pending import OwnBatch, Pending, cut_in_two, last_index
 from store.results import (
     BatchCallback,
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
-    from store.ports import LogNode
+    from store.layout import Row
+    from store.ports import KeySink, LogNode
 
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
 """Nothing was appended; ``struct.error``: a value of the message does not fit its field."""
@@ -103,8 +104,8 @@ class CommitLog:
         self.pending: deque[Pending] = deque()
         """Own entries in log order, not committed."""
         self.writable = False
-        self.has_keys = False
-        """Whether there is a key index."""
+        self.keys: KeySink | None = None
+        """The index of keys, if there is one."""
 
     def put(self, message: PutMessage, done: PutCallback) -> None:
         """Append one message; ``done`` hears how it ended.
@@ -129,17 +130,18 @@ class CommitLog:
             done(_refused(error), -1, -1)
             return
         index = self._append((record,), size)
-        keyed = None
-        if self.has_keys:
+        rows: list[Row] = []
+        if self.keys is not None:
             keyed = (message.topic, message.properties, physical, now, message.sys_flag)
+            rows = self.keys.rows_of((keyed,))
         if not indexed:
-            self.pending.append((index, None, 0, physical, size, 0, done, keyed))
+            self.pending.append((index, None, 0, physical, size, 0, done, rows))
             return
         queue.next_offset = queue_offset + 1
         tags = message.tags_code
         if queue.is_schedule:
             tags = delivery_code(message.properties, now, self._delays_ms)
-        self.pending.append((index, queue, queue_offset, physical, size, tags, done, keyed))
+        self.pending.append((index, queue, queue_offset, physical, size, tags, done, rows))
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
@@ -165,12 +167,12 @@ class CommitLog:
         properties, codes = batch.properties, batch.tags_codes
         if queue.is_schedule:
             codes = [delivery_code(text, now, self._delays_ms) for text in properties]
-        keyed: list[Keyed] = []
-        if self.has_keys:
+        rows: list[Row] = []
+        if self.keys is not None:
             topic, flags = repeat(batch.topic), repeat(batch.sys_flag)
-            keyed = list(zip(topic, properties, physicals, repeat(now), flags))
+            rows = self.keys.rows_of(zip(topic, properties, physicals, repeat(now), flags))
         units = b"".join(map(_pack_unit, physicals, sizes, codes))
-        own = OwnBatch(indexes, physicals, units, codes, keyed)
+        own = OwnBatch(indexes, physicals, units, codes, rows)
         finish = _batch_end(done, start, physicals)
         self.pending.append((indexes[0], queue, start, physicals[0], 0, codes[0], finish, own))
 
@@ -255,6 +257,21 @@ class CommitLog:
     def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
         """Return the record that holds a configuration of the group (`ConfigurationListener`)."""
         return self._state_record(physical_offset, payload, state_properties(KIND_RAFT_CONFIG))
+
+    def annotate(self, first_index: int, last_index: int) -> bytes:
+        """Return the note of a span of own entries, see `store.notes`; empty for none.
+
+        It has none when it ends before all that was put together is here.
+        """
+        items: list[Pending] = []
+        for item in reversed(self.pending):
+            if item[0] < first_index:
+                break
+            items.append(item)
+        items.reverse()
+        if not items or items[0][0] != first_index:
+            return b""
+        return write_note(items, last_index + 1 - first_index, has_keys=self.keys is not None)
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""

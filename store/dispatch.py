@@ -1,8 +1,10 @@
 """Dispatch: committed entries, in log order, become consume queue units and applied state.
 
 On a leader the entries are its own: what the unit needs is still in memory, and the entry is
-dispatched in the same step that answers its sender. Everywhere else (followers, restart, rebuild)
-records are read back from the mapped log, a bounded number in one turn of the loop.
+dispatched in the same step that answers its sender. A follower has it from the leader, in notes
+(`store.notes`). Everywhere else (restart, rebuild, spans that were sent again), and where a note is
+not what is expected here, records are read back from the log. A bounded number in one turn of the
+loop.
 
 A unit's place is the queue offset that its record states. A queue that already reaches beyond it
 has the unit, so that dispatching an entry again changes nothing and a restart may begin anywhere
@@ -12,9 +14,11 @@ Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue
 
 import logging
 from contextlib import suppress
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from dledger.codec.index import UNIT as LOG_UNIT
 from dledger.errors import RottenEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
@@ -29,6 +33,7 @@ from store.layout import (
     state_kind,
     tags_code,
 )
+from store.notes import ALIKE, LOOKED_INTO, Note, Run, maybe_read_note, rows_of
 from store.pending import OwnBatch, cut_in_two
 from store.read_back import read_back
 from store.results import PutStatus
@@ -36,10 +41,11 @@ from store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dledger.storage.recent import Noted
     from store.commit_log import CommitLog
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
-    from store.layout import Keyed
+    from store.layout import Keyed, Row
     from store.pending import Pending
     from store.ports import KeySink, LogNode, StoreListener
     from store.read_back import ReadBack
@@ -49,6 +55,8 @@ _start_by_index: "Callable[[Pending], int]" = itemgetter(0)
 _start_by_position: "Callable[[Pending], int]" = itemgetter(3)
 """Where an entry starts, in a log that counts its entries and in one that does not."""
 
+Places = list[tuple[int, int]]
+"""``(physical offset, size)`` of records."""
 _NO_QUEUES: "Final[dict[int, ConsumeQueue]]" = {}
 _log = logging.getLogger(__name__)
 _pack_unit = UNIT.pack
@@ -78,8 +86,8 @@ class Dispatcher:
         self._header_bytes = node.header_bytes
         self.keys: KeySink | None = None
         """The index of keys, if there is one."""
-        self._keyed: list[Keyed] = []
-        """Messages that it was not told of yet: never any between two turns."""
+        self._rows: list[Row] = []
+        """Those that it was not told of yet: never any between two turns."""
         self.applied_index = -1
         """Last entry dispatched."""
         self._applied_position = -1
@@ -113,7 +121,7 @@ class Dispatcher:
     def restart(self, applied_index: int, state_applied_index: int) -> None:
         """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
         self._touched.clear()
-        self._keyed.clear()
+        self._rows.clear()
         self.begin(applied_index, -1)
         self.state_applied_index = state_applied_index
         self.applied_term = 0
@@ -133,15 +141,16 @@ class Dispatcher:
                 continue
             last = min(commit_index, self._start_of(pending[0]) - 1) if pending else commit_index
             try:
-                budget -= self._dispatch_log(first, last, budget)
+                budget -= self._dispatch_next(first, last, budget)
             except RottenEntry as error:
                 self._wait_for_repair(error)
                 break
         else:
             self._is_waiting = False
-        if self._keyed and self.keys is not None:
-            keyed, self._keyed = self._keyed, []
-            self.keys.put_all(keyed)
+        if self._rows and self.keys is not None:
+            rows, self._rows = self._rows, []
+            self.keys.put_rows(rows)
+        self._node.release(self.applied_index + 1)
         self._notify()
         if self.applied_index < commit_index:
             self._commit_log.acknowledge(commit_index)
@@ -179,15 +188,14 @@ class Dispatcher:
         touched = self._touched
         ok = PutStatus.OK
         start_of = self._start_of
-        keys = self._keyed
         physical = count = 0
         while pending and start_of(pending[0]) == following and pending[0][0] <= commit_index:
-            index, queue, queue_offset, physical, size, tags, done, keyed = item = pending.popleft()
-            if isinstance(keyed, OwnBatch):
+            index, queue, queue_offset, physical, size, tags, done, rows = item = pending.popleft()
+            if isinstance(rows, OwnBatch):
                 index, physical = self._dispatch_batch(item, commit_index)
             else:
-                if keyed is not None:
-                    keys.append(keyed)
+                if rows:
+                    self._rows += rows
                 if queue is None:
                     self._apply_own_state(index)
                 else:
@@ -217,7 +225,7 @@ class Dispatcher:
         assert queue is not None, committed
         assert isinstance(batch, OwnBatch), committed
         assert queue.max_offset == queue_offset, (queue.topic, queue_offset, committed)
-        self._keyed += batch.keyed
+        self._rows += batch.rows
         queues = self._queues
         if not queue.tail:
             queues.unwritten.append(queue)
@@ -239,6 +247,104 @@ class Dispatcher:
             self._listener.apply_state(index, state.kind, state.payload)
             if state.done is not None:
                 state.done(PutStatus.OK)
+
+    def _dispatch_next(self, first: int, last: int, limit: int) -> int:
+        """Dispatch entries from ``first`` on that are not waited for here; return how many.
+
+        Errors: as `_dispatch_log`.
+        """
+        noted = self._node.maybe_noted(first)
+        if noted is not None and noted.first_index <= last:
+            if noted.first_index == first and noted.last_index <= last:
+                return self._dispatch_noted(noted, limit)
+            # A note is about a whole span: one that is cut by either end is looked into.
+            is_before = first < noted.first_index
+            last = min(last, noted.first_index - 1 if is_before else noted.last_index)
+        return self._dispatch_log(first, last, limit)
+
+    def _dispatch_noted(self, noted: "Noted", limit: int) -> int:
+        """Dispatch a span by its note; return how many entries.
+
+        From where the note does not fit on what is here, at most ``limit`` entries are looked into.
+        """
+        first, last = noted.first_index, noted.last_index
+        begin = first
+        note = maybe_read_note(noted.note)
+        if note is not None and (note.has_keys or self.keys is None):
+            queues = self._queues_of(note)
+            header, units = self._header_bytes, LOG_UNIT.iter_unpack(noted.units)
+            for run in note.runs:
+                places = [
+                    (position + header, size - header)
+                    for _, position, size, _, _ in islice(units, run.entries)
+                ]
+                if run.kind == LOOKED_INTO:
+                    done = self._dispatch_log(begin, begin + run.entries - 1, limit)
+                    limit -= done
+                    queues = self._queues_of(note)  # what was applied may have changed them
+                elif run.kind == ALIKE:
+                    done = self._dispatch_alike(run, queues[run.queue], places)
+                else:
+                    done = self._dispatch_each(run, queues, places)
+                begin += done
+                if done < run.entries or limit <= 0:
+                    break
+        if begin <= last and limit > 0:
+            begin += self._dispatch_log(begin, last, limit)
+        self.applied_term = noted.term
+        return begin - first
+
+    def _queues_of(self, note: Note) -> "list[ConsumeQueue | None]":
+        by_topic = self._queues.by_topic
+        return [by_topic.get(topic, _NO_QUEUES).get(queue_id) for topic, queue_id in note.queues]
+
+    def _dispatch_alike(self, run: Run, queue: "ConsumeQueue | None", places: "Places") -> int:
+        """Dispatch a run of one queue; return its length, or 0 if the queue does not expect it."""
+        if queue is None or queue.max_offset != run.queue_offset or queue.is_schedule:
+            return 0
+        code, queues = run.code, self._queues
+        if not queue.tail:
+            queues.unwritten.append(queue)
+        queue.tail += b"".join([_pack_unit(physical, size, code) for physical, size in places])
+        queue.max_offset += run.entries
+        queues.unwritten_units += run.entries
+        if not queue.touched:
+            queue.touched = True
+            self._touched.append((queue, code))
+        self._end_run(run, places)
+        return run.entries
+
+    def _dispatch_each(
+        self, run: Run, queues: "list[ConsumeQueue | None]", places: "Places"
+    ) -> int:
+        """Dispatch a run of several queues; return how far they expect it."""
+        unwritten, touched = self._queues.unwritten, self._touched
+        done = 0
+        for number, offset, code, (physical, size) in zip(
+            run.queues, run.queue_offsets, run.codes, places, strict=True
+        ):
+            queue = queues[number]
+            if queue is None or queue.max_offset != offset or queue.is_schedule:
+                break
+            if not queue.tail:
+                unwritten.append(queue)
+            queue.tail += _pack_unit(physical, size, code)
+            queue.max_offset = offset + 1
+            if not queue.touched:
+                queue.touched = True
+                touched.append((queue, code))
+            done += 1
+        self._queues.unwritten_units += done
+        self._end_run(run, places[:done])
+        return done
+
+    def _end_run(self, run: Run, places: "Places") -> None:
+        """Note that messages were put into their queues: the first of a run, or all."""
+        if places:
+            self.applied_index += len(places)
+            self._applied_position = places[-1][0] - self._header_bytes
+            if self.keys is not None and run.hashes:
+                self._rows += rows_of(run, [physical for physical, _ in places])
 
     def _dispatch_log(self, first: int, last: int, limit: int) -> int:
         """Read entries back from the log and dispatch them; return how many.
@@ -263,17 +369,16 @@ class Dispatcher:
         by_topic = queues.by_topic
         unwritten = queues.unwritten
         touched = self._touched
-        has_keys, keys = self.keys is not None, self._keyed
+        keyed: list[Keyed] = []
         taken_over = self._taken_over
         for record in found:
             index, physical, size, queue_id, offset, flags, stored, topic, text, _, _ = record
             self.applied_index = index
             self._applied_position = physical - self._header_bytes
             if flags & FLAG_NOT_INDEXED:
-                self._dispatch_unindexed(record)
+                self._dispatch_unindexed(record, keyed)
                 continue
-            if has_keys:
-                keys.append((topic, text, physical, stored, flags))
+            keyed.append((topic, text, physical, stored, flags))
             queue = by_topic.get(topic, _NO_QUEUES).get(queue_id)
             queue = queue or self._queue_of(topic, queue_id, index)
             if offset < queue.max_offset:
@@ -293,14 +398,16 @@ class Dispatcher:
             if not queue.touched:
                 queue.touched = True
                 touched.append((queue, tags))
+        if self.keys is not None and keyed:
+            self._rows += self.keys.rows_of(keyed)
 
-    def _dispatch_unindexed(self, record: "ReadBack") -> None:
+    def _dispatch_unindexed(self, record: "ReadBack", keyed: "list[Keyed]") -> None:
         """Dispatch a record that is in no queue: replicated state, or half a transaction."""
         index, physical, size, _, _, flags, stored, topic, text, chunk, at = record
         if topic == STATE_TOPIC_BYTES:
             self._apply_state(index, text, chunk[at : at + size])
-        elif self.keys is not None:
-            self._keyed.append((topic, text, physical, stored, flags))
+        else:
+            keyed.append((topic, text, physical, stored, flags))
 
     def _apply_state(self, index: int, properties: bytes, record: bytes | memoryview) -> None:
         kind = state_kind(properties)

@@ -61,6 +61,8 @@ RecordFields = tuple[int, int, int, int, int, bytes, bytes]
 Keyed = tuple[bytes, bytes, int, int, int]
 """``(topic, properties, physical offset, store timestamp, sysFlag)``: a message's part for the
 index of keys."""
+Row = tuple[int, int, int]
+"""``(key hash, physical offset, store timestamp)``: what is made of it, for each of its keys."""
 
 
 class CorruptRecord(Exception):  # noqa: N818 - anchors.md 3.16 names it so

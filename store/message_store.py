@@ -26,6 +26,7 @@ from store.index import IndexKeeper
 from store.key_query import KeyQuery, KeyResult
 from store.layout import record_is_sound
 from store.mending import Mender
+from store.notes import is_sound_note
 from store.reader import Reader
 from store.recovery import Recovered, agree_with_log, load_queues
 from store.results import PutStatus
@@ -130,7 +131,7 @@ class MessageStore:
         )
         if self._index is not None:
             self._dispatcher.keys = self._index.index
-            self._commit_log.has_keys = True
+            self._commit_log.keys = self._index.index
             self._key_query = KeyQuery(
                 self._index.config, self._index.index, self._reader.message_at
             )
@@ -236,6 +237,14 @@ class MessageStore:
     def is_sound_body(self, body: memoryview) -> bool:
         """Tell whether a record has the CRC it states (`dledger.listener.BodyJudge`)."""
         return record_is_sound(body)
+
+    def annotate(self, first_index: int, last_index: int) -> bytes:
+        """Return the note of entries that were just appended (`dledger.listener.Annotator`)."""
+        return self._commit_log.annotate(first_index, last_index)
+
+    def is_sound_note(self, note: bytes, entries: int) -> bool:
+        """Tell whether a note is one, of so many entries (`dledger.listener.Annotator`)."""
+        return is_sound_note(note, entries)
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the body of the entry with which a leader opens its term."""

@@ -5,7 +5,8 @@ commit, or a disk that is full, may end between two of them, and the item is cut
 Pure. Source: protocol.md 4.6; RocketMQ MessageExtBatch.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,11 +14,14 @@ import msgspec
 from store.layout import UNIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from store.consume_queue import ConsumeQueue
-    from store.layout import Keyed
+    from store.layout import Row
     from store.results import PutCallback
+
+
+_physical_of: "Callable[[Row], int]" = itemgetter(1)
 
 
 class OwnBatch(msgspec.Struct, gc=False):
@@ -29,8 +33,8 @@ class OwnBatch(msgspec.Struct, gc=False):
     """For the consume queue."""
     codes: "Sequence[int]"
     """Tags codes."""
-    keyed: "list[Keyed]"
-    """What the key index is told; none without an index."""
+    rows: "list[Row]"
+    """For the key index; none without one."""
     is_rest: bool = False
     """Whether there were messages before these: they may be committed already."""
 
@@ -43,13 +47,13 @@ Pending = tuple[
     int,
     int,
     "PutCallback | None",
-    "Keyed | OwnBatch | None",
+    "list[Row] | OwnBatch | None",
 ]
-"""``(index, queue, queue_offset, physical_offset, size, tags_code, done, keyed)`` of an own entry.
+"""``(index, queue, queue_offset, physical_offset, size, tags_code, done, rows)`` of an own entry.
 
-Without a queue it is a state record or a prepared message; ``keyed`` is what the key index is told
-of a message, if there is an index. A size of 0 marks a batch: what is told is of its first message
-then, except ``done``, which is for all, and an `OwnBatch` in the place of ``keyed``."""
+Without a queue it is a state record or a prepared message; ``rows`` are for the key index, if there
+is one, and None of a state record. A size of 0 marks a batch: what is told is of its first message
+then, except ``done``, which is for all, and an `OwnBatch` in the place of ``rows``."""
 
 
 def last_index(item: Pending) -> int:
@@ -71,14 +75,15 @@ def cut_in_two(item: Pending, last: int) -> tuple[Pending | None, Pending | None
         return item, None
     if not count:
         return None, item
-    physicals, codes, keyed = batch.physicals, batch.codes, batch.keyed
+    physicals, codes, rows = batch.physicals, batch.codes, batch.rows
     middle = count * UNIT_BYTES
+    row = bisect_left(rows, physicals[count], key=_physical_of)
     head = OwnBatch(
-        batch.indexes[:count], physicals[:count], batch.units[:middle], codes[:count], keyed[:count]
+        batch.indexes[:count], physicals[:count], batch.units[:middle], codes[:count], rows[:row]
     )
     rest = OwnBatch(
         batch.indexes[count:], physicals[count:], batch.units[middle:], codes[count:],
-        keyed[count:], is_rest=True,
+        rows[row:], is_rest=True,
     )  # fmt: skip
     return (
         (index, queue, queue_offset, physicals[0], 0, codes[0], None, head),

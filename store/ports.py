@@ -1,11 +1,12 @@
 """What the store asks of its surroundings: the replicated log below and the broker above."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from dledger.storage.recent import Noted
     from store.beginning import QueueBase
-    from store.layout import Keyed
+    from store.layout import Keyed, Row
 
 Body = tuple[int, int, bytes | memoryview, int, int]
 """``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
@@ -98,6 +99,14 @@ class LogNode(Protocol):
         """
         ...
 
+    def maybe_noted(self, index: int) -> "Noted | None":
+        """Return the first note kept about entry ``index`` or what follows, None for none."""
+        ...
+
+    def release(self, index: int) -> None:
+        """Let go of what is kept in memory of entries before ``index``."""
+        ...
+
     def body_of(self, index: int, position: int) -> memoryview:
         """Return the body of the entry at ``position``, checked. Errors: `RottenEntry`."""
         ...
@@ -134,8 +143,12 @@ class KeySink(Protocol):
         """Whether more may be put before what waits is written."""
         ...
 
-    def put_all(self, messages: "list[Keyed]") -> None:
-        """Take messages that were dispatched. Errors: `FatalError`."""
+    def rows_of(self, messages: "Iterable[Keyed]") -> "list[Row]":
+        """Return what to put for messages, of those that have keys; nothing is put."""
+        ...
+
+    def put_rows(self, rows: "list[Row]") -> None:
+        """Take the rows of messages that were dispatched. Errors: `FatalError`."""
         ...
 
     def flush(self) -> bool:

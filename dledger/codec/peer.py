@@ -13,6 +13,8 @@ Frame: serialize type 1, a binary header without fields, oneway; its code names 
 | 16+f | n | names | group, sender, receiver: uint8 length and text each |
 | 16+f+n | rest | data | entries, raw as in the log, or a chunk of a snapshot; its CRC is a field |
 
+Behind entries there may be a note (`Span.note`), whose size and CRC are fields, too.
+
 All big-endian. Entries are neither encoded nor copied here: a leader sends the bytes it wrote.
 The code numbers are ours (real DLedger uses 51001... with JSON; the two do not mix, see docs).
 """
@@ -91,6 +93,8 @@ _CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
 _WITH_CHUNK: Final = (InstallSnapshot, FetchedSnapshot)
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
+APPEND_NOTED: Final = 31014
+"""An `Append` whose entries have a note; 31005 is one without."""
 HELLO: Final = 31013
 """The first frame on a connection: where the sender is found. Behind the names: the address."""
 CODES_OF_PEERS: Final = range(31_001, 32_000)
@@ -111,6 +115,7 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31011: struct.Struct(">Q"),  # generation
     31012: struct.Struct(">Q"),
     31013: struct.Struct(">I"),  # CRC of the address
+    31014: struct.Struct(">qqqqqqIII"),  # as 31005; bytes and CRC of the note
     31020: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
     31021: struct.Struct(">qqqIq"),  # last_index, last_term, size, CRC of all; offset
     31030: struct.Struct(">q"),  # last_index
@@ -123,6 +128,7 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {
     **{code: cls for cls, code in CODES.items()},
     _TRANSFER_VOTE_REQUEST: VoteRequest,
+    APPEND_NOTED: Append,
 }
 _HEADERS: Final[dict[int, bytes]] = {
     code: _HEADER.pack(code, _LANGUAGE_PYTHON, VERSION, 0, _FLAG_ONEWAY, 0, 0)
@@ -173,9 +179,11 @@ class PeerCodec:
         """Of the frames of frequent messages: what stands before the CRC, and the names."""
         self._summed: bytes | memoryview = b""
         self._sum = 0
+        self.is_sound_note: Callable[[bytes, int], bool] = _take_no_note
+        """Whether a note is one, of so many entries; the user of the log knows."""
 
     def encode(self, message: Message) -> tuple[bytes | memoryview, ...]:
-        """Return the frame as one buffer, or two where entries follow."""
+        """Return the frame as one buffer, or more where entries and their note follow."""
         kind = type(message)
         frequent = _FREQUENT_OUT.get(kind)
         if frequent is not None:
@@ -184,14 +192,19 @@ class PeerCodec:
             pack, values = frequent
             body = pack(*values(message)) + names
             return (start + _pack_sum(crc32(body)) + body,)
-        code = CODES[kind]
+        code, note = CODES[kind], b""
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
+        elif isinstance(message, Append) and message.span is not None and message.span.note:
+            code, note = APPEND_NOTED, message.span.note
         fields, data = self._pack_fields(code, message)
         names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
         head = _SUM.pack(VERSION, len(names), 0, crc32(body)) + body
-        frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], len(head) + len(data)) + head
+        total = len(head) + len(data) + len(note)
+        frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total) + head
+        if note:
+            return frame, data, note
         return (frame, data) if data else (frame,)
 
     def _add_start(self, kind: type[Message], receiver: NodeId) -> tuple[bytes, bytes]:
@@ -260,15 +273,10 @@ class PeerCodec:
         if span.data is not self._summed:  # the same span goes to every follower
             self._summed = span.data
             self._sum = crc32(span.data)
-        return fields.pack(
-            prev,
-            message.prev_term,
-            message.commit_index,
-            span.first_index,
-            span.last_index,
-            span.term,
-            self._sum,
-        )
+        places = (prev, message.prev_term, message.commit_index, span.first_index, span.last_index)
+        if not span.note:
+            return fields.pack(*places, span.term, self._sum)
+        return fields.pack(*places, span.term, self._sum, len(span.note), crc32(span.note))
 
     def decode(self, frame: Frame) -> Message | Hello:
         """Read a frame.
@@ -303,7 +311,7 @@ class PeerCodec:
         names = body[names_at:data_at]
         sender = self._senders.get(names) or self._add_sender(names)
         values = fields.unpack_from(body, _FIELDS_AT)
-        if code == CODES[Append]:
+        if code == APPEND_NOTED or code == CODES[Append]:
             return self._decode_append(sender, term, values, memoryview(body)[data_at:])
         if code == CODES[FetchedEntries]:
             found = _decode_span(values, memoryview(body)[data_at:])
@@ -324,16 +332,26 @@ class PeerCodec:
     def _decode_append(
         self, sender: NodeId, term: Term, values: tuple[int, ...], data: memoryview
     ) -> Append:
-        prev_index, prev_term, commit_index, first_index, last_index, span_term, crc = values
+        prev_index, prev_term, commit_index, first_index, last_index, span_term, crc, *note = values
         if first_index != prev_index + 1 or prev_index < -1 or prev_term > term:
             raise CorruptEntry(f"entries from {first_index} on do not follow {prev_index}")
         if last_index >= first_index and not prev_term <= span_term <= term:
             raise CorruptEntry(f"entries of term {span_term} behind one of {prev_term}")
-        span = _decode_span((first_index, last_index, span_term, crc), data)
+        text = self._check_note(data, last_index - prev_index, *note) if note else b""
+        if text:
+            data = data[: -len(text)]
+        span = _decode_span((first_index, last_index, span_term, crc), data, text)
         return Append(sender, self._self_id, term, prev_index, prev_term, commit_index, span)
 
+    def _check_note(self, data: memoryview, entries: int, note_bytes: int, crc: int) -> bytes:
+        """Return the note with which ``data`` ends. Errors: `CorruptEntry`."""
+        note = bytes(data[-note_bytes:]) if 0 < note_bytes < len(data) else b""
+        if not note or crc32(note) != crc or not self.is_sound_note(note, entries):
+            raise CorruptEntry(f"a note of {note_bytes} bytes is none about {entries} entries")
+        return note
 
-def _decode_span(values: tuple[int, ...], data: memoryview) -> Span | None:
+
+def _decode_span(values: tuple[int, ...], data: memoryview, note: bytes = b"") -> Span | None:
     first_index, last_index, term, crc = values
     if last_index < first_index:
         if data:
@@ -345,7 +363,13 @@ def _decode_span(values: tuple[int, ...], data: memoryview) -> Span | None:
     units = index_units(data, first_index, last_index, term, marked)
     position = int.from_bytes(data[24:32], "big")
     configs = read_configurations(data, units, marked) if marked else ()
-    return Span(first_index, last_index, term, position, data, units, configs)
+    return Span(first_index, last_index, term, position, data, units, configs, note)
+
+
+def _take_no_note(note: bytes, entries: int) -> bool:
+    """Refuse every note: nobody here reads one."""
+    del note, entries
+    return False
 
 
 def _check_chunk(values: tuple[int, ...], data: memoryview) -> memoryview:

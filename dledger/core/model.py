@@ -89,6 +89,9 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The entries' index units; rebuilt by a receiver, not sent."""
     configs: tuple[tuple[LogIndex, Configuration], ...] = ()
     """Those of the entries that are configurations, read for the core by whoever made the span."""
+    note: bytes = b""
+    """What the leader's user says about all of these entries, for the others' users; it is never
+    on disk, nobody below them looks into it, and a part of the span has none."""
 
     @property
     def end_position(self) -> int:

@@ -24,8 +24,9 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.codec import ENTRY, FIRST_ENTRY, SECONDS_MAX, Header, Layout
 from store.index.file import DamagedIndex, IndexFile, SlotWrite
 from store.index.handles import Handles
-from store.index.keys import KeyHashes, Row
+from store.index.keys import KeyHashes
 from store.index.marks import INDEX_FILE, IndexMark, encode_mark
+from store.layout import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,9 +105,19 @@ class KeyIndex:
         """Whether more may be put before what waits is written."""
         return sum(len(file.tail) for file in self.files[-2:]) < UNWRITTEN_BYTES_MAX
 
+    def rows_of(self, messages: "Iterable[Keyed]") -> list[Row]:
+        """Return the rows of messages that follow each other in the log, whatever is in them."""
+        return self._hashes.rows(messages, -1)
+
     def put_all(self, messages: "Iterable[Keyed]") -> None:
-        """Index messages that follow each other in the log; whatever is in them."""
-        rows = self._hashes.rows(messages, self.last_physical)
+        """Index messages that follow each other in the log."""
+        self.put_rows(self._hashes.rows(messages, self.last_physical))
+
+    def put_rows(self, rows: list[Row]) -> None:
+        """Add rows in the order of the log; those of messages that are known are left out."""
+        last = self.last_physical
+        if rows and rows[0][1] <= last:
+            rows = [row for row in rows if row[1] > last]
         while rows:
             file = self.files[-1] if self.files else self._roll()
             if file.is_full:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remoting.protocol.properties import find_property
 from store.index.codec import folded, text_hash
+from store.layout import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from store.layout import Keyed
-
-Row = tuple[int, int, int]
-"""``(key hash, physical offset, store timestamp)``."""
 
 REMEMBERED_MAX: Final = 8192
 """Beginnings of unique keys whose hash is kept."""

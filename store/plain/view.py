@@ -164,6 +164,12 @@ class PlainView:
             elif size < 0:
                 raise self._rotten(position, size)
 
+    def maybe_noted(self, index: int) -> None:
+        """Return None: there is no leader to say anything about entries."""
+
+    def release(self, index: int) -> None:
+        """Do nothing: nothing is kept."""
+
     def body_of(self, index: int, position: int) -> memoryview:
         """Return the record at ``position`` that ends with ``index``. Errors: `RottenEntry`."""
         size = self._inspect(position)

@@ -22,6 +22,7 @@ from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
+from dledger.storage.walk import COPIED_ENTRIES_MIN, walk_bodies
 from runtime.disk import RealDisk
 from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from runtime.rng import SystemRng
@@ -149,6 +150,27 @@ def test_rotten_entry_is_not_handed_on(tmp_path):
     assert store.read(2, 2, 1 << 20).last_index == 2
     with pytest.raises(RottenEntry, match="entry 1 is damaged"):
         store.body_view(1)
+
+
+def test_a_long_walk_over_the_disk_gives_copies_and_stops_before_damage(tmp_path):
+    count = 3 * COPIED_ENTRIES_MIN
+    fill(open_store(tmp_path), [1] * count).close()
+    store = open_store(tmp_path)  # with nothing in memory
+    assert store.last_index == count - 1
+    expected = [bytes(store.body_view(index)) for index in range(count)]
+    walked = list(walk_bodies(store, 0, count - 1))
+    assert [bytes(chunk[at : at + size]) for _, _, chunk, at, size in walked] == expected
+    assert [index for index, *_ in walked] == list(range(count))
+    assert type(walked[0][2]) is bytes
+    assert all(type(chunk) is memoryview for _, _, chunk, _, _ in walk_bodies(store, 5, 9))
+    position = store.entry(20)[0] + 100
+    with data_files(tmp_path)[position // SEGMENT].open("r+b") as file:
+        file.seek(position % SEGMENT)
+        file.write(b"\xff")
+    found = walk_bodies(store, 0, count - 1)
+    assert [next(found)[0] for _ in range(20)] == list(range(20))
+    with pytest.raises(RottenEntry, match="entry 20 is damaged"):
+        next(found)
 
 
 def test_entry_larger_than_a_segment_is_refused(tmp_path):

@@ -52,7 +52,7 @@ def test_frames_of_one_write_are_told_apart():
 
 
 def test_peer_messages_are_named_by_their_classes():
-    assert peer_codes("Append", "Heartbeat") == {31005, 31008}
+    assert peer_codes("Append", "Heartbeat") == {31005, 31014, 31008}
     with pytest.raises(KeyError):
         peer_codes("Nothing")
 

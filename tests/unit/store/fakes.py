@@ -8,6 +8,7 @@ from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
 from dledger.errors import DiskFull, NotLeader, PendingFull, RottenEntry
+from dledger.storage.recent import Noted
 from remoting.protocol.hosts import pack_host
 from runtime.errors import FatalError
 from store.config import StoreConfig
@@ -186,6 +187,8 @@ class FakeNode:
         self.ahead: list[tuple[int, int]] = []
         self.reserved: list[tuple[int, int]] = []
         self.store: MessageStore | None = None
+        self.notes: list[Noted] = []
+        self.released = 0
 
     @property
     def end_index(self) -> int:
@@ -259,6 +262,12 @@ class FakeNode:
         for index in range(first, min(last, first + limit - 1) + 1):
             body = self.body_view(index)
             yield index, self.entries[index][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
+
+    def maybe_noted(self, index: int) -> Noted | None:
+        return next((noted for noted in self.notes if noted.last_index >= index), None)
+
+    def release(self, index: int) -> None:
+        self.released = index
 
     def body_of(self, index: int, position: int) -> memoryview:
         assert self.entries[index][0] == position

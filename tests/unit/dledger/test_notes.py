@@ -1,0 +1,182 @@
+"""Notes about spans: they travel beside the entries, are judged, kept, and never said of a part."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dledger.appender import Appender
+from dledger.codec import peer
+from dledger.codec.entry import encode_span
+from dledger.config import DLedgerConfig
+from dledger.core.messages import Append
+from dledger.errors import CorruptEntry, NotLeader
+from dledger.storage.recent import RecentSpans
+from remoting.protocol.frame import Frame, FrameDecoder
+
+SENDER = peer.PeerCodec("group", "n0", ("n1", "n2"))
+BODIES = [b"first", b"second", b"third"]
+SPAN = replace(encode_span(5, 2, 4096, BODIES), note=b"about three")
+NOTED = Append("n0", "n1", 3, 4, 1, 3, SPAN)
+
+
+def receiver(judged=None):
+    """A codec whose user takes what says of itself that it is about so many entries."""
+    codec = peer.PeerCodec("group", "n1", ("n0", "n2"))
+    seen = [] if judged is None else judged
+
+    def judge(note, entries):
+        seen.append((note, entries))
+        return note == b"about " + {1: b"one", 3: b"three"}.get(entries, b"none")
+
+    codec.is_sound_note = judge
+    return codec
+
+
+def frame_of(message, codec=SENDER):
+    (frame,) = FrameDecoder().feed(b"".join(codec.encode(message)))
+    return frame
+
+
+def test_a_note_travels_with_its_span_and_is_judged():
+    judged = []
+    assert receiver(judged).decode(frame_of(NOTED)) == NOTED
+    assert judged == [(b"about three", 3)]
+    assert int.from_bytes(frame_of(NOTED).header[:2]) == peer.APPEND_NOTED == 31014
+
+
+def test_without_a_note_the_frame_is_what_it_was_and_nobody_judges():
+    judged = []
+    message = replace(NOTED, span=replace(SPAN, note=b""))
+    frame = frame_of(message)
+    assert int.from_bytes(frame.header[:2]) == peer.CODES[Append] == 31005
+    assert receiver(judged).decode(frame) == message
+    assert judged == []
+
+
+def test_followers_are_each_sent_the_note_of_the_span_sent_to_them():
+    other = replace(SPAN, note=b"about one")
+    for span in (SPAN, other, SPAN):
+        for node in ("n1", "n2"):
+            message = replace(NOTED, receiver=node, span=span)
+            codec = peer.PeerCodec("group", node, ("n0",))
+            codec.is_sound_note = lambda note, entries: True
+            assert codec.decode(frame_of(message)) == message
+
+
+@pytest.mark.parametrize("note", [b"about one", b"about none", b"?"])
+def test_a_note_that_the_user_refuses_is_a_bad_frame(note):
+    message = replace(NOTED, span=replace(SPAN, note=note))
+    with pytest.raises(CorruptEntry):
+        receiver().decode(frame_of(message))
+
+
+def test_who_reads_no_notes_takes_none():
+    with pytest.raises(CorruptEntry):
+        peer.PeerCodec("group", "n1", ("n0",)).decode(frame_of(NOTED))
+
+
+@given(offset=st.integers(0, 400), flip=st.integers(1, 255))
+def test_a_flipped_byte_is_refused(offset, flip):
+    frame = frame_of(NOTED)
+    body = bytearray(frame.body)
+    where = offset % len(body)
+    if where in (2, 3):
+        return  # reserved
+    body[where] ^= flip
+    codec = receiver()
+    codec.is_sound_note = lambda note, entries: True  # so the codec itself must see it
+    with pytest.raises((CorruptEntry, peer.Misaddressed)):
+        codec.decode(Frame(1, frame.header, bytes(body)))
+
+
+@given(st.integers(1, 300))
+def test_a_frame_cut_short_is_refused(missing):
+    frame = frame_of(NOTED)
+    body = frame.body[: max(0, len(frame.body) - missing)]
+    with pytest.raises(CorruptEntry):
+        receiver().decode(Frame(1, frame.header, body))
+
+
+@pytest.mark.parametrize("index", [6, 7])
+def test_a_part_of_a_span_has_no_note(index):
+    assert SPAN.from_index(5).note == SPAN.before_index(8).note == b"about three"
+    assert SPAN.from_index(index).note == SPAN.before_index(index).note == b""
+
+
+def noted_spans(count, entries=3):
+    first = position = 0
+    for number in range(count):
+        made = replace(
+            encode_span(first, 1, position, [b"x" * 100] * entries), note=b"note %d" % number
+        )
+        yield made
+        first, position = made.last_index + 1, made.end_position
+
+
+def test_notes_stay_when_their_entries_have_gone():
+    spans = list(noted_spans(10))
+    recent = RecentSpans(bytes_max=len(spans[0].data) * 2)
+    for span in spans:
+        recent.add(span)
+    assert recent.first_index() == 24
+    for index, expected in ((0, 0), (2, 0), (3, 1), (20, 6), (29, 9)):
+        found = recent.maybe_noted(index)
+        assert found == (
+            spans[expected].first_index, spans[expected].last_index, 1, spans[expected].units,
+            b"note %d" % expected,
+        )  # fmt: skip
+    assert recent.maybe_noted(0) == found, "who has passed them does not come back"
+    assert recent.maybe_noted(30) is None
+
+
+def test_notes_are_bounded_too_and_a_span_without_one_leaves_a_gap():
+    spans = list(noted_spans(10))
+    spans[4] = replace(spans[4], note=b"")
+    each = len(spans[0].units) + len(spans[0].note)
+    recent = RecentSpans(bytes_max=0, noted_bytes_max=each * 6)
+    for span in spans:
+        recent.add(span)
+    assert recent.first_index() is None
+    first = recent.maybe_noted(0)
+    assert first is not None
+    assert first.first_index == spans[3].first_index
+    behind = recent.maybe_noted(spans[4].first_index)
+    assert behind is not None
+    assert behind.first_index == spans[5].first_index
+    recent.forget_below(spans[9].first_index + 1)
+    assert recent.maybe_noted(0).note == b"note 9"
+
+
+@given(cut=st.integers(0, 29))
+def test_what_was_cut_off_has_no_note_and_a_cut_span_loses_its_own(cut):
+    spans = list(noted_spans(10))
+    recent = RecentSpans()
+    for span in spans:
+        recent.add(span)
+    recent.forget_from(cut)
+    kept = []
+    while (noted := recent.maybe_noted(kept[-1].last_index + 1 if kept else 0)) is not None:
+        kept.append(noted)
+    assert [noted.note for noted in kept] == [b"note %d" % n for n in range(cut // 3)]
+
+
+def test_a_full_span_is_closed_once_its_last_entry_can_be_noted():
+    spans, known = [], []
+    peers = {"n0": "", "n1": ""}
+    config = DLedgerConfig(
+        group="g", self_id="n0", peers=peers, directory="/none", span_bytes_max=1024
+    )
+    appender = Appender(
+        config, propose=spans.append, schedule=lambda: None, refusal=lambda: NotLeader(None)
+    )
+    appender.annotate = lambda first, last: b"%r" % [n for n in known if first <= n <= last]
+    appender.accepting = True
+    appender.set_committed(0)
+    appender.restart(1, 0, 0)
+    for _ in range(7):
+        appender.reserve(400)
+        known.append(appender.append((b"x" * 400,), 400))
+    appender.close_batch()
+    assert [span.note for span in spans] == [b"[0, 1, 2]", b"[3, 4, 5]", b"[6]"]
+    assert [len(span.data) for span in spans] == [3 * 448, 3 * 448, 448]

@@ -1,0 +1,323 @@
+"""What a follower dispatches by a leader's notes is what it would have read back from the log."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dledger.codec.index import UNIT, UNIT_MAGIC
+from dledger.config import ENTRY_HEADER_BYTES
+from dledger.errors import RottenEntry
+from dledger.storage.recent import Noted
+from store.config import IndexConfig
+from store.layout import tags_code
+from store.notes import ALIKE, is_sound_note, maybe_read_note
+from tests.unit.store.fakes import World, batch_of, message
+
+INDEX = IndexConfig(slots=16, entries=10_000)
+HEAD_BYTES = 8
+KNOWN = [("t", 0), ("t", 1), ("o" * 127, 0)]
+QUEUES = st.sampled_from([*KNOWN, *KNOWN, ("new", 0)])
+TEXTS = st.tuples(
+    st.sampled_from(["", "a", "b"]), st.sampled_from(["", "k", "k l m"]), st.booleans()
+)
+OPS = st.one_of(
+    st.tuples(st.just("put"), QUEUES, TEXTS),
+    st.tuples(st.just("put"), QUEUES, TEXTS),
+    st.tuples(st.just("batch"), QUEUES, st.lists(TEXTS, min_size=1, max_size=5)),
+    st.tuples(st.just("batch"), QUEUES, st.integers(1, 5).map(lambda n: [("a", "k", True)] * n)),
+    st.tuples(st.sampled_from(["state", "half", "rollback", "delayed", "delayed batch"])),
+    st.tuples(st.just("time"), st.integers(0, 3)),
+    st.tuples(st.just("span")),
+    st.tuples(st.just("commit"), st.integers(0, 100)),
+)
+
+
+def properties(number, text=("", "", True)):
+    tags, keys, is_unique = text
+    items = [b"UNIQ_KEY\x01%028X%04X" % (number // 7, number)] if is_unique else []
+    items += [b"KEYS\x01" + keys.encode()] if keys else []
+    items += [b"TAGS\x01" + tags.encode()] if tags else []
+    return b"\x02".join(items)
+
+
+class Group:
+    """A leader, and followers that are sent its log: one with the notes and one without."""
+
+    def __init__(self, **config):
+        self.leader = World(index=INDEX).begin()
+        self.leader.node.lead()
+        self.noted = World(**{"index": INDEX, **config}).begin()
+        self.plain = World(**{"index": INDEX, **config}).begin()
+        self.count = 0
+        self.looked_into: list[int] = []
+        walk = self.noted.node.bodies
+        self.noted.node.bodies = lambda *bounds: self._watch(walk(*bounds))
+        self.send()
+        self.commit()
+        self.looked_into.clear()
+
+    def _watch(self, walk):
+        for body in walk:
+            self.looked_into.append(body[0])
+            yield body
+
+    def put(self, queue=("t", 0), *texts, **fields):
+        """Put messages, a batch if there are several."""
+        made = []
+        for text in texts or [("", "", True)]:
+            self.count += 1
+            raw = properties(self.count, text) + fields.get("delay", b"")
+            topic, number = queue
+            flags = {"sys_flag": fields.get("sys_flag", 0)}
+            made.append(
+                message(
+                    topic=topic, queue_id=number, body=b"%d" % self.count, properties=raw,
+                    tags_code=tags_code(raw), **flags,
+                )
+            )  # fmt: skip
+        if len(made) == 1 and not fields.get("batch"):
+            self.leader.store.put(made[0], lambda *answer: None)
+        else:
+            self.leader.store.put_batch(batch_of(made), lambda *answer: None)
+
+    def state(self):
+        self.count += 1
+        self.leader.store.propose_state("k", b"%d" % self.count, lambda status: None)
+
+    def send(self):
+        """Close a span, and let the followers have it."""
+        log, first = self.leader.node, self.noted.node.end_index + 1
+        if first > log.end_index:
+            return None
+        note = self.leader.store.annotate(first, log.end_index)
+        units = b""
+        for index in range(first, log.end_index + 1):
+            position, term, body = log.entries[index]
+            size = len(body) + ENTRY_HEADER_BYTES
+            units += UNIT.pack(UNIT_MAGIC, position, size, index, term)
+            for follower in (self.noted, self.plain):
+                follower.node.add(position, term, body)
+        if note:
+            assert is_sound_note(note, log.end_index + 1 - first)
+            noted = Noted(first, log.end_index, log.term, units, note)
+            self.noted.node.notes.append(noted)
+        return note
+
+    def commit(self, percent=100):
+        """Commit so much of what the followers have."""
+        begin, end = self.leader.node.commit_index, self.noted.node.end_index
+        index = begin + (end - begin) * percent // 100
+        for world in (self.leader, self.noted, self.plain):
+            if index > world.node.commit_index:
+                world.node.commit(index)
+            world.turns()
+            assert world.store.applied_index <= world.node.commit_index
+
+    def run(self, ops):
+        for op, *given_values in ops:
+            match op:
+                case "put":
+                    self.put(*given_values)
+                case "batch":
+                    self.put(given_values[0], *given_values[1], batch=True)
+                case "state":
+                    self.state()
+                case "half" | "rollback":
+                    self.put(sys_flag=4 if op == "half" else 12)
+                case "delayed" | "delayed batch":
+                    queue = ("SCHEDULE_TOPIC_XXXX", 1)
+                    self.put(queue, delay=b"\x02DELAY\x012", batch=op != "delayed")
+                case "time":
+                    self.leader.clock.now += given_values[0]
+                case "span":
+                    self.send()
+                case "commit":
+                    self.commit(*given_values)
+        self.send()
+        self.commit()
+
+    def check(self):
+        leader, noted, plain = self.leader, self.noted, self.plain
+        assert noted.listener.states == plain.listener.states == leader.listener.states
+        assert noted.store._dispatcher.applied == plain.store._dispatcher.applied
+        assert noted.store._dispatcher.applied_term == plain.store._dispatcher.applied_term
+        queues = [
+            {name: one.max_offset for name, one in world.store._queues.by_name.items()}
+            for world in (leader, noted, plain)
+        ]
+        assert queues[0] == queues[1] == queues[2]
+        assert noted.queue_bytes() == plain.queue_bytes() == leader.queue_bytes()
+        assert noted.disk.files == plain.disk.files
+        index = [[data for path, data in sorted(one.disk.files.items()) if "/index/" in path]
+                 for one in (leader, plain)]  # fmt: skip
+        assert index[0] == index[1]
+
+
+@settings(max_examples=300)
+@given(ops=st.lists(OPS, max_size=30), batch=st.sampled_from([1, 3, 512]))
+def test_dispatch_by_notes_is_dispatch_of_the_records(ops, batch):
+    group = Group(dispatch_batch=batch)
+    for queue in KNOWN:  # the first message of a queue is looked into
+        group.put(queue)
+    group.run([("span",), ("commit", 100), *ops])
+    group.check()
+
+
+def test_messages_are_not_looked_into_state_is():
+    group = Group()
+    group.put(("t", 0))
+    group.put(("orders", 1))
+    group.send()
+    group.commit()
+    assert group.looked_into == [1, 2], "queues that are new"
+    group.looked_into.clear()
+    group.put(("t", 0), ("a", "k", True), ("b", "", False))
+    group.state()
+    group.put(("orders", 1), ("a", "", True))
+    group.put(("t", 0))
+    group.send()
+    group.commit()
+    assert group.looked_into == [5]
+    group.check()
+
+
+def test_spans_cut_by_commit_are_looked_into_to_their_end_and_no_further():
+    group = Group()
+    group.put()
+    group.send()
+    group.commit()
+    group.looked_into.clear()
+    for _ in range(2):
+        group.put(("t", 0), *[("", "", True)] * 4)
+        group.send()
+    group.commit(25)
+    assert group.looked_into == [2, 3]
+    group.commit()
+    assert group.looked_into == [2, 3, 4, 5]
+    group.check()
+
+
+def test_a_note_that_does_not_fit_what_is_known_here_is_not_taken():
+    group = Group()
+    group.put()
+    group.send()
+    group.commit()
+    group.put(("t", 0), *[("", "", True)] * 3)
+    group.send()
+    node = group.noted.node
+    data = bytearray(node.notes[-1].note)
+    note = maybe_read_note(bytes(data))
+    at = HEAD_BYTES + sum(len(topic) + 5 for topic, _ in note.queues) + 15
+    data[at] += 1  # the queue offset
+    assert maybe_read_note(bytes(data)).runs[0].queue_offset == 2
+    node.notes[-1] = node.notes[-1]._replace(note=bytes(data))
+    group.commit()
+    assert group.looked_into[-3:] == [2, 3, 4]
+    group.check()
+
+
+def test_without_hashes_in_a_note_an_index_needs_the_records():
+    group = Group()
+    group.put()
+    group.send()
+    group.commit()
+    group.leader.store._commit_log.keys = None
+    group.put(("t", 0), *[("", "k", True)] * 3)
+    note = group.send()
+    assert not maybe_read_note(note).has_keys
+    group.commit()
+    assert group.looked_into[-3:] == [2, 3, 4]
+    assert group.noted.disk.files == group.plain.disk.files
+    bare = Group(index=None)
+    bare.put(("t", 0), *[("", "k", True)] * 3)
+    bare.send()
+    bare.commit()
+    bare.put(("t", 0), *[("", "k", True)] * 3)
+    bare.send()
+    bare.looked_into.clear()
+    bare.commit()
+    assert not bare.looked_into, "who has no index needs no hashes"
+    assert bare.noted.queue_bytes() == bare.leader.queue_bytes()
+
+
+def test_damage_in_what_is_looked_into_stops_dispatch_there_until_it_is_mended():
+    group = Group()
+    group.put()
+    group.send()
+    group.commit()
+    group.put()
+    group.state()
+    group.put()
+    group.send()
+    group.noted.node.rot(3)
+    group.commit()
+    assert group.noted.store.applied_index == 2
+    with pytest.raises(RottenEntry):
+        group.noted.node.body_view(3)
+    group.noted.node.rot(3)
+    group.noted.store.tick()
+    assert group.noted.store.applied_index == 4
+    group.check()
+
+
+def test_what_is_dispatched_is_let_go_of():
+    group = Group()
+    group.put()
+    group.put()
+    group.send()
+    group.commit()
+    assert group.noted.node.released == group.leader.node.released == 3
+
+
+def test_there_is_no_note_before_all_that_was_put_is_known():
+    group = Group()
+    group.put()
+    group.put()
+    store = group.leader.store
+    assert store.annotate(1, 2)
+    assert store.annotate(1, 3) == b"", "an entry that is being put"
+    assert store.annotate(5, 6) == b""
+    group.put(("t", 0), *[("", "", True)] * 3)
+    assert store.annotate(4, 5) == b"", "a batch that was cut in two"
+
+
+@given(ops=st.lists(OPS, min_size=1, max_size=8), data=st.data())
+def test_any_bytes_are_a_note_of_their_entries_or_refused(ops, data):
+    group = Group()
+    group.run([op for op in ops if op[0] not in ("span", "commit")])
+    if not group.noted.node.notes:
+        return
+    noted = group.noted.node.notes[-1]
+    entries = noted.last_index + 1 - noted.first_index
+    assert not is_sound_note(noted.note, entries + 1)
+    assert not is_sound_note(noted.note, entries - 1)
+    cut = data.draw(st.integers(0, len(noted.note) - 1))
+    assert maybe_read_note(noted.note[:cut]) is None
+    assert maybe_read_note(noted.note + b"\0") is None
+    spoilt = bytearray(noted.note)
+    spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
+    note = maybe_read_note(bytes(spoilt))
+    if note is not None:
+        for run in note.runs:
+            assert run.entries > 0
+            named = (*run.queues, run.queue) if run.kind == ALIKE else run.queues
+            assert all(number < len(note.queues) for number in named)
+            assert run.counts is None or len(run.hashes) == sum(run.counts)
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_are_read_as_a_note_without_entries(data):
+    assert not is_sound_note(data, 0)
+
+
+def test_a_turn_looks_into_a_bounded_number_of_entries_of_a_span():
+    group = Group(dispatch_batch=3)
+    for _ in range(10):
+        group.state()
+    group.send()
+    group.noted.node.commit(group.noted.node.end_index)
+    assert group.looked_into == [1, 2, 3]
+    assert group.noted.turns() == 3
+    assert group.looked_into == list(range(1, 11))
+    group.commit()
+    group.check()
