@@ -206,10 +206,10 @@ def write_report(report: Report, out: Path) -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return one line for an error; from a Python worker's trace the line that matters."""
+    """Return one line for an error; from a worker's or a JVM's trace the line that matters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in reversed(lines):
-        match = re.match(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.*)$", line)
+        match = re.match(r"^(?:Caused by: |: )?(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.*)$", line)
         if match and match.group(1) != "PythonException":
             return f"{match.group(1)}: {match.group(2)}"
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -86,3 +86,15 @@ def test_an_error_is_one_line_even_if_it_came_from_a_worker():
     assert describe_error(worker) == "BrokenHistoryError: seg: bad"
     assert describe_error(ValueError("no good\nmore")) == "ValueError: no good"
     assert describe_error(KeyError()) == "KeyError: "
+
+
+def test_error_of_the_jvm_is_told_by_its_first_cause():
+    trace = (
+        "An error occurred while calling o7.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: x\n"
+        "\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)\n"
+        "Caused by: org.apache.parquet.io.ParquetDecodingException: could not verify page\n"
+        "\tat org.apache.parquet.hadoop.Reader.read(Reader.java:1)\n"
+        "\t... 22 more\n"
+    )
+    assert describe_error(RuntimeError(trace)) == "ParquetDecodingException: could not verify page"
