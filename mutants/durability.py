@@ -95,4 +95,22 @@ DURABILITY: Final = (
             "dledger.storage.log_store:LogStore.body_at", ("body_crc == crc32(body)", "True")
         ),
     ),
+    Mutant(
+        name="failed-sync-ignored",
+        breaks="A sync of the log that fails is taken for one that succeeded.",
+        source="The fsync error of PostgreSQL, 2018: marked clean, the next one succeeds.",
+        needs="eio",
+        plant=patch(
+            "dledger.storage.log_store:LogStore.sync",
+            ('raise _failed("sync", error) from error', "return"),
+        ),
+    ),
+    Mutant(
+        name="synced-not-noted",
+        breaks="The file that says how far the log is synced is not written when a sync returns.",
+        source="dledger/storage/synced_file.py: rot there would pass for a torn write, and be cut.",
+        plant=patch(
+            "dledger.storage.state_files:CheckpointFile.mark", ("self._write_mark()", "pass")
+        ),
+    ),
 )

@@ -228,6 +228,7 @@ class ClientApp:
                 "queue_id": queue.queue_id,
                 "queue_offset": offset + number,
                 "attempts": len(attempts),
+                "possible": _possible(attempts),
                 "node": attempts[-1].broker_addr,
                 "err_code": None if ok else int(status),
             }
@@ -240,7 +241,10 @@ class ClientApp:
         definite = error.outcome is ClientOutcome.FAILED and all(map(_stored_nothing, attempts))
         outcome = Outcome.FAIL if definite else Outcome.INFO
         code = attempts[-1].code if attempts else None
-        self._record.sent(rows, outcome.value, err_code=code, attempts=max(1, len(attempts)))
+        self._record.sent(
+            rows, outcome.value, err_code=code, attempts=max(1, len(attempts)),
+            possible=_possible(attempts),
+        )  # fmt: skip
 
     async def _queue(self, op: Op) -> MessageQueue:
         queues = await self._puller.fetch_subscribe_queues(TOPIC)
@@ -321,6 +325,11 @@ class ClientApp:
         told = (message.maybe_property(KEYS), message.maybe_property(TAGS))
         sent = (str(key), self._record.tag_of(key) or None)
         self._oracle.on_properties(place, message.queue_offset, told, sent)
+
+
+def _possible(attempts: Sequence[Attempt]) -> int:
+    """Return how many attempts may have stored something: those that were not refused."""
+    return sum(not _stored_nothing(attempt) for attempt in attempts)
 
 
 def _stored_nothing(attempt: Attempt) -> bool:

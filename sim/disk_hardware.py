@@ -56,6 +56,8 @@ class Hardware:
         """Called when nothing hangs any more."""
         self.blocked = False
         """A call that is no thread's hangs."""
+        self.failures: list[str] = []
+        """Paths of the steps that a rule has failed, in their order."""
         self.capacity_bytes: int | None = None
         """Space there is; None for enough."""
         self._hung: list[Callable[[], None]] = []
@@ -167,6 +169,7 @@ class Hardware:
                     lied = True
                 case Action.FAIL:
                     self._note_fault(rule, op, path)
+                    self.failures.append(path)
                     raise OSError(rule.error, "fault of the simulated disk", path)
                 case _:
                     self._crash(rule, op, path)

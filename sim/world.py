@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.compaction import NO_LIMIT
-from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from client.config import ClientConfig
-from dledger.config import DLedgerConfig, FlushDiskType
+from dledger.config import FlushDiskType
 from dledger.core.messages import describe_message
 from dledger.core.model import Role
 from dledger.errors import DLedgerError
@@ -36,6 +34,7 @@ from sim.oracles.base import Findings, Violation
 from sim.oracles.clients import Clients
 from sim.oracles.watch import Watch
 from sim.record import AUDITOR, Record
+from sim.settings import SimBrokerConfig
 from sim.transport import RESET, VANISH
 from sim.workload import AT_BROKERS, Kind, Op, draw_operations
 
@@ -66,19 +65,6 @@ SEND_TIMEOUT_MS: Final = 1_500
 """Half of the default: while nobody leads, clients do little else than ask for a leader."""
 KEY_SLOTS: Final = 256
 """Slots of a file of the key index: some files are filled in a run of minutes."""
-INDEX_SEGMENT_BYTES: Final = 16 * 1024
-"""512 entries: a run of some minutes fills several."""
-
-
-class SimBrokerConfig(BrokerConfig):
-    """The broker's settings, with index segments as small as the data segments are here."""
-
-    __slots__ = ()
-
-    def dledger_config(self) -> DLedgerConfig:
-        """Return the settings of the replicated log."""
-        config = BrokerConfig.dledger_config(self)
-        return replace(config, index_segment_bytes=INDEX_SEGMENT_BYTES)
 
 
 class World:
@@ -364,7 +350,7 @@ class World:
         workload = self.plan.workload
         await app.run(mine, (workload.queues, workload.ordered_queues))
 
-    def broker_config(self, name: str) -> BrokerConfig:
+    def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""
         options = self.plan.options
         host = self.hosts[name]
@@ -393,6 +379,7 @@ class World:
             disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
             process_id=host.number,
             preferred_leader_id=options.preferred,
+            sync_flush_timeout_ms=options.max_wait_ack_ms,
             clean_interval_ms=0,
             joining=name not in self.voters,
         )
@@ -414,6 +401,8 @@ class World:
         process = self.hosts[name].process
         if process is None or not process.alive:
             return
+        if name in self.watch.replicas and self._restarts:
+            self.watch.judge_end(name)
         self.loop.kill(process, ending)
 
     def _forget(self, process: Process) -> None:

@@ -164,6 +164,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long there are faults."""
     liveness_ms: Positive = 60_000
     """How long the healed cluster may take to be as it should."""
+    max_wait_ack_ms: Positive = 2_500
+    """How long a broker waits for a majority before it answers that the outcome is unknown."""
     preferred: str = ""
     """The host that is to lead whenever it can; empty for none."""
     overkill: bool = False

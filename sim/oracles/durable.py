@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dledger.codec.properties import decode_checkpoint, decode_hard_state
+from dledger.codec.properties import (
+    Checkpoint,
+    decode_checkpoint,
+    decode_hard_state,
+    decode_mark,
+)
 from dledger.core.messages import AppendReply, PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import LEADER, HardState
 from sim.disk import SimDisk
@@ -33,6 +38,7 @@ class Durable:
     name = "A38 told before it was durable"
     majority_name = "A38 committed before a majority had synced"
     checkpoint_name = "A38 checkpoint ahead of the disk"
+    mark_name = "A38 synced and not noted"
 
     def __init__(self, truth: Truth, replicas: Mapping[str, Replica], *, is_sync: bool) -> None:
         self._truth = truth
@@ -84,6 +90,29 @@ class Durable:
                 f"{replica.name} committed up to {index}, synced by {held} of {list(voters)}",
                 node=replica.name,
                 index=index,
+            )
+
+    def on_kill(self, replica: Replica) -> None:
+        """Judge what a killed process leaves: entries known as synced, so that no rot is cut.
+
+        They are noted whenever a sync has returned; a process that is killed loses no such write.
+        """
+        disk, node = replica.disk, replica.node
+        if disk.is_watched or replica.is_rotten or disk.has_failed_syncs():
+            return
+        data = disk.read(replica.checkpoint_path)
+        mark = disk.read(f"{node.config.directory}/synced")
+        checkpoint = Checkpoint() if data is None else decode_checkpoint(data)
+        noted = checkpoint.end_index
+        if mark is not None:
+            noted = max(noted, decode_mark(mark, checkpoint))
+        synced = node._driver.synced_index
+        if noted < synced and replica.synced_before < synced:
+            raise Violation(
+                self.mark_name,
+                f"{replica.name} has synced up to {synced}, and notes {noted} as synced",
+                node=replica.name,
+                index=synced,
             )
 
     def _check_checkpoint(self, replica: Replica) -> None:

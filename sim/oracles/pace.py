@@ -20,6 +20,10 @@ FLUSH_TICKS: Final = 40
 HANG_TICKS: Final = 40
 """A leader whose sync does not return leads no more: flush interval, limit, and ten ticks."""
 MARK_TICKS: Final = 5
+FAILED_TICKS: Final = 20
+"""A process may live so long behind a failure of the disk, until the failure is told."""
+FATAL: Final = ("/data/", "/index/", "/currterm")
+"""Parts of paths of the log, and of term and vote: a failure there is the end of the process."""
 
 
 class FlushLag:
@@ -88,3 +92,46 @@ class HungDisk:
                 f"tick {since}, it is {tick}",
                 node=name,
             )
+
+
+class FatalFailure:
+    """Who could not write or sync its log, its term or its vote does not go on (EIO, not ENOSPC).
+
+    Nobody knows what is on the disk then: it must not be tried again.
+    """
+
+    name = "A43 goes on after a failure of the disk"
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        """By replica: how many failures are of earlier lives, or of other files."""
+        self._since: dict[str, int] = {}
+
+    def on_boot(self, replica: Replica) -> None:
+        """What failed before has ended the process, or was survived while the log was opened."""
+        self._known[replica.name] = len(replica.disk.failures)
+        self._since.pop(replica.name, None)
+
+    def on_change(self, replica: Replica, change: Change) -> None:
+        """Look whether the disk has failed. Errors: `Violation`."""
+        del change
+        name, failures, tick = replica.name, replica.disk.failures, replica.state.tick
+        known = self._known[name]
+        if name not in self._since:
+            if len(failures) == known:
+                return
+            self._known[name] = len(failures)
+            if any(map(_is_fatal, failures[known:])):
+                self._since[name] = tick
+        elif tick - self._since[name] > FAILED_TICKS:
+            raise Violation(
+                self.name,
+                f"{name} goes on at tick {tick}: {failures[-1]} could not be written or synced "
+                f"before tick {self._since[name]}",
+                node=name,
+            )
+
+
+def _is_fatal(path: str) -> bool:
+    """Whether a file is of the log, or has term and vote."""
+    return "/dledger-" in path and any(part in path for part in FATAL)

@@ -78,6 +78,8 @@ class Replica:
         """Marks by (index, term) as the first replica that had the entry had it."""
         self.controller: BrokerController
         self.process: Process | None = None
+        self.synced_before = -1
+        """What it held as synced when it started."""
         self.node: DLedgerNode
         self.state: RaftState
         self.tick = -1
@@ -124,6 +126,7 @@ class Replica:
         assert isinstance(node._disk, SimDisk)
         self.disk = node._disk
         self.checkpoint_path = f"{node.config.directory}/checkpoint"
+        self.synced_before = node._driver.synced_index
         self._writes = -1
         self.dispatcher = self.controller.store._dispatcher
 

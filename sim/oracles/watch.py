@@ -31,7 +31,7 @@ from sim.oracles.office import (
     Matches,
     Tenure,
 )
-from sim.oracles.pace import FlushLag, HungDisk
+from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
 from sim.oracles.truth import Truth
@@ -91,6 +91,7 @@ class Watch:
         self.hand_over = HandOver()
         self.flush_lag = FlushLag()
         self.hung_disk = HungDisk()
+        self.fatal_failure = FatalFailure()
         self.serving = Serving(self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
@@ -107,6 +108,7 @@ class Watch:
             self.applied,
             self.hand_over,
             self.flush_lag,
+            self.fatal_failure,
             self.serving,
         )
 
@@ -161,6 +163,15 @@ class Watch:
         self.tenure.on_event(replica)
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
+
+    def judge_end(self, name: str) -> None:
+        """Look at what a process leaves behind that is about to be killed."""
+        replica = self.replicas[name]
+        if replica.is_up and replica.node._opened:
+            try:
+                self.durable.on_kill(replica)
+            except Exception as error:  # noqa: BLE001 - the caller is the nemesis
+                self.findings.report(error)
 
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
@@ -217,6 +228,7 @@ class Watch:
         before, now, kept, old_last = change
         self.durable.on_change(replica, change)
         self.invariants.on_change(replica, change)
+        self.fatal_failure.on_change(replica, change)
         is_applied, is_told = now[5] == before[5], now[6] == before[6]
         if not (is_applied and is_told):
             self.monotonic.on_change(replica, change)

@@ -135,15 +135,16 @@ def test_refused_message_that_is_there_is_found_at_the_end(truth: Truth):
 
 
 @pytest.mark.parametrize(
-    ("attempts", "t_cmp", "is_fine"), [(1, 9, False), (2, 9, True), (1, None, True)]
+    ("attempts", "possible", "t_cmp", "is_fine"),
+    [(1, 1, 9, False), (2, 2, 9, True), (2, 1, 9, False), (1, 1, None, True)],
 )
 def test_message_lies_at_no_more_places_than_attempts_were_made(
-    truth: Truth, attempts: int, t_cmp: int | None, is_fine: bool
+    truth: Truth, attempts: int, possible: int, t_cmp: int | None, is_fine: bool
 ):
     truth.rows[3, 1] = entry(3, 13, 3)
     truth.commit(3, Mark(1, 300, 100, 13), 1)
     clients, _ = judge(truth)
-    send = {**sent(13, "ok"), "attempts": attempts, "t_cmp": t_cmp}
+    send = {**sent(13, "ok"), "attempts": attempts, "possible": possible, "t_cmp": t_cmp}
     if is_fine:
         clients.at_end([send])
     else:

@@ -4,7 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.codec.properties import Checkpoint, encode_checkpoint, encode_hard_state
+from dledger.codec.properties import (
+    Checkpoint,
+    encode_checkpoint,
+    encode_hard_state,
+    encode_mark,
+)
 from dledger.core.messages import AppendReply, Heartbeat, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import HardState, Role
 from sim.disk import SimDisk
@@ -121,3 +126,32 @@ def test_a_checkpoint_says_what_the_disk_is_sure_of(sync):
     else:
         with pytest.raises(Violation, match="notes entry 4 as synced"):
             judge(one).on_change(one, change)
+
+
+@pytest.mark.parametrize(
+    ("end", "mark", "synced", "before", "is_fine"),
+    [
+        (4, -1, 4, -1, True),
+        (4, 6, 6, -1, True),
+        (-1, 6, 6, -1, True),  # in the first second of a life
+        (-1, -1, 6, -1, False),
+        (4, -1, 6, -1, False),
+        (4, 5, 6, -1, False),
+        (4, -1, 6, 6, True),  # nothing was synced in this life
+    ],
+)
+def test_a_killed_process_leaves_a_note_of_what_it_has_synced(end, mark, synced, before, is_fine):
+    one, disk = replica("n0")
+    one.node = one.controller.node
+    one.node._driver = SimpleNamespace(synced_index=synced)
+    one.synced_before = before
+    checkpoint = Checkpoint() if end < 0 else Checkpoint(end, 3)
+    if end >= 0:
+        disk.replace("/d/checkpoint", encode_checkpoint(checkpoint))
+    if mark >= 0:
+        disk.replace("/d/synced", encode_mark(checkpoint, mark))
+    if is_fine:
+        judge(one).on_kill(one)
+    else:
+        with pytest.raises(Violation, match=f"synced up to {synced}, and notes"):
+            judge(one).on_kill(one)

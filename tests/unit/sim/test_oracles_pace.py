@@ -8,7 +8,7 @@ from dledger.core.model import Role
 from sim.disk import SimDisk
 from sim.disk_rules import Action, Rule
 from sim.oracles.base import Violation
-from sim.oracles.pace import FLUSH_TICKS, HANG_TICKS, FlushLag, HungDisk
+from sim.oracles.pace import FAILED_TICKS, FLUSH_TICKS, HANG_TICKS, FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import Change, Mark, Replica
 from sim.rng import SplitRng
 
@@ -101,3 +101,28 @@ def test_a_disk_that_has_answered_is_counted_anew():
     for tick, hangs in ((1, True), (HANG_TICKS, False), (HANG_TICKS + 2, True)):
         one.state.tick, one.process.gate_shut = tick, hangs
         judge.on_tick(one)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_fine"),
+    [
+        ("/store/dledger-n0/data/00000000000000000000", False),
+        ("/store/dledger-n0/currterm", False),
+        ("/store/config/topics.json", True),
+        ("/store/index/20260101", True),
+    ],
+)
+def test_a_failure_of_the_log_is_the_end_of_the_process(path, is_fine):
+    one, _ = replica()
+    one.disk.failures.append(path)  # of a life before
+    judge = FatalFailure()
+    judge.on_boot(one)
+    look(judge, one, 1)
+    one.disk.failures.append(path)
+    for tick in (2, 2 + FAILED_TICKS):
+        look(judge, one, tick)
+    if is_fine:
+        look(judge, one, 3 + FAILED_TICKS)
+    else:
+        with pytest.raises(Violation, match="could not be written or synced before tick 2"):
+            look(judge, one, 3 + FAILED_TICKS)
