@@ -234,7 +234,7 @@ def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> H
     return History(
         topic=TOPIC,
         group=GROUP,
-        run_tag=record.tag,
+        run_ids=frozenset({record.tag}),
         quorum=len(world.voters) // 2 + 1,
         sends=sends,
         deliveries=deliveries,
