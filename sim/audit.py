@@ -231,20 +231,22 @@ def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> H
         for queue, (first, end) in sorted(ends.items())
         if queue.topic == TOPIC
     ]  # fmt: skip
+    replicas = [
+        _replica(world, name)
+        for name in world.brokers()
+        # What has rotted and was never asked for may stay so.
+        if world.node(name) and not world.watch.replicas[name].is_rotten
+    ]
+    unread = len(world.voters) - sum(one.node in world.voters for one in replicas)
     return History(
         topic=TOPIC,
         group=GROUP,
         run_ids=frozenset({record.tag}),
-        quorum=len(world.voters) // 2 + 1,
+        quorum=max(1, len(world.voters) // 2 + 1 - unread),
         sends=sends,
         deliveries=deliveries,
         drain=drain,
-        replicas=[
-            _replica(world, name)
-            for name in world.brokers()
-            # What has rotted and was never asked for may stay so.
-            if world.node(name) and not world.watch.replicas[name].is_rotten
-        ],
+        replicas=replicas,
     )
 
 

@@ -14,7 +14,7 @@ offset  size  field
 16      8     term
 24      8     pos, absolute position of this entry
 32      4     channel: 0, or 1 for a change of members
-36      4     chainCrc: 0, nobody computes it
+36      4     chainCrc: 0; of a change of members the CRC32 of the 36 bytes before, or 0
 40      4     bodyCrc: CRC32 of the body; 0 = not computed (DLedger 0.3)
 44      4     bodyLen
 ======  ====  ==========================================================================
@@ -52,6 +52,7 @@ ENTRY_MAGIC: Final = 1
 NOOP_MAGIC: Final = 2
 BLANK_MAGIC: Final = -1
 CONFIGURATION_CHANNEL: Final = 1
+CHAIN_CRC_AT: Final = 36
 RECORD_MAGIC_V1: Final = 0xDAA320A7
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 STATE_TOPIC: Final = "rmq_sys_LEDGER_STATE"
@@ -147,7 +148,12 @@ def decode_segment(buffer: Buffer, start: int, end_index: int | None = None) -> 
         crc = crc32(body)
         record = _decode_record(body, start + at + ENTRY_HEADER_BYTES, names)
         sound = record[0] and pos == start + at and body_crc in {0, crc}
-        sound = sound and not chain_crc and (not channel or _is_change(channel, record[1]))
+        if channel:
+            mark = crc32(view[at : at + CHAIN_CRC_AT])
+            sound = sound and chain_crc & 0xFFFFFFFF in {0, mark or 1}
+            sound = sound and _is_change(channel, record[1])
+        else:
+            sound = sound and not chain_crc
         yield EntryRow(index, term, start + at, crc, body_len, sound, *record[1:])
         previous = index
         at += size
