@@ -18,6 +18,8 @@ from dledger.config import DLedgerConfig
 from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
 
+NOTED_ENTRIES_MIN: Final = 3
+"""A note about fewer costs more than it spares."""
 _pack_header: Final = HEADER.pack
 _pack_unit: Final = UNIT.pack
 
@@ -46,7 +48,8 @@ class Appender:
         self.accepting = False
         """Whether entries are taken; the owner sets it."""
         self.annotate: Callable[[LogIndex, LogIndex], bytes] = no_note
-        """Returns the note of a span from its first and last index, see `Span.note`."""
+        """Returns the note of a span from its first and last index, see `Span.note`; short spans
+        have none."""
         self.scheduled = False
         """Whether the owner will close the batch in this turn; it clears it when it has."""
         self._term: Term = 0
@@ -155,14 +158,16 @@ class Appender:
     def close_batch(self) -> None:
         """Hand what was collected to the core, as one span."""
         if self._buffers:
+            first, last = self._batch_first_index, self._next_index - 1
+            is_noted = last - first + 1 >= NOTED_ENTRIES_MIN
             span = Span(
-                self._batch_first_index,
-                self._next_index - 1,
+                first,
+                last,
                 self._term,
                 self._batch_position,
                 b"".join(self._buffers),
                 b"".join(self._units),
-                note=self.annotate(self._batch_first_index, self._next_index - 1),
+                note=self.annotate(first, last) if is_noted else b"",
             )
             assert span.end_position == self._next_position, "body_bytes is not the body's size"
             assert self._next_position <= self._position_limit, "append without reserve"
