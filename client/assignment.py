@@ -77,7 +77,8 @@ class Assignment:
 
     async def commit_all(self) -> None:
         """Commit the queues whose offset has moved; failures are logged and tried next time."""
-        await asyncio.gather(*[self._commit(held) for held in self.held])
+        moved = [held for held in self.held if held.maybe_offset_to_commit() is not None]
+        await asyncio.gather(*[self._commit(held) for held in moved])
 
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
@@ -118,8 +119,8 @@ class Assignment:
 
     async def _commit(self, held: "Held") -> None:
         queue = held.process_queue.queue
-        offset = held.process_queue.maybe_commit_offset()
-        if offset is None or offset == held.committed:
+        offset = held.maybe_offset_to_commit()
+        if offset is None:
             return
         host = self._host
         t_start_ns = host.clock.monotonic_ns()
@@ -151,6 +152,11 @@ class Held:
         self.puller = puller
         self.task = task
         self.committed = committed
+
+    def maybe_offset_to_commit(self) -> int | None:
+        """Return the offset that the group has come to, None where it is committed already."""
+        offset = self.process_queue.maybe_commit_offset()
+        return None if offset == self.committed else offset
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -53,7 +53,7 @@ from runtime.rng import Rng, SystemRng
 _log: Final = logging.getLogger(__name__)
 
 TICKS_PER_WAKEUP_MAX: Final = 2
-"""After a long stall of the own loop only so many ticks pass: it was us who were silent."""
+"""While a follower is calm, it sleeps for so many. After a stall no more pass: we were silent."""
 READIES_PER_TURN_MAX: Final = 8
 
 
@@ -271,6 +271,9 @@ class DLedgerNode(Office):
     def _on_unreachable(self, peer: NodeId) -> None:
         if self._running:
             self._raft.unreachable(peer)
+            # It may be in haste now, and does not sleep through the next tick.
+            wait_ms = self._last_tick_ms + self.config.tick_ms - self._clock.monotonic_ms()
+            self._loop.call_later(wait_ms / 1000, self._guard, self._pass_time)
             self._after_input()
 
     def _after_input(self) -> None:
@@ -301,12 +304,13 @@ class DLedgerNode(Office):
         return may and not (self._disk_full.is_closed or self._persister.is_blocked)
 
     def _schedule_timer(self) -> None:
-        self._timer = self._loop.call_later(self.config.tick_ms / 1000, self._on_timer)
+        ticks = TICKS_PER_WAKEUP_MAX if self._raft.is_calm() else 1
+        self._timer = self._loop.call_later(ticks * self.config.tick_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
+        self._guard(self._pass_time)
         if self._running:
             self._schedule_timer()
-            self._guard(self._pass_time)
 
     def _pass_time(self) -> None:
         now = self._clock.monotonic_ms()
@@ -351,9 +355,7 @@ class DLedgerNode(Office):
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)
         self._disk_watch.look()
-        reason = "disk_hung" if self._disk_watch.is_hung else None
-        if reason is None:
-            reason = self._repairer.must_not_lead
+        reason = "disk_hung" if self._disk_watch.is_hung else self._repairer.must_not_lead
         if reason != self._raft.state.hindered:
             self._raft.hinder(reason)
 
@@ -446,11 +448,8 @@ class DLedgerNode(Office):
 
     def _check_duration(self, took_ms: int) -> None:
         """Give up office after a write that made the others wait for longer than they do."""
-        if (
-            took_ms >= self.config.election_timeout_ms
-            and self.is_leader
-            and self._raft.state.others
-        ):
+        is_too_long = took_ms >= self.config.election_timeout_ms
+        if is_too_long and self.is_leader and self._raft.state.others:
             _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)
             self._raft.resign()
             self._note_role()  # what was collected meanwhile is not proposed any more

@@ -2,8 +2,9 @@
 
 Rare events (roles, votes, truncations, configurations, snapshots) are on file before anything that
 follows from them leaves. Appends, one a span, and advances of the commit index are collected and
-written once a tick, or when they fill a block: a process that is killed loses at most one tick of
-them. Both kinds have files of their own, so that a busy hour does not wash away the last election.
+written when the node wakes up, or when they fill a block: a process that is killed loses at most
+two ticks of them. Both kinds have files of their own, so that a busy hour does not wash away the
+last election.
 
 What each kind puts into the columns:
 
@@ -37,7 +38,7 @@ from runtime.errors import FatalError
 _log: Final = logging.getLogger(__name__)
 
 BLOCK_BYTES: Final = 4096
-"""Appends and commits are written when they fill so much, or at the next tick."""
+"""Appends and commits are written when they fill so much, or at the next tick or two."""
 _APPEND: Final = KIND_CODES["append"]
 _COMMIT: Final = KIND_CODES["commit"]
 _OTHER: Final = KIND_CODES["other"]

@@ -7,6 +7,7 @@ once by `sim.oracles.clients`; both survive when the process is killed.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from chaos.history.outcome import Outcome, is_definite
@@ -108,14 +109,20 @@ class ClientApp:
         for topic, count in zip((TOPIC, ORDERED_TOPIC), queues, strict=True):
             if count:
                 await self._make_topic(topic, count)
-        for op in operations:
-            wait_ms = op.at_ms - self._clock.monotonic_ms()
-            if wait_ms > 0:
-                await asyncio.sleep(wait_ms / MS_PER_S)
-            task = asyncio.get_running_loop().create_task(self._perform(op))
-            self._tasks[op.number] = task
-        self._all_begun = True
+        self._begin_due(deque(operations))
         await asyncio.get_running_loop().create_future()
+
+    def _begin_due(self, operations: deque[Op]) -> None:
+        """Begin the operations whose time has come, and look again when the next one's has."""
+        loop = asyncio.get_running_loop()
+        while operations:
+            wait_ms = operations[0].at_ms - self._clock.monotonic_ms()
+            if wait_ms > 0:
+                loop.call_later(wait_ms / MS_PER_S, self._begin_due, operations)
+                return
+            op = operations.popleft()
+            self._tasks[op.number] = loop.create_task(self._perform(op))
+        self._all_begun = True
 
     async def consume(self) -> None:
         """Be a member of the group for ever."""

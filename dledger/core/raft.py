@@ -294,6 +294,14 @@ class Raft:
             or self._has_work()
         )
 
+    def is_calm(self) -> bool:
+        """Tell whether nothing can come of the next tick: a follower that need not campaign at it.
+
+        Whoever asks this may let two ticks pass at once.
+        """
+        state = self.state
+        return state.role is FOLLOWER and state.election_elapsed + 1 < state.election_timeout
+
     def _has_work(self) -> bool:
         """Tell whether anything but the hard state may be to be done."""
         state = self.state

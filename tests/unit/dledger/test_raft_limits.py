@@ -123,3 +123,16 @@ def test_what_leaves_nothing_to_do_wakes_nobody_up():
     leader.unreachable("n1")
     leader.tick()
     assert leader.is_due(), "whoever is lost is probed"
+
+
+def test_two_ticks_may_pass_at_once_where_the_next_one_changes_nothing():
+    cluster = elected()
+    leader, follower = cluster["n0"], cluster["n1"]
+    assert not leader.is_calm(), "its heartbeats have their times"
+    assert follower.is_calm()
+    while follower.is_calm():
+        cluster.tick("n1")
+    assert follower.state.role is Role.FOLLOWER
+    cluster.tick("n1")
+    assert follower.state.role is Role.PRE_CANDIDATE
+    assert not follower.is_calm()
