@@ -126,7 +126,7 @@ class Durable:
             return
         self._checkpoints[replica.name] = (file, file.changes_made)
         store = replica.controller.node._store
-        if replica.is_rotten or disk.has_failed_syncs():
+        if replica.is_rotten:
             return
         try:
             index = max(decode_checkpoint(file.content()))
@@ -135,7 +135,7 @@ class Durable:
         if not store.first_index <= index <= store.last_index:
             return
         position, size, _ = store.entry(index)
-        if not is_synced(replica, position, size):
+        if not (is_synced(replica, position, size) or disk.has_failed_syncs()):
             raise Violation(
                 self.checkpoint_name,
                 f"{replica.name} notes entry {index} as synced, and its disk is not sure of it",

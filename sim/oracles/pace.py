@@ -53,9 +53,9 @@ class FlushLag:
             return
         noted, index = marks.popleft()
         mark = replica.mark(index)
-        if mark is None or disk.has_failed_syncs():
+        if mark is None or is_synced(replica, mark.position, mark.size):
             return
-        if not is_synced(replica, mark.position, mark.size):
+        if not disk.has_failed_syncs():
             raise Violation(
                 self.name,
                 f"{replica.name} has written entry {index} before tick {noted}, it is {tick}, and "

@@ -44,6 +44,8 @@ def properties_of(data: bytes) -> dict[str, str]:
 def tags_code(tags: str | None) -> int:
     """Return what Java's ``String.hashCode`` makes of the tags of a message, 0 for none."""
     code = 0
-    for unit in (tags or "").encode("utf-16-be")[1::2] if (tags or "").isascii() else ():
+    if not tags:
+        return code
+    for unit in tags.encode("utf-16-be")[1::2] if tags.isascii() else ():
         code = (31 * code + unit) & 0xFFFFFFFF
     return code - (1 << 32) if code >= 1 << 31 else code
