@@ -224,10 +224,13 @@ class Replica:
             or not self._is_whole(mark)
             or (mark.term != self.state.term and (index, mark.term) not in self.known)
         )
-        for (at, _), one in self.known.items():
-            if at == index and one.position == position and (unknown or self._was(index, one)):
+        here = [
+            one for (at, _), one in self.known.items() if at == index and one.position == position
+        ]
+        for one in here:  # several, if some were cut: what its header still says goes first
+            if self._was(index, one):
                 return one
-        return mark
+        return here[0] if unknown and here else mark
 
     def _is_whole(self, mark: Mark) -> bool:
         """Whether the body has the CRC that the header states."""

@@ -114,3 +114,14 @@ def test_another_entry_of_that_index_and_term_is_seen_on_a_rotten_disk_too():
     replica = replica_of(data, 3, known=known, is_rotten=True)
     replica.read_anew()
     assert replica.marks[2] != sound[2]
+
+
+def test_entry_with_a_rotten_body_is_not_one_that_was_cut_from_its_place():
+    data, places = log_of(4)
+    sound = marks_of(data, 4)
+    cut = sound[2]._replace(term=1, size=700, crc=7)
+    known = {(2, 1): cut, **{(index, mark.term): mark for index, mark in enumerate(sound)}}
+    data[places[2] + 50] ^= 8
+    replica = replica_of(data, 4, known=known, is_rotten=True)
+    replica.read_anew()
+    assert replica.marks == sound
