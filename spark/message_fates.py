@@ -180,7 +180,7 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
         "aborted": (F.col("n_fail") == F.col("n_send"))
         & (F.col("n_send") > 0)
         & (F.col("n_any") + F.col("n_log") > 0),
-        "sunk": ok & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
+        "sunk": ok & alive & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,
     }

@@ -171,7 +171,8 @@ def _sunk(history: History, told: set[int]) -> list[Row]:
         key = send["msg_key"]
         place = (send["topic"], send["queue_id"], send["queue_offset"])
         nodes = holders.get(key, set()) | nameless.get(place, set())
-        if key in read and key not in told and len(nodes) < history.quorum:
+        is_owed = key in read and key not in told and history.is_current(send)
+        if is_owed and len(nodes) < history.quorum:
             explain = (
                 f"message {key} was acknowledged (op {send['op_id']}) and delivered, but lies on "
                 f"{', '.join(sorted(nodes)) or 'no replica'}: not on a majority ({history.quorum})"

@@ -62,7 +62,7 @@ def _absent(history: History) -> list[tuple[str, Row]]:
         for send in history.ok_sends
         if send["topic"] in topics
         and (group, send["msg_key"]) not in history.got
-        and (send.get("epoch") or 0) >= history.epochs[send["topic"]][1]
+        and history.is_current(send)
     ]
 
 

@@ -102,6 +102,10 @@ class History:
             found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
         return found
 
+    def is_current(self, send: Row) -> bool:
+        """Tell whether the topic of a send was not deleted and made anew since."""
+        return (send.get("epoch") or 0) >= self.epochs[send["topic"]][1]
+
     def place(self, row: Row) -> Place | None:
         """Return the place of a send or delivery; None if its offset or epoch is not known."""
         low, high = self.epochs.get(row["topic"], (0, 0))

@@ -135,12 +135,13 @@ def test_a_replica_log_table_serves_instead_of_segments(session, tmp_path):
     run = clean()
     directory = run.write(tmp_path / "run")
     shutil.rmtree(directory / "replicas")
+    keys = [send["msg_key"] for send in run.tables["sends"]]
     rows = [
         {
             "run_id": run.run_id, "node": node, "index": e.index, "term": e.term,
             "type": "message", "topic": e.topic, "queue_id": e.queue_id,
-            "queue_offset": e.queue_offset, "msg_key": 7 if (node, e.index) == ("n2", 3) else 1,
-            "committed": True, "body_hash": 5,
+            "queue_offset": e.queue_offset, "committed": True, "body_hash": 5,
+            "msg_key": 7 if (node, e.index) == ("n2", 3) else keys[e.index],
         }
         for node, log in run.logs.items()
         for e in log
