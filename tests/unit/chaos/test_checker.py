@@ -311,3 +311,16 @@ def test_topic_that_was_recreated_owes_nothing_of_its_earlier_life():
     sends = [send(1, epoch=1), send(2, epoch=2), send(3, epoch=2)]
     rows = [delivery(2, epoch=2), delivery(3, epoch=2)]
     assert check_history(clean(sends=sends, deliveries=rows, replicas=[])).verdict == "valid"
+
+
+def test_logs_hold_nothing_of_the_earlier_life_of_a_topic():
+    sends = [send(1, epoch=1), send(2, epoch=2), send(3, epoch=2)]
+    rows = [delivery(1, epoch=1), delivery(2, epoch=2), delivery(3, epoch=2)]
+    history = clean(sends=sends, deliveries=rows)
+    for one in history.replicas:
+        one.rows[:] = [row._replace(msg_key=9) if row.msg_key == 1 else row for row in one.rows]
+    assert check_history(history).results["A35"].count == 0
+    for row in (*sends, *rows):
+        row["epoch"] = 2
+    once = clean(sends=sends, deliveries=rows, replicas=history.replicas)
+    assert check_history(once).results["A35"].count == 1
