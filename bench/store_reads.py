@@ -39,6 +39,7 @@ from remoting.protocol.frame import Frame
 from remoting.protocol.headers import decode_pull_header, encode_pull_response_head
 from remoting.transport.connection import Connection
 from remoting.transport.server import RemotingServer
+from runtime.cancel import timeout
 from store.message_store import MessageStore
 from store.results import GetStatus, PutStatus
 
@@ -113,7 +114,7 @@ async def _through_a_socket(store: MessageStore, messages: int) -> dict[str, flo
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(CLIENT_TIMEOUT_S):
+        async with timeout(CLIENT_TIMEOUT_S):
             told, _ = await client.communicate()
     finally:
         if client.returncode is None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.replicated_state import StateKind
+from runtime.cancel import timeout
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OffsetReplicator:
     async def drain(self, timeout_ms: int) -> bool:
         """Propose everything and wait until it is applied; False if the time ran out."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 while self._log.writable and self._offsets.has_pending:
                     self.flush()
                     await asyncio.sleep(_POLL_S)

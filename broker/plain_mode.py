@@ -21,6 +21,7 @@ from broker.replicated_state import StateKind
 from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.role import MASTER_ID
 from broker.shared_snapshot import SharedSnapshot
+from runtime.cancel import timeout
 from runtime.errors import FatalError
 from store.adoption import SAFETY_MS
 from store.directory import StoreDirectory, SyncedTimes
@@ -148,7 +149,7 @@ class PlainMode:
     async def pause(self, seconds: float) -> None:
         """Wait until the tables are to be written again."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with timeout(seconds):
                 await self._due.wait()
         self._due.clear()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import RemotingError
+from runtime.cancel import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +99,7 @@ class Registrar:
         version = self._version
         waits = [self._seen(server, version) for server in self._servers]
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 await asyncio.gather(*waits)
         except TimeoutError:
             _log.warning("event=registration_slow timeout_ms=%d action=continue", timeout_ms)
@@ -132,7 +133,7 @@ class Registrar:
                 await asyncio.sleep(pause)
                 continue
             try:
-                async with asyncio.timeout(pause):
+                async with timeout(pause):
                     await server.changed.wait()
             except TimeoutError:
                 continue

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from runtime.cancel import timeout
 from store.retention import (
     MANUAL_ROUNDS,
     ClockWatch,
@@ -108,7 +109,7 @@ class Retention:
         if not self._lock.locked():
             return
         try:
-            async with asyncio.timeout(SETTLE_S), self._lock:
+            async with timeout(SETTLE_S), self._lock:
                 return
         except TimeoutError:
             _log.warning("event=retention_unfinished waited_s=%d", SETTLE_S)

@@ -44,6 +44,7 @@ from chaos.workload.audit import (
 )
 from chaos.workload.worker import WorkerSpec
 from client import ClientConfig, MessageQueue, Producer, RemotingError
+from runtime.cancel import timeout
 from runtime.clock import SystemClock
 
 TOPIC = "chaos-queue"
@@ -301,7 +302,7 @@ async def _timeline(parts: _Parts) -> None:
         client=nemesis, recorder=parts.recorder, clock=parts.clock, slots=slots
     )
     try:
-        async with asyncio.timeout(parts.scenario.timeline_s_max):
+        async with timeout(parts.scenario.timeline_s_max):
             await interpreter.run(Script(as_script(parts.scenario)))
     except TimeoutError:
         parts.problem(f"the timeline took over {parts.scenario.timeline_s_max:.0f} s")

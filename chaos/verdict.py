@@ -19,6 +19,7 @@ from chaos.checker import check_history
 from chaos.checker.compose import EXIT_CODES, EXIT_HARNESS
 from chaos.checker.model import INVALID, NOT_CHECKED, UNKNOWN
 from chaos.load import load_history
+from runtime.cancel import timeout
 
 SPARK_TIMEOUT_S = 240.0
 REPORT_TIMEOUT_S = 90.0
@@ -68,7 +69,7 @@ async def run_module(
             sys.executable, "-m", *arguments, stdout=out, stderr=out, env=environment
         )
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             return await process.wait()
     except TimeoutError:
         process.kill()

@@ -14,6 +14,7 @@ import msgspec
 
 from chaos.backends.process import Child
 from chaos.workload.worker import Status, WorkerSpec, decode_status
+from runtime.cancel import timeout
 
 READY_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 12.0
@@ -54,7 +55,7 @@ class Workers:
         started = [await self._start(role, spec) for spec in specs]
         self._workers += started
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with timeout(READY_TIMEOUT_S):
                 await asyncio.gather(*(worker.ready.wait() for worker in started))
         except TimeoutError:
             silent = [w.spec.name for w in started if not w.ready.is_set()]
@@ -126,7 +127,7 @@ class Workers:
         was_asked = worker.child.state() != "gone"
         worker.child.ending = True
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
+            async with timeout(STOP_TIMEOUT_S):
                 code = await worker.child.process.wait()
                 assert worker.listener is not None
                 await worker.listener

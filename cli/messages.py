@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runtime.cancel import timeout
+
 if TYPE_CHECKING:
     from client import ConsumeContext, ConsumeStatus, Message, MessageExt
 
@@ -152,6 +154,6 @@ async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
     consumer.subscribe(wanted.topic, wanted.expression)
     async with consumer:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wanted.seconds or None):
+            async with timeout(wanted.seconds or None):
                 await enough.wait()
     return 1 if seen < wanted.count else 0

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from client.errors import NotRunning
 from remoting.protocol.errors import RemotingError
+from runtime.cancel import cancel_requests
 
 T = TypeVar("T")
 
@@ -107,10 +108,10 @@ async def join(task: asyncio.Task[T]) -> T:
     Errors: those of the task; ``NotRunning`` when the task was cancelled because the client was
     stopped, since the caller was not cancelled and must not believe so.
     """
+    known = cancel_requests()
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        caller = asyncio.current_task()
-        if task.cancelled() and caller is not None and not caller.cancelling():
+        if task.cancelled() and cancel_requests() == known:
             raise NotRunning("the client was stopped") from None
         raise

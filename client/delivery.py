@@ -34,6 +34,7 @@ from remoting.protocol.errors import (
     RequestTimeout,
     ResponseError,
 )
+from runtime.cancel import timeout
 from runtime.clock import Clock
 
 ATTEMPTS_RECORDED_MAX = 100
@@ -237,7 +238,7 @@ class Delivery:
     async def _within_budget(self, work: Awaitable[object]) -> None:
         left_ms = self._left_ms()
         try:
-            async with asyncio.timeout(max(left_ms, 1) / 1000):
+            async with timeout(max(left_ms, 1) / 1000):
                 await work
         except TimeoutError as error:
             raise NoRoute(f"no route of {self._outgoing.topic!r} in the time allowed") from error

@@ -23,6 +23,7 @@ from remoting.protocol.unique_id import UniqueIdGenerator
 from remoting.transport.client import RemotingClient
 from remoting.transport.config import TransportConfig
 from remoting.transport.dispatch import Handler
+from runtime.cancel import timeout
 from runtime.clock import Clock
 from runtime.machine import address_towards
 from runtime.rng import Rng
@@ -181,7 +182,7 @@ class ClientInstance:
                     work = functools.partial(self.heartbeat, addr)
                     self._greetings[addr] = self.background.spawn(work, f"heartbeat-{addr}")
             try:
-                async with asyncio.timeout(self.config.heartbeat_ms / 1000):
+                async with timeout(self.config.heartbeat_ms / 1000):
                     await self._greet.wait()
             except TimeoutError:
                 self._greetings.clear()
@@ -201,7 +202,7 @@ class ClientInstance:
 
     async def _unregister(self, addr: str, *, consumer: bool) -> None:
         try:
-            async with asyncio.timeout(UNREGISTER_TIMEOUT_MS / 1000):
+            async with timeout(UNREGISTER_TIMEOUT_MS / 1000):
                 await self.api.unregister(addr, self.client_id, consumer=consumer)
         except (RemotingError, TimeoutError) as error:
             _log.info("broker=%s event=unregister_failed error=%s", addr, error)

@@ -14,6 +14,7 @@ from client.route import RouteCache
 from remoting.protocol.errors import ConnectFailed
 from remoting.transport.client import RemotingClient
 from remoting.transport.connection import Connection
+from runtime.cancel import cancel_requests, timeout
 from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -66,14 +67,14 @@ class Links:
         addr = self._routes.master(broker_name)
         if addr is None:
             raise NoRoute(f"broker {broker_name!r} has no leader at the moment")
+        known = cancel_requests()
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 connection = await self._client.connect(addr)
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {addr} within {timeout_ms} ms") from error
         except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if caller is None or caller.cancelling():
+            if cancel_requests() > known:
                 raise
             raise ConnectFailed("the client was stopped") from None  # Nobody cancelled the caller.
         existing = self._by_name.get(broker_name)

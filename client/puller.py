@@ -18,6 +18,7 @@ from client.route import MASTER_ID, RouteCache
 from client.subscription import Subscription
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.errors import RemotingError, ResponseError
+from runtime.cancel import timeout
 from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class Puller:
     async def _wait_for_room(self) -> None:
         self._room.clear()
         try:
-            async with asyncio.timeout(self._host.options.flow_control_wait_ms / 1000):
+            async with timeout(self._host.options.flow_control_wait_ms / 1000):
                 await self._room.wait()
         except TimeoutError:
             return

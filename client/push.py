@@ -30,6 +30,7 @@ from remoting.protocol.command import RemotingCommand
 from remoting.protocol.errors import RemotingError
 from remoting.protocol.message import MessageExt
 from remoting.transport.connection import Connection
+from runtime.cancel import timeout
 from runtime.clock import Clock, SystemClock
 from runtime.rng import Rng, SystemRng
 
@@ -170,7 +171,7 @@ class PushConsumer(StartStop):
 
     async def _commit_last(self) -> None:
         try:
-            async with asyncio.timeout(self.config.request_timeout_ms / 1000):
+            async with timeout(self.config.request_timeout_ms / 1000):
                 await self.assignment.commit_all()
         except TimeoutError:
             _log.warning("event=commits_unfinished group=%s", self.config.group)
@@ -212,7 +213,7 @@ class PushConsumer(StartStop):
             balanced = await self._rebalance()
             wait_ms = self.config.rebalance_ms if balanced else UNBALANCED_RETRY_MS
             try:
-                async with asyncio.timeout(wait_ms / 1000):
+                async with timeout(wait_ms / 1000):
                     await self._wanted.wait()
             except TimeoutError:
                 continue

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from client.errors import NotRunning
 from remoting.protocol.errors import Outcome
+from runtime.cancel import Timeout, timeout
 
 
 class Stopping:
@@ -17,7 +18,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.begun = False
-        self._waits: dict[asyncio.Timeout, None] = {}
+        self._waits: dict[Timeout, None] = {}
 
     def begin(self) -> None:
         """End what is inside of `waiting`, and let nothing enter it any more."""
@@ -33,7 +34,7 @@ class Stopping:
         ``outcome`` is what is known of the requests made before. Errors: ``NotRunning`` with that
         outcome when stopping has begun, before the block, in it or just as it ended.
         """
-        wait = asyncio.timeout(None)
+        wait = timeout(None)
         try:
             if not self.begun:
                 async with wait:

@@ -12,6 +12,7 @@ from dledger.core.office import Phase, Transfer
 from dledger.core.raft import Raft
 from dledger.core.ready import ReadConfirmed
 from dledger.errors import DLedgerError, NotLeader, QuorumTimeout, TransferFailed
+from runtime.cancel import timeout
 
 
 class Leadership:
@@ -37,7 +38,7 @@ class Leadership:
     async def read_index(self, begin: "asyncio.Future[LogIndex]", timeout_ms: int) -> LogIndex:
         """Return what the future brings. Errors: `NotLeader`, `QuorumTimeout`."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout(timeout_ms / 1000):
                 return await begin
         except TimeoutError as error:
             raise QuorumTimeout(timeout_ms) from error

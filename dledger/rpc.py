@@ -23,6 +23,7 @@ from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
 from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.frame import Frame, FrameDecoder
+from runtime.cancel import timeout
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -339,7 +340,7 @@ class _Link:
         source = self._config.source_address
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with timeout(CONNECT_TIMEOUT_S):
                 transport, protocol = await loop.create_connection(
                     _Outbound, host, port, local_addr=(source, 0) if source else None
                 )

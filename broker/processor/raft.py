@@ -14,6 +14,7 @@ import msgspec
 from dledger.errors import DLedgerError, NotLeader
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
+from runtime.cancel import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,7 +90,7 @@ class RaftProcessor:
     async def _read_index(self) -> dict[str, object]:
         index = await self._node.read_index()
         try:
-            async with asyncio.timeout(APPLY_WAIT_S):
+            async with timeout(APPLY_WAIT_S):
                 while self._applied_index() < index:  # noqa: ASYNC110  # the store has no event
                     await asyncio.sleep(_APPLY_POLL_S)
         except TimeoutError:

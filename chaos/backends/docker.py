@@ -19,6 +19,7 @@ from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec
 from chaos.backends.netfilter import NetfilterLinks
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.wire import RAFT_STATUS, StatusConnection
+from runtime.cancel import timeout
 
 COMPOSE_FILE: Final = Path(__file__).resolve().parents[2] / "docker" / "compose.yaml"
 PROJECT: Final = "ledgermq-chaos"
@@ -183,7 +184,7 @@ class DockerCluster:
         await self.links.install(node, self._containers[node])
         connection = StatusConnection(*self.status_addr(node))
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with timeout(READY_TIMEOUT_S):
                 while True:
                     if await self._answers(node, connection):
                         return

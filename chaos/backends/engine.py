@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
 from chaos.backends.base import ClusterFailed
+from runtime.cancel import timeout
 
 COMMAND_TIMEOUT_S: Final = 60.0
 STATE_TIMEOUT_S: Final = 10.0
@@ -53,7 +54,7 @@ async def call(
     )
     shown = " ".join(command[:6])
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             out, err = await process.communicate(None if stdin is None else stdin.encode())
     except TimeoutError as error:
         process.kill()

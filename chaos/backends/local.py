@@ -28,6 +28,7 @@ from chaos.backends.process import Child
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
+from runtime.cancel import timeout
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 20.0
@@ -325,7 +326,7 @@ async def accepts(port: int) -> bool:
 async def _deadline(name: str, log: Path) -> AsyncIterator[None]:
     """Limit the time to get ready; the error says who was late and where its log is."""
     try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
+        async with timeout(READY_TIMEOUT_S):
             yield
     except TimeoutError as error:
         late = f"{name} was not ready in {READY_TIMEOUT_S:.0f} s; its log: {log}"

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.cancel import timeout
+
 LEASH = Path(__file__).with_name("leash.py")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,7 +59,7 @@ class Child:
         """SIGKILL, wait until it is gone, return the exit code."""
         self.ending = True
         self.signal(signal.SIGKILL)
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             return await self.process.wait()
 
     async def stop(self, timeout_s: float = 5.0) -> int:
@@ -66,7 +68,7 @@ class Child:
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 return await self.process.wait()
         except TimeoutError:
             return await self.kill()

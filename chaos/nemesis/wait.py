@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from runtime.cancel import timeout
+
 POLL_S = 0.05
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
     """Ask until the condition holds; False if it does not within ``timeout_s``."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             while True:
                 if await condition():
                     return True

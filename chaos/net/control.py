@@ -5,6 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.cancel import timeout
+
 ANSWER_TIMEOUT_S = 5.0
 LINE_BYTES_MAX = 1 << 22
 
@@ -28,7 +30,7 @@ class ProxyControl:
         request = {"cmd": cmd, "links": list(links), **arguments}
         async with self._lock:
             try:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                async with timeout(ANSWER_TIMEOUT_S):
                     line = await self._exchange(json.dumps(request).encode() + b"\n")
             except (OSError, TimeoutError) as error:
                 self.close()

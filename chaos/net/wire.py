@@ -21,6 +21,8 @@ import re
 import struct
 from typing import Any, Final
 
+from runtime.cancel import timeout
+
 PREFIX: Final = struct.Struct(">iI")
 CODE: Final = struct.Struct(">h")
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -111,7 +113,7 @@ class StatusConnection:
     async def ask(self, code: int, timeout_s: float) -> dict[str, Any]:
         """Return the JSON body of the answer to a request without arguments."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 return await self._ask(code)
         except BaseException:
             self.close()

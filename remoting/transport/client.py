@@ -13,6 +13,7 @@ from remoting.transport.config import TransportConfig
 from remoting.transport.connection import Connection
 from remoting.transport.dispatch import Handler, RequestDispatcher
 from remoting.transport.server import close_all
+from runtime.cancel import Timeout, cancel_requests, timeout
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +64,12 @@ class RemotingClient(RequestDispatcher):
             task = asyncio.ensure_future(self._connect(addr))
             self._connecting[addr] = task
             task.add_done_callback(lambda done: self._on_connected(addr, done))
+        known = cancel_requests()
         try:
             # One caller that gives up must not take the attempt from the others.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if task.cancelled() and caller is not None and not caller.cancelling():
+            if task.cancelled() and cancel_requests() == known:
                 raise ConnectFailed(f"{addr}: the client was closed") from None
             raise
 
@@ -85,7 +86,7 @@ class RemotingClient(RequestDispatcher):
         connection = self.maybe_connection(addr)
         if connection is None:
             try:
-                async with asyncio.timeout_at(deadline):
+                async with Timeout(deadline):
                     connection = await self.connect(addr)
             except TimeoutError as error:
                 raise ConnectFailed(f"{addr}: no connection within {timeout_ms} ms") from error
@@ -117,7 +118,7 @@ class RemotingClient(RequestDispatcher):
         loop = asyncio.get_running_loop()
         try:
             host, port = parse_address(addr)
-            async with asyncio.timeout(self._config.connect_timeout_ms / 1000):
+            async with timeout(self._config.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
                     lambda: Connection(self, self._config, server_side=False),
                     host,
