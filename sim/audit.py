@@ -166,7 +166,7 @@ class Auditor:
         for message in messages:
             key, digest = record.delivered(message, AUDITOR, AUDITOR)
             oracle.on_delivered(place, message.queue_offset, key, digest)
-            oracle.on_audited(place, message.queue_offset, self._world.dropped.get(place, 0))
+            oracle.on_audited(place, message.queue_offset)
         oracle.on_audit_end(place, first, committed)
         self.ends[queue] = (first, end)
 
@@ -202,7 +202,7 @@ class Auditor:
         for queue, (first, end) in sorted(self.ends.items()):
             if queue.topic != TOPIC:
                 continue
-            dropped = world.dropped.get((queue.topic, queue.queue_id), 0)
+            dropped = world.clients_oracle.dropped.get((queue.topic, queue.queue_id), 0)
             for offset in range(max(first, dropped), end):
                 if (queue.queue_id, offset) not in done:
                     text = f"{queue.topic}/{queue.queue_id}@{offset} was committed past, unfinished"
@@ -218,13 +218,13 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> History:
     """Return the run as `chaos.checker` judges it; ``ends`` of the queues as the auditor saw."""
-    record = world.record
+    record, dropped = world.record, world.clients_oracle.dropped
     sends = [row for row in record.sends if row["topic"] == TOPIC]
     deliveries = [row for row in record.deliveries if row["topic"] == TOPIC]
     drain = [
         {
             "grp": GROUP, "topic": queue.topic, "queue_id": queue.queue_id,
-            "min_off": max(first, world.dropped.get((queue.topic, queue.queue_id), 0)),
+            "min_off": max(first, dropped.get((queue.topic, queue.queue_id), 0)),
             "end_off": end, "read_to": end, "empty_polls": 2,
             "drained": world.plan.workload.consumers > 0,
         }

@@ -112,8 +112,6 @@ class World:
         """Whether the faults so far explain that the process of a host ends by itself."""
         self.operations = draw_operations(self.rng.split("workload"), workload, options.safety_ms)
         self.exits: dict[str, int] = {}
-        self.dropped: dict[tuple[str, int], int] = {}
-        """By topic and queue, below which offset some broker has ever dropped the messages."""
         self._restarts = True
         self.loop.findings = self.findings.all
         self.loop.on_exit = self._on_exit
@@ -463,9 +461,10 @@ class World:
         except FatalError as error:  # as the dispatcher of requests does
             self.loop.call_exception_handler({"message": str(error), "exception": error})
             return
+        dropped = self.clients_oracle.dropped
         for queue in controller.store._queues.by_key.values():
             place = (queue.topic, queue.queue_id)
-            self.dropped[place] = max(queue.min_offset, self.dropped.get(place, 0))
+            dropped[place] = max(queue.min_offset, dropped.get(place, 0))
         self.record.count("compactions", int(controller.node.first_index > before))
 
     async def _read_index(self, name: str, node: DLedgerNode) -> None:

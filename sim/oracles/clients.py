@@ -31,6 +31,8 @@ class Clients:
     def __init__(self, truth: Truth, findings: Findings) -> None:
         self._truth = truth
         self.findings = findings
+        self.dropped: dict[Queue, int] = {}
+        """Below which offset some broker has ever dropped the messages of a queue."""
         self._ordered: dict[tuple[str, Queue], tuple[int, int]] = {}
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._audited: dict[Queue, int] = {}
@@ -138,8 +140,11 @@ class Clients:
 
     @guarded
     def on_searched(self, queue: Queue, stored_ms: int, found: int, held: tuple[int, int]) -> None:
-        """A search by time was answered: the first message at or after it, of those ``held``."""
-        begin, end = held
+        """A search by time was answered: the first message at or after it, of those ``held``.
+
+        Who answered may have dropped more than whoever was asked where the queue begins.
+        """
+        begin, end = max(held[0], self.dropped.get(queue, 0)), held[1]
         if self._truth.may_fall or begin >= end:
             return  # a queue that is empty, or was dropped to its end, has 0
         before, at = self._row(queue, found - 1), self._row(queue, found)
@@ -170,10 +175,10 @@ class Clients:
             del self._locks[queue]
 
     @guarded
-    def on_audited(self, queue: Queue, offset: int, dropped: int = 0) -> None:
-        """The auditor read a message: no gap, but for what some broker has ``dropped`` below."""
+    def on_audited(self, queue: Queue, offset: int) -> None:
+        """The auditor read a message: no gap, but for what some broker has dropped."""
         expected = self._audited.get(queue, offset)
-        if offset < expected or max(expected, dropped) < offset:
+        if offset < expected or max(expected, self.dropped.get(queue, 0)) < offset:
             self._report(
                 "A22 gap in a queue",
                 f"{queue[0]}/{queue[1]} continues at {offset}, expected {expected}",

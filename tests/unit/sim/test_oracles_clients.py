@@ -107,7 +107,8 @@ def test_auditor_must_read_without_a_gap(truth: Truth):
 def test_auditor_may_miss_what_was_dropped(truth: Truth):
     clients, findings = judge(truth)
     clients.on_audited(QUEUE, 0)
-    clients.on_audited(QUEUE, 2, dropped=2)
+    clients.dropped[QUEUE] = 2
+    clients.on_audited(QUEUE, 2)
     assert findings.first is None
 
 
@@ -212,6 +213,22 @@ def test_search_by_time_finds_the_first_at_or_after_it(
     assert clients.choose_time(("none", 0), 5) is None
     clients.on_searched(QUEUE, stored_ms, offset, held)
     assert (findings.first is None) == is_fine
+
+
+def test_search_by_time_may_begin_where_one_broker_has_dropped_the_rest(truth: Truth):
+    clients, findings = judge(tagged(truth))
+    clients.dropped[QUEUE] = 1
+    clients.on_searched(QUEUE, 1_000, 1, (0, 3))
+    assert findings.first is None
+    clients.on_searched(QUEUE, 1_000, 2, (0, 3))
+    assert found(findings).startswith("A39")
+
+
+def test_search_by_time_of_a_queue_that_one_broker_has_dropped_whole(truth: Truth):
+    clients, findings = judge(tagged(truth))
+    clients.dropped[QUEUE] = 3
+    clients.on_searched(QUEUE, 1_010, 0, (0, 3))
+    assert findings.first is None
 
 
 def test_lock_of_a_queue_has_one_owner_until_it_is_given_back(truth: Truth):

@@ -46,7 +46,7 @@ def test_no_tags_have_the_code_0():
     assert tags_code(None) == tags_code("") == 0
 
 
-def asked(*, found, applied=0, is_rotten=False, indexed=True):
+def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
     """A replica that finds such places (queue, offset) for every key."""
     truth = Truth(("n0",))
     row = EntryRow(0, 1, 0, 0, 100, True, "message", "orders", 3, 0, 42)
@@ -58,7 +58,8 @@ def asked(*, found, applied=0, is_rotten=False, indexed=True):
         applied_index=applied,
         messages_of_key=lambda *_: SimpleNamespace(records=records),
     )
-    controller = SimpleNamespace(store=store)
+    node = SimpleNamespace(commit_index=committed)
+    controller = SimpleNamespace(store=store, node=node)
     return truth, SimpleNamespace(name="n0", controller=controller, is_rotten=is_rotten)
 
 
@@ -68,6 +69,7 @@ def asked(*, found, applied=0, is_rotten=False, indexed=True):
         ([(3, 0)], {}),
         ([(1, 0), (3, 0)], {}),
         ([], {"applied": -1}),
+        ([], {"committed": -1}),
         ([], {"is_rotten": True}),
         ([], {"indexed": False}),
     ],
