@@ -107,6 +107,8 @@ class Durable:
         if mark is not None:
             noted = max(noted, decode_mark(mark, checkpoint))
         synced = node._driver.synced_index
+        if synced < node._store.first_index:
+            return  # a snapshot stands for all of that
         if noted < synced and replica.synced_before < synced:
             raise Violation(
                 self.mark_name,

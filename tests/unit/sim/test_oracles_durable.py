@@ -44,6 +44,16 @@ def replica(name, bit=1):
     return made, disk
 
 
+def test_a_snapshot_stands_for_what_was_synced_before():
+    one, _ = replica("n0")
+    one.node = one.controller.node
+    one.node._driver = SimpleNamespace(synced_index=6)
+    with pytest.raises(Violation, match="synced up to 6, and notes -1"):
+        judge(one).on_kill(one)
+    one.node._store.first_index = 7
+    judge(one).on_kill(one)
+
+
 def judge(*replicas, is_sync=True):
     return Durable(Truth(VOTERS), {one.name: one for one in replicas}, is_sync=is_sync)
 
