@@ -19,7 +19,7 @@ from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
 
 NOTED_ENTRIES_MIN: Final = 3
-"""A note about fewer costs more than it spares."""
+"""A note about fewer costs more than it spares, and so does one about entries without a batch."""
 _pack_header: Final = HEADER.pack
 _pack_unit: Final = UNIT.pack
 
@@ -29,8 +29,9 @@ class Appender:
 
     __slots__ = (
         "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
-        "_next_index", "_next_position", "_pending_limit", "_position_limit", "_propose",
-        "_refusal", "_schedule", "_term", "_units", "accepting", "annotate", "scheduled",
+        "_has_batch", "_next_index", "_next_position", "_pending_limit", "_position_limit",
+        "_propose", "_refusal", "_schedule", "_term", "_units", "accepting", "annotate",
+        "scheduled",
     )  # fmt: skip
 
     def __init__(
@@ -62,11 +63,13 @@ class Appender:
         self._batch_first_index: LogIndex = 0
         self._batch_position = 0
         self._batch_limit = 0
+        self._has_batch = False
 
     def restart(self, term: Term, next_index: LogIndex, position: int) -> None:
         """Forget what was collected; continue behind an entry that ends at ``position``."""
         self._buffers.clear()
         self._units.clear()
+        self._has_batch = False
         self._term = term
         self._next_index = self._batch_first_index = next_index
         self._set_position(position)
@@ -135,6 +138,7 @@ class Appender:
         term, first = self._term, self._next_index
         position = self._next_position
         buffers, units = self._buffers, self._units
+        self._has_batch = True
         for index, body in enumerate(bodies, first):
             body_bytes = len(body)
             size = body_bytes + HEADER_BYTES
@@ -149,6 +153,7 @@ class Appender:
             if position >= self._batch_limit:
                 self._next_index, self._next_position = index + 1, position
                 self.close_batch()
+                self._has_batch = True
         self._next_index, self._next_position = first + len(bodies), position
         if not self.scheduled:
             self.scheduled = True
@@ -159,7 +164,7 @@ class Appender:
         """Hand what was collected to the core, as one span."""
         if self._buffers:
             first, last = self._batch_first_index, self._next_index - 1
-            is_noted = last - first + 1 >= NOTED_ENTRIES_MIN
+            is_noted = self._has_batch and last - first + 1 >= NOTED_ENTRIES_MIN
             span = Span(
                 first,
                 last,
@@ -173,6 +178,7 @@ class Appender:
             assert self._next_position <= self._position_limit, "append without reserve"
             self._buffers.clear()
             self._units.clear()
+            self._has_batch = False
             self._propose(span)
             self._batch_first_index = self._next_index
             self._set_batch_position(self._next_position)

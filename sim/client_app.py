@@ -83,6 +83,8 @@ class ClientApp:
         self._tag = bytes.fromhex(record.tag)
         self._ordered = asyncio.Lock()
         self._positions: dict[MessageQueue, int] = {}
+        self._queues: dict[str, list[MessageQueue]] = {}
+        """By topic, as the name servers told; asked again once something has failed."""
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._all_begun = False
@@ -177,6 +179,7 @@ class ClientApp:
                     return  # not a client's
         except RemotingError:
             self._record.count("client_errors")
+            self._queues.clear()
         finally:
             self._tasks.pop(op.number, None)
 
@@ -201,8 +204,7 @@ class ClientApp:
     async def _send_ordered(self, op: Op) -> None:
         """Send one after the other to one queue, each once the one before it has been answered."""
         async with self._ordered:
-            queues = await self._producer.fetch_publish_queues(ORDERED_TOPIC)
-            queue = queues[self._pid % len(queues)]
+            queue = await self._queue(ORDERED_TOPIC, self._pid)
             bodies = self._bodies(op)
             rows = self._record.sending(op.number, ORDERED_TOPIC, bodies)
             message = self._message(ORDERED_TOPIC, *bodies[0])
@@ -248,17 +250,20 @@ class ClientApp:
         definite = error.outcome is ClientOutcome.FAILED and all(map(_stored_nothing, attempts))
         outcome = Outcome.FAIL if definite else Outcome.INFO
         code = attempts[-1].code if attempts else None
+        self._queues.clear()
         self._record.sent(
             rows, outcome.value, err_code=code, attempts=max(1, len(attempts)),
             possible=_possible(attempts),
         )  # fmt: skip
 
-    async def _queue(self, op: Op) -> MessageQueue:
-        queues = await self._puller.fetch_subscribe_queues(TOPIC)
-        return queues[op.choice % len(queues)]
+    async def _queue(self, topic: str, choice: int) -> MessageQueue:
+        queues = self._queues.get(topic)
+        if not queues:
+            queues = self._queues[topic] = await self._puller.fetch_subscribe_queues(topic)
+        return queues[choice % len(queues)]
 
     async def _pull(self, op: Op) -> None:
-        queue = await self._queue(op)
+        queue = await self._queue(TOPIC, op.choice)
         place = (queue.topic, queue.queue_id)
         offset = self._positions.get(queue)
         if offset is None:
@@ -281,7 +286,7 @@ class ClientApp:
 
     async def _search(self, op: Op) -> None:
         """Ask for the first message stored at or after a time, while none is added or dropped."""
-        queue = await self._queue(op)
+        queue = await self._queue(TOPIC, op.choice)
         place, puller = (queue.topic, queue.queue_id), self._puller
         stored_ms = self._oracle.choose_time(place, op.size_bytes)
         if stored_ms is None:
@@ -295,7 +300,7 @@ class ClientApp:
 
     async def _lock(self, op: Op) -> None:
         """Lock a queue under a name of its own, and perhaps give it back."""
-        queue = await self._queue(op)
+        queue = await self._queue(TOPIC, op.choice)
         place, owner = (queue.topic, queue.queue_id), f"{self.name}-{op.number}"
         api, call = self._puller._instance.api, self._puller._leaders.call
         is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
@@ -308,7 +313,7 @@ class ClientApp:
             await call(queue, lambda addr: api.unlock(addr, owner, [queue]))
 
     async def _commit(self, op: Op) -> None:
-        queue = await self._queue(op)
+        queue = await self._queue(TOPIC, op.choice)
         offset = self._positions.get(queue)
         if offset is not None:
             self._oracle.on_offered((queue.topic, queue.queue_id), offset)

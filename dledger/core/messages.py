@@ -16,6 +16,9 @@ import msgspec
 
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 
+NO_ROUND: Final = 0
+"""What a `Heartbeat` of no round says; the first round is 1."""
+
 
 class PreVoteRequest(msgspec.Struct, frozen=True, gc=False):
     """Would you vote for me in ``term``? Changes nothing at the receiver."""
@@ -96,7 +99,10 @@ class AppendReject(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """The leader is alive; ``commit_index`` is never beyond what the receiver is known to hold."""
+    """The leader is alive; ``commit_index`` is never beyond what the receiver is known to hold.
+
+    One of round `NO_ROUND` only tells that, between two rounds, and wants no answer.
+    """
 
     sender: NodeId
     receiver: NodeId

@@ -12,6 +12,7 @@ from typing import Final
 from dledger.core import membership, readmission
 from dledger.core.election import check_quorum
 from dledger.core.messages import (
+    NO_ROUND,
     Append,
     AppendReject,
     AppendReply,
@@ -53,10 +54,9 @@ def tick_leader(state: RaftState) -> None:
         commit_index = min(state.log.commit_index, progress.match_index)
         if beat or commit_index > progress.commit_sent:
             progress.commit_sent = commit_index
+            number = state.heartbeat_round if beat else NO_ROUND
             state.messages.append(
-                Heartbeat(
-                    state.node_id, progress.node_id, state.term, commit_index, state.heartbeat_round
-                )
+                Heartbeat(state.node_id, progress.node_id, state.term, commit_index, number)
             )
 
 
@@ -238,6 +238,8 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
     """Note that the leader lives and how far it has committed."""
     if hear_leader(state, heartbeat):
         advance_commit(state, min(heartbeat.commit_index, state.log.last_index))
+        if heartbeat.round == NO_ROUND:
+            return
         state.messages.append(
             FreshReply(
                 state.node_id, heartbeat.sender, state.term, NO_INDEX, state.config.generation

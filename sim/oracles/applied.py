@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
-from sim.oracles.records import TAGS, tags_code
+from sim.oracles.records import tags_code
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
 
@@ -119,7 +119,7 @@ class Applied:
             if queue is not None and row.queue_offset < queue.max_offset:
                 found = UNIT.unpack(queue.read(row.queue_offset, 1))
             expected = (mark.position + HEADER_BYTES, row.size)
-            tags = tags_code(truth.properties.get((index, mark.term), {}).get(TAGS))
+            tags = tags_code(truth.tags.get((index, mark.term), ""))
             if found is None or found != (*expected, tags):
                 raise Violation(
                     self.name,

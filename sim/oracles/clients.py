@@ -10,7 +10,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Findings, Violation, guarded
-from sim.oracles.records import TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +122,7 @@ class Clients:
                     f"a read of {queue[0]}/{queue[1]} goes past {offset}, which is not committed",
                 )
                 return
-            held = truth.properties.get((row.entry_index, row.term), {}).get(TAGS, "")
+            held = truth.tags.get((row.entry_index, row.term), "")
             if offset not in got and tag in {"", held}:
                 self._report(
                     "A22 passed over by a read",

@@ -166,7 +166,7 @@ class Matches:
             told[replica.name] = max(match_index, told.get(replica.name, -1))
 
     def on_event(self, replica: Replica) -> None:
-        """Look at a leader after an event of its own. Errors: `Violation`."""
+        """Look at a leader when it has changed, and once a tick. Errors: `Violation`."""
         state = replica.state
         told = self._told[replica.name, state.term]
         for follower, progress in state.progress.items():

@@ -17,6 +17,7 @@ STORED_AT: Final = ENTRY_HEADER_BYTES + 56
 BODY_LENGTH_AT: Final = ENTRY_HEADER_BYTES + 84
 FLAGS_AT: Final = ENTRY_HEADER_BYTES + 36
 KEYS, TAGS = "KEYS", "TAGS"
+_TAGS_FIELD: Final = b"TAGS\x01"
 
 _int = struct.Struct(">i").unpack_from
 _magic = struct.Struct(">I").unpack_from
@@ -41,7 +42,12 @@ def properties_of(data: bytes) -> dict[str, str]:
     return dict(part.split("\x01", 1) for part in text.split("\x02") if "\x01" in part)
 
 
-def tags_code(tags: str | None) -> int:
+def tags_of(data: bytes) -> str:
+    """Return the tags of the record in an entry, empty for none."""
+    return properties_of(data).get(TAGS, "") if _TAGS_FIELD in data else ""
+
+
+def tags_code(tags: str) -> int:
     """Return what Java's ``String.hashCode`` makes of the tags of a message, 0 for none."""
     code = 0
     if not tags:

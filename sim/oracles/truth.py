@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chaos.history.segment import EntryRow, decode_segment
 from sim.oracles.base import Violation
-from sim.oracles.records import properties_of, stored_ms
+from sim.oracles.records import stored_ms, tags_of
 from sim.oracles.replica import HEADER
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Truth:
         """Committed entries of replicated state."""
         self.times: dict[tuple[int, int], int] = {}
         """Store times (ms) of records."""
-        self.properties: dict[tuple[int, int], dict[str, str]] = {}
-        """Of messages."""
+        self.tags: dict[tuple[int, int], str] = {}
+        """Of messages that have any."""
         self.stored_last = 0
         """Store time of the last committed record."""
         self.may_fall = False
@@ -106,7 +106,9 @@ class Truth:
         if stored is not None:
             self.times[place] = stored
         if kind == "message":
-            self.properties[place] = properties_of(data)
+            tags = tags_of(data)
+            if tags:
+                self.tags[place] = tags
 
     def _check_time(self, index: int, term: int) -> None:
         stored = self.times.get((index, term))

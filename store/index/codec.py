@@ -35,6 +35,7 @@ _WEIGHTS: Final = tuple(
     tuple(pow(31, length - 1 - at, 1 << 32) for at in range(length))
     for length in range(_WEIGHED_MAX + 1)
 )
+_SHIFTS: Final = tuple(pow(31, length, 1 << 32) for length in range(_WEIGHED_MAX + 1))
 
 
 class Layout(NamedTuple):
@@ -89,7 +90,7 @@ def text_hash(text: bytes, start: int = 0) -> int:
     for first in range(0, len(text), _WEIGHED_MAX):
         piece = text[first : first + _WEIGHED_MAX]
         weights = _WEIGHTS[len(piece)]
-        start = (start * pow(31, len(piece), 1 << 32) + sum(map(mul, piece, weights))) & _MASK
+        start = (start * _SHIFTS[len(piece)] + sum(map(mul, piece, weights))) & _MASK
     return start
 
 

@@ -513,7 +513,7 @@ def test_barrier_is_an_entry_of_a_client_where_clients_append():
 
 def test_replica_wiped_twice_waits_for_a_second_barrier():
     cluster = wiped()
-    settle(cluster, 3)
+    settle(cluster, 4)
     cluster.wipe("n2")
     cluster.restart("n2")
     settle(cluster, 30)

@@ -161,12 +161,11 @@ def test_what_was_cut_off_has_no_note_and_a_cut_span_loses_its_own(cut):
     assert [noted.note for noted in kept] == [b"note %d" % n for n in range(cut // 3)]
 
 
-def test_a_full_span_is_closed_once_its_last_entry_can_be_noted():
+def noting_appender(**limits):
+    """Return an appender, its spans, and what its user knows of."""
     spans, known = [], []
     peers = {"n0": "", "n1": ""}
-    config = DLedgerConfig(
-        group="g", self_id="n0", peers=peers, directory="/none", span_bytes_max=1024
-    )
+    config = DLedgerConfig(group="g", self_id="n0", peers=peers, directory="/none", **limits)
     appender = Appender(
         config, propose=spans.append, schedule=lambda: None, refusal=lambda: NotLeader(None)
     )
@@ -174,9 +173,55 @@ def test_a_full_span_is_closed_once_its_last_entry_can_be_noted():
     appender.accepting = True
     appender.set_committed(0)
     appender.restart(1, 0, 0)
-    for _ in range(7):
-        appender.reserve(400)
-        known.append(appender.append((b"x" * 400,), 400))
+    return appender, spans, known
+
+
+def put_single(appender, known):
+    appender.reserve(400)
+    known.append(appender.append((b"x" * 400,), 400))
+
+
+def put_batch(appender, known, count):
+    appender.reserve_batch([400] * count)
+    known += appender.append_batch([b"x" * 400] * count)
+
+
+def test_a_full_span_is_closed_once_its_last_entry_can_be_noted():
+    appender, spans, known = noting_appender(span_bytes_max=1024)
+    put_batch(appender, known, 2)
+    for _ in range(5):
+        put_single(appender, known)
     appender.close_batch()
-    assert [span.note for span in spans] == [b"[0, 1, 2]", b"[3, 4, 5]", b""]
+    assert [span.note for span in spans] == [b"[0, 1, 2]", b"", b""]
     assert [len(span.data) for span in spans] == [3 * 448, 3 * 448, 448]
+
+
+def test_spans_without_a_batch_and_short_ones_have_no_note():
+    appender, spans, known = noting_appender()
+    for _ in range(7):
+        put_single(appender, known)
+    appender.close_batch()
+    put_batch(appender, known, 2)
+    appender.close_batch()
+    put_single(appender, known)
+    put_batch(appender, known, 2)
+    appender.close_batch()
+    for _ in range(3):
+        put_single(appender, known)
+    appender.close_batch()
+    put_batch(appender, known, 3)
+    appender.restart(2, 5, 0)
+    for _ in range(3):
+        put_single(appender, known)
+    appender.close_batch()
+    assert [span.note for span in spans] == [b"", b"", b"[9, 10, 11]", b"", b""]
+
+
+def test_all_spans_of_a_batch_have_a_note():
+    appender, spans, known = noting_appender(span_bytes_max=1024)
+    known.extend(range(8))
+    appender.reserve_batch([400] * 8)
+    appender.append_batch([b"x" * 400] * 8)
+    put_single(appender, known)
+    appender.close_batch()
+    assert [span.note for span in spans] == [b"[0, 1, 2]", b"[3, 4, 5]", b"[6, 7, 8]"]

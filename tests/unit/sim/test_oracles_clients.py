@@ -162,7 +162,7 @@ def test_delivered_properties_are_those_that_were_sent(truth: Truth):
 
 
 def tagged(truth: Truth) -> Truth:
-    truth.properties = {(0, 1): {"TAGS": "red"}, (1, 1): {}, (2, 1): {"TAGS": "blue"}}
+    truth.tags = {(0, 1): "red", (2, 1): "blue"}
     truth.times = {(index, 1): 1_000 + 10 * (index // 2) for index in range(3)}
     return truth
 

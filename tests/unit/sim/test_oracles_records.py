@@ -9,7 +9,7 @@ from chaos.history.segment import EntryRow
 from remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
-from sim.oracles.records import properties_of, stored_ms, tags_code
+from sim.oracles.records import properties_of, stored_ms, tags_code, tags_of
 from sim.oracles.truth import Truth
 
 HEADER = bytes(48)
@@ -27,7 +27,9 @@ def test_store_time_and_properties_are_read_from_the_record():
     data = entry(b"KEYS\x0142\x02TAGS\x01red\x02")
     assert stored_ms(data) == 1_234
     assert properties_of(data) == {"KEYS": "42", "TAGS": "red"}
+    assert tags_of(data) == "red"
     assert properties_of(entry(b"")) == {}
+    assert tags_of(entry(b"")) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_tags_code_is_that_of_java(tag):
 
 
 def test_no_tags_have_the_code_0():
-    assert tags_code(None) == tags_code("") == 0
+    assert tags_code("") == 0
 
 
 def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
