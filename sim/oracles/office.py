@@ -157,6 +157,8 @@ class Matches:
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         """By leader and term: the highest entry that each follower has acknowledged."""
+        self._latest: dict[str, tuple[int, dict[str, int]]] = {}
+        """By leader: its term, and what it was told in that: looked up at every event."""
 
     def on_message(self, replica: Replica, message: Message) -> None:
         """Take a message that leaves ``replica``."""
@@ -166,9 +168,12 @@ class Matches:
             told[replica.name] = max(match_index, told.get(replica.name, -1))
 
     def on_event(self, replica: Replica) -> None:
-        """Look at a leader when it has changed, and once a tick. Errors: `Violation`."""
-        state = replica.state
-        told = self._told[replica.name, state.term]
+        """Look at a leader after an event of its own. Errors: `Violation`."""
+        state, name = replica.state, replica.name
+        latest = self._latest.get(name)
+        if latest is None or latest[0] != state.term:
+            latest = self._latest[name] = (state.term, self._told[name, state.term])
+        told = latest[1]
         for follower, progress in state.progress.items():
             if progress.match_index > told.get(follower, -1):
                 raise Violation(

@@ -129,7 +129,7 @@ class Watch:
     def looking_at(self, replica: Replica) -> Callable[[], None]:
         """Return what is to be called after each event of its process. Errors: `Violation`."""
         node, look = replica.node, self._look
-        judge_tick = self._judge_tick
+        judge_matches, judge_tick = self.matches.on_event, self._judge_tick
 
         def after_event() -> None:
             if not (replica.is_up and node._opened):
@@ -148,9 +148,11 @@ class Watch:
                 replica.dispatcher.applied_index,
                 state.delivered_index,
             )
-            if state.role is LEADER and replica.tick != state.tick:
-                replica.tick = state.tick
-                judge_tick(replica)
+            if state.role is LEADER:
+                if replica.tick != state.tick:
+                    replica.tick = state.tick
+                    judge_tick(replica)
+                judge_matches(replica)
             if key != replica.key:
                 look(replica, key)
 
@@ -158,7 +160,6 @@ class Watch:
 
     def _judge_tick(self, replica: Replica) -> None:
         """Look at a leader, once a tick."""
-        self.matches.on_event(replica)
         self.tenure.on_event(replica)
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
@@ -227,8 +228,6 @@ class Watch:
         before, now, kept, old_last = change
         self.durable.on_change(replica, change)
         self.invariants.on_change(replica, change)
-        if now[0] is LEADER:
-            self.matches.on_event(replica)
         self.fatal_failure.on_change(replica, change)
         is_applied, is_told = now[5] == before[5], now[6] == before[6]
         if not (is_applied and is_told):
