@@ -106,6 +106,24 @@ PRODUCT_BUGS: Final = (
         ),
     ),
     Mutant(
+        name="note-without-tags",
+        breaks="Followers dispatch the messages of a batch as if they had no tags.",
+        source="RocketMQ's consume queue unit, whose third field filters reads.",
+        plant=patch(
+            "store.notes:_Writer.add_batch",
+            ("number, offset, stored, code)", "number, offset, stored, 0)"),
+        ),
+    ),
+    Mutant(
+        name="note-with-others-keys",
+        breaks="Followers index the keys of a batch at the places of its other messages.",
+        source="RocketMQ IndexService.buildIndex (a key leads to its message).",
+        plant=patch(
+            "store.notes:_Writer._add_keys",
+            ("map(_value_of, rows)", "map(_value_of, reversed(rows))"),
+        ),
+    ),
+    Mutant(
         name="replay-duplicates",
         breaks="Dispatching an entry again adds it to its queue again.",
         source="RocketMQ ConsumeQueue.putMessagePositionInfo (it skips what it has).",
