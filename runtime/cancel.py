@@ -1,9 +1,9 @@
 """Time limits, and who was meant by a cancellation, in a task that may have been cancelled before.
 
 A clean-up runs in a task that was cancelled, and `asyncio.Task.cancelling` stays above zero in it:
-only a request on top of those known before is a new one. `asyncio.timeout` of Python 3.11.0 to
-3.11.3 does not know that (python/cpython#102780): where it should raise `TimeoutError` in a
-clean-up it raises `CancelledError`, and the rest of the clean-up is lost.
+only a request on top of those known before is a new one. `asyncio.timeout` of early Python 3.11,
+Debian 12's 3.11.2 among them, does not know that (python/cpython#102780): where it should raise
+`TimeoutError` in a clean-up it raises `CancelledError`, and the rest of the clean-up is lost.
 """
 
 import asyncio
