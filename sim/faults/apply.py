@@ -217,9 +217,10 @@ class Nemesis:
     def _replace_rotten(self, name: str, life: int) -> None:
         """Do what an operator does with a replica that refuses to start: give it an empty disk."""
         target = self._target
-        if target.disk(name).life - life < ROTTEN_LIVES:
+        is_early = target.disk(name).life - life < ROTTEN_LIVES
+        if is_early or self._guard.objection_to_wipe((name,)):
             self._stage.after(1_000, partial(self._replace_rotten, name, life))
-        elif not self._guard.objection_to_loss((name,)):
+        else:
             target.trace.event("replaced", name)
             target.wipe(name)
             target.start(name)

@@ -168,7 +168,7 @@ class Wipe(Effect):
 
     def objection(self) -> str:
         """See `Effect`."""
-        return self.stage.guard.objection_to_loss(self.names)
+        return self.stage.guard.objection_to_wipe(self.names)
 
     def apply(self) -> None:
         """Empty the disk."""

@@ -46,6 +46,21 @@ class Guard:
         """Return why these may not lose any of their log; nothing if they may."""
         return self._objection(tuple(victims), self.voters())
 
+    def objection_to_wipe(self, victims: Sequence[str]) -> str:
+        """Return why these may not begin anew, with nothing; nothing if they may.
+
+        A majority of empty directories is a new group, whatever the others hold: who was removed
+        and began empty counts, since it knows no other group than the first.
+        """
+        replicas, is_fresh = self._target.watch.replicas, self._target.is_fresh
+        first = self._target.watch.truth.first_voters
+        empty = [
+            name for name in first if name in victims or is_fresh(name) or replicas[name].is_wiped
+        ]
+        if 2 * len(empty) > len(first):
+            return f"{len(empty)} of the first {len(first)} voters would begin with nothing"
+        return self.objection_to_loss(victims)
+
     def _objection(self, lost: Sequence[str], voters: Sequence[str]) -> str:
         holders = [name for name in voters if name not in lost and self._holds_all(name, lost)]
         if 2 * len(holders) > len(voters):

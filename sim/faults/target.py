@@ -69,6 +69,7 @@ class Committed(Protocol):
     """The committed log; `sim.oracles.truth.Truth`."""
 
     committed: list[Any]
+    first_voters: tuple[str, ...]
 
     def voters_of(
         self,

@@ -112,7 +112,7 @@ class Commits:
         # What is told, not what the core knows: the disk may yet have what the core has cut.
         commit = min(change.now[6], replica.last_index)
         if commit > self._seen[replica.name]:
-            self._check(replica, commit)
+            self._check(replica, commit, change.kept_index)
 
     def _check_own_term(self, replica: Replica, change: Change) -> None:
         commit = change.now[2]
@@ -128,7 +128,7 @@ class Commits:
                 index=commit,
             )
 
-    def _check(self, replica: Replica, commit: int) -> None:
+    def _check(self, replica: Replica, commit: int, kept_index: int | None = None) -> None:
         truth = self._truth
         for index in range(max(self._seen[replica.name] + 1, replica.base), commit + 1):
             mark = replica.marks[index - replica.base]
@@ -142,16 +142,17 @@ class Commits:
                         node=replica.name,
                     )
             elif index == len(truth.committed):
-                self._check_majority(replica, index)
+                self._check_majority(replica, index, kept_index)
                 truth.commit(index, mark, replica.read_key()[1])
         self._seen[replica.name] = max(commit, self._seen[replica.name])
 
-    def _check_majority(self, replica: Replica, index: int) -> None:
+    def _check_majority(self, replica: Replica, index: int, kept_index: int | None) -> None:
+        """Count who holds an entry; a change of the voters may have come behind it at once."""
         mark = replica.marks[index - replica.base]
-        voters = self._truth.voters_of(replica)
         mask = self._held.get((index, mark.term), 0)
-        count = sum(bool(mask & self._bits.get(voter, 0)) for voter in voters)
-        if 2 * count <= len(voters):
+        voters = self._truth.voters_of(replica)
+        groups = {voters: None, self._truth.voters_of(replica, kept_index): None}
+        if not any(self._is_majority(mask, group) for group in groups):
             held = [name for name, bit in self._bits.items() if mask & bit]
             raise Violation(
                 self.majority_name,
@@ -160,6 +161,10 @@ class Commits:
                 node=replica.name,
                 index=index,
             )
+
+    def _is_majority(self, mask: int, voters: tuple[str, ...]) -> bool:
+        count = sum(bool(mask & self._bits.get(voter, 0)) for voter in voters)
+        return 2 * count > len(voters)
 
 
 class LeaderCompleteness:

@@ -82,7 +82,9 @@ class FaultWorld:
         self.log = []
         self.watch = SimpleNamespace(
             replicas=self.replicas,
-            truth=SimpleNamespace(committed=[], voters_of=self._voters_of),
+            truth=SimpleNamespace(
+                committed=[], voters_of=self._voters_of, first_voters=self.voters
+            ),
             excuse_rot=self.rot_excused.append,
         )
         for name in self.hosts:

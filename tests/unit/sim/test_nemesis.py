@@ -391,6 +391,25 @@ def test_wipe_needs_others_that_are_not_fresh(make):
     assert world.disk("n1").paths() == []
 
 
+@pytest.mark.parametrize("how", ["runs", "is down"])
+def test_wipe_waits_while_a_former_member_is_empty(make, how):
+    """Both would know the first three voters alone, and be two of them."""
+    world = make(event("wipe", target="n1"), spares=1)
+    write(world, "n1")
+    world.voters = ("n0", "n1", "n3")
+    world.start("n3")
+    if how == "runs":
+        world.fresh.append("n2")
+    else:
+        world.replicas["n2"].is_wiped = True
+    world.run(1_500)
+    assert outcome(world)[0] == "planned"
+    world.fresh.clear()
+    world.replicas["n2"].is_wiped = False
+    world.run(1_600)
+    assert world.disk("n1").paths() == []
+
+
 def test_rot_flips_a_synced_byte_of_one_replica_only(make):
     world = make(
         event("bit_rot", target="n1", glob="*/data/*", bytes=1),

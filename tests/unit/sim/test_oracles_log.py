@@ -97,6 +97,19 @@ def test_a_commit_needs_a_majority_that_holds_the_entry():
         commits.on_change(replica, change(kept=1, old_last=1, delivered=0))
 
 
+def test_a_change_of_the_voters_that_came_with_a_commit_does_not_count_for_it():
+    truth = Truth(VOTERS)
+    first, second = Kept("n0", marks(1, 1)), Kept("n1", marks(1))
+    held_by(truth, first, second)
+    truth.configurations[1, 1] = ("n0", "n2", "n3")
+    commits = Commits(truth, BITS, is_sync=True)
+    commits.on_boot(first)
+    with pytest.raises(Violation, match=r"held by \['n0', 'n1'\] of voters \['n0', 'n2', 'n3'\]"):
+        commits.on_change(first, change(kept=1, old_last=1, delivered=0))
+    commits.on_change(first, change(kept=0, old_last=0, delivered=0))
+    assert truth.committed == marks(1)
+
+
 def test_a_commit_of_a_majority_is_the_truth():
     truth = Truth(VOTERS)
     first, second = Kept("n0", marks(1, 1)), Kept("n1", marks(1, 1))
