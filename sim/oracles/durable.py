@@ -50,10 +50,13 @@ class Durable:
         """By replica, the file that was judged, after how many changes of it."""
         self._damaged: dict[str, None] = {}
         """Replicas whose disk has once lost what was synced: they may not be able to show it."""
+        self._refused: dict[str, int] = {}
+        """By replica, how many writes had met a full disk when it started."""
 
     def on_boot(self, replica: Replica) -> None:
         """What was durable before may be gone with a directory."""
         self._known.pop(replica.name, None)
+        self._refused[replica.name] = replica.disk.writes_refused
         if replica.is_wiped:
             self._damaged[replica.name] = None
 
@@ -100,6 +103,8 @@ class Durable:
         disk, node = replica.disk, replica.node
         if disk.is_watched or replica.is_rotten or disk.has_failed_syncs():
             return
+        if disk.writes_refused > self._refused.get(replica.name, 0):
+            return  # it was full, and the old note, which is still true, was left
         data = disk.read(replica.checkpoint_path)
         mark = disk.read(f"{node.config.directory}/synced")
         checkpoint = Checkpoint() if data is None else decode_checkpoint(data)

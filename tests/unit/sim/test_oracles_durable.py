@@ -44,6 +44,19 @@ def replica(name, bit=1):
     return made, disk
 
 
+def test_a_disk_that_was_full_leaves_the_old_note():
+    one, disk = replica("n0")
+    one.node = one.controller.node
+    one.node._driver = SimpleNamespace(synced_index=6)
+    judged = judge(one)
+    disk.writes_refused += 1
+    judged.on_boot(one)
+    with pytest.raises(Violation, match="synced up to 6, and notes -1"):
+        judged.on_kill(one)  # it was full in an earlier life
+    disk.writes_refused += 1
+    judged.on_kill(one)
+
+
 def test_a_snapshot_stands_for_what_was_synced_before():
     one, _ = replica("n0")
     one.node = one.controller.node
