@@ -13,7 +13,7 @@ from runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.results import PutStatus
-from tests.unit.store.fakes import Listener, message
+from tests.unit.store.fakes import Listener, batch_of, message
 
 DEADLINE_S = 30
 NAMES = ("n0", "n1", "n2")
@@ -92,6 +92,20 @@ async def put_many(replica, count):
             await asyncio.sleep(0)
     await asyncio.wait_for(finished, DEADLINE_S)
     return answers
+
+
+async def put_batches(replica, count, size):
+    """Put batches one after the other, without waiting for the answer in between."""
+    loop = asyncio.get_running_loop()
+    answers = []
+    for number in range(count):
+        answered = loop.create_future()
+        bodies = [b"%d" % (number * size + at) for at in range(size)]
+        batch = batch_of([message(topic=f"t{number % 3}", body=body) for body in bodies])
+        replica.store.put_batch(batch, lambda *answer, to=answered: to.set_result(answer))
+        answers.append(answered)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*answers), DEADLINE_S)
 
 
 def test_all_replicas_have_the_same_queues_and_state(tmp_path):
@@ -181,7 +195,7 @@ def test_followers_dispatch_by_the_notes_of_their_leader(tmp_path):
         looked_into = {replica: [] for replica in rest}
         for replica in rest:
             watch(replica.node, looked_into[replica])
-        await put_many(leader, 900)
+        await put_batches(leader, 90, 10)
         await applied(rest, leader.node.commit_index)
         for replica in replicas:
             await replica.stop()

@@ -1,6 +1,13 @@
 """How much may be under way, how far back a leader goes, how long it stays without answers."""
 
-from dledger.core.messages import Append, AppendReject, AppendReply, Heartbeat, HeartbeatReply
+from dledger.core.messages import (
+    NO_ROUND,
+    Append,
+    AppendReject,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+)
 from dledger.core.model import Role
 from dledger.core.replication import SPANS_PER_TURN
 from tests.unit.dledger.cluster import Cluster
@@ -136,3 +143,31 @@ def test_two_ticks_may_pass_at_once_where_the_next_one_changes_nothing():
     cluster.tick("n1")
     assert follower.state.role is Role.PRE_CANDIDATE
     assert not follower.is_calm()
+
+
+def heard(cluster, kind):
+    return [message for message in cluster.network if isinstance(message, kind)]
+
+
+def test_a_risen_commit_index_is_told_at_the_next_tick_and_not_answered():
+    cluster = elected()
+    cluster.tick("n0", 4)
+    cluster.stabilize()
+    cluster.propose("n0")
+    cluster.stabilize()
+    cluster.tick("n0")
+    notices = heard(cluster, Heartbeat)
+    assert [(notice.commit_index, notice.round) for notice in notices] == [(1, NO_ROUND)] * 2
+    cluster.network.clear()
+    for notice in notices:
+        cluster.step(notice)
+    assert not cluster.network
+    assert [cluster.replicas[node].applied for node in cluster.ids] == [1, 1, 1]
+    cluster.tick("n0")
+    assert not cluster.network  # it is told once
+    cluster.tick("n0", 2)
+    beats = heard(cluster, Heartbeat)
+    assert [beat.round > NO_ROUND for beat in beats] == [True, True]
+    cluster.network.clear()
+    cluster.step(beats[0])
+    assert heard(cluster, HeartbeatReply) == [HeartbeatReply("n1", "n0", 1, beats[0].round)]

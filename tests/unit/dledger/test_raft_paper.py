@@ -9,7 +9,6 @@ import pytest
 from dledger.codec.entry import encode_span
 from dledger.config import FlushDiskType
 from dledger.core.messages import (
-    NO_ROUND,
     Append,
     AppendReject,
     AppendReply,
@@ -288,31 +287,6 @@ def test_followers_learn_the_commit_index():
     cluster.tick("n0", 4)
     cluster.stabilize()
     assert [cluster.replicas[node].applied for node in cluster.ids] == [1, 1, 1]
-
-
-def test_a_risen_commit_index_is_told_at_the_next_tick_and_not_answered():
-    """Not in the paper: between two heartbeats, and without an entry that would carry it."""
-    cluster = elected()
-    cluster.tick("n0", 4)
-    cluster.stabilize()
-    cluster.propose("n0")
-    cluster.stabilize()
-    cluster.tick("n0")
-    notices = sent(cluster, Heartbeat)
-    assert [(notice.commit_index, notice.round) for notice in notices] == [(1, NO_ROUND)] * 2
-    cluster.network.clear()
-    for notice in notices:
-        cluster.step(notice)
-    assert not cluster.network
-    assert [cluster.replicas[node].applied for node in cluster.ids] == [1, 1, 1]
-    cluster.tick("n0")
-    assert not cluster.network  # it is told once
-    cluster.tick("n0", 2)
-    beats = sent(cluster, Heartbeat)
-    assert [beat.round > NO_ROUND for beat in beats] == [True, True]
-    cluster.network.clear()
-    cluster.step(beats[0])
-    assert sent(cluster, HeartbeatReply) == [HeartbeatReply("n1", "n0", 1, beats[0].round)]
 
 
 def test_follower_commits_no_more_than_it_knows_to_match():
