@@ -3,7 +3,7 @@
 A clean-up runs in a task that was cancelled, and `asyncio.Task.cancelling` stays above zero in it:
 only a request on top of those known before is a new one. `asyncio.timeout` of early Python 3.11,
 Debian 12's 3.11.2 among them, does not know that (python/cpython#102780): where it should raise
-`TimeoutError` in a clean-up it raises `CancelledError`, and the rest of the clean-up is lost.
+`TimeoutError` in a clean-up it raises `CancelledError`, and what follows in the clean-up is lost.
 """
 
 import asyncio
