@@ -11,9 +11,10 @@ import re
 import msgspec
 
 from remoting.protocol.bodies import DataVersion, decode_body
+from remoting.protocol.limits import GROUP_LENGTH_MAX
 
 GROUPS_MAX = 100_000
-GROUP_LENGTH_MAX = 255
+
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from remoting.protocol.bodies import DataVersion, TopicConfig, decode_body
+from remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 
 TOPICS_MAX = 100_000
 TOPIC_QUEUES_MAX = 65_536
-TOPIC_LENGTH_MAX = 127
+
 
 #: Topics that clients must not send to.
 FORBIDDEN_TOPICS = frozenset(

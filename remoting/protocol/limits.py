@@ -1,0 +1,58 @@
+"""What a peer may use up: the type of a limit, and the limits of a request's content.
+
+Every bound on what comes from outside is a `Limit`: an int that knows its name, its unit, what it
+is counted over, and what whoever exceeds it gets. Packages above list theirs in a ``LIMITS`` tuple
+of their own (`remoting.transport.config`, `dledger.limits`, `broker.limits`, `namesrv.limits`);
+docs/security.md shows all of them, and `tests/architecture/test_limits.py` compares. Pure.
+"""
+
+from enum import StrEnum
+from typing import Final, Self
+
+
+class Unit(StrEnum):
+    """What a limit counts."""
+
+    BYTES = "bytes"
+    COUNT = "count"
+    MILLISECONDS = "ms"
+    VALUE = "value"
+    """The largest number that a field may hold."""
+
+
+class Scope(StrEnum):
+    """What a limit is counted over."""
+
+    REQUEST = "request"
+    CONNECTION = "connection"
+    ADDRESS = "address"
+    GROUP = "group"
+    """All state that the replicas of a group share."""
+    PROCESS = "process"
+
+
+class Limit(int):
+    """A bound: usable as the int it is, and it can say what it bounds."""
+
+    name: str
+    unit: Unit
+    scope: Scope
+    beyond: str
+    """What happens beyond it, in a few words: the answer's code, or what is closed or dropped."""
+
+    def __new__(cls, value: int, name: str, unit: Unit, scope: Scope, beyond: str) -> Self:
+        """Return a limit of ``value``."""
+        limit = super().__new__(cls, value)
+        limit.name, limit.unit, limit.scope, limit.beyond = name, unit, scope, beyond
+        return limit
+
+
+TOPIC_LENGTH_MAX: Final = Limit(
+    127, "topic name", Unit.COUNT, Scope.REQUEST, "1, and nothing is stored"
+)
+GROUP_LENGTH_MAX: Final = Limit(
+    255, "group name", Unit.COUNT, Scope.REQUEST, "1, and nothing is stored"
+)
+
+LIMITS: Final = (TOPIC_LENGTH_MAX, GROUP_LENGTH_MAX)
+"""What one request may contain, whoever serves it."""
