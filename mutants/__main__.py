@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from mutants.patches import MUTANTS
+from mutants.patches import ALL
 from runtime.errors import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Plant the bug, then run the program with the rest of the line; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words == ["--list"]:
-        for mutant in MUTANTS.values():
+        for mutant in ALL.values():
             sys.stdout.write(f"{mutant.name}\n    {mutant.breaks}\n    {mutant.source}\n")
         return 0
     name = words[0] if words else ""
     rest = words[2:] if words[1:2] == ["--"] else words[1:]
-    if name not in MUTANTS or not rest or rest[0] not in PROGRAMS:
+    if name not in ALL or not rest or rest[0] not in PROGRAMS:
         sys.stderr.write(
-            f"usage: python -m mutants --list | {{{','.join(MUTANTS)}}}"
+            f"usage: python -m mutants --list | {{{','.join(ALL)}}}"
             f" -- {{{','.join(PROGRAMS)}}} ...\n"
         )
         return EXIT_BAD_INPUT
-    MUTANTS[name]()
+    ALL[name]()
     sys.stderr.write(f"mutant planted: {name}\n")
     program = importlib.import_module(f"{rest[0]}.__main__")
     return int(program.main(rest[1:]))

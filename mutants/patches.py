@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
 from mutants.groups import GROUPS
+from mutants.namesrv import NAMESRV
 from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
 from mutants.serving import SERVING
@@ -21,3 +22,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
     for mutant in (*ELECTIONS, *REPLICATION, *GROUPS, *DURABILITY, *PRODUCT_BUGS, *SERVING)
 }
+"""What the simulator finds."""
+
+BY_TESTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*NAMESRV,)}
+"""What a test finds that plants it; the simulator cannot show it."""
+
+ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from dledger.core.log import RaftLog
 from dledger.core.model import HardState
 from dledger.storage.state_files import HardStateFile
 from mutants.__main__ import main
-from mutants.patches import MUTANTS
+from mutants.patches import ALL, BY_TESTS, MUTANTS
 from mutants.planting import PRODUCT, Mutant, StaleMutantError, patch, planted, uproot
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
@@ -25,7 +26,6 @@ from tests.unit.store.fakes import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from dledger.core.model import Span
 
@@ -144,7 +144,7 @@ def product() -> dict[tuple[str, str], int]:
     return found
 
 
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL.values(), ids=lambda mutant: mutant.name)
 def test_every_mutant_changes_the_product_and_is_pulled_out_again(mutant: Mutant) -> None:
     mutant()  # what it imports is loaded from now on
     uproot()
@@ -154,7 +154,7 @@ def test_every_mutant_changes_the_product_and_is_pulled_out_again(mutant: Mutant
     assert product() == before
 
 
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL.values(), ids=lambda mutant: mutant.name)
 def test_every_mutant_says_what_it_breaks_and_who_had_it(mutant: Mutant) -> None:
     assert mutant.breaks.endswith(".")
     assert mutant.source.endswith(".")
@@ -162,6 +162,13 @@ def test_every_mutant_says_what_it_breaks_and_who_had_it(mutant: Mutant) -> None
 
 def test_there_are_enough_of_them() -> None:
     assert len(MUTANTS) >= 26
+
+
+def test_a_bug_is_found_by_the_simulator_or_by_a_test_that_plants_it() -> None:
+    assert not set(MUTANTS) & set(BY_TESTS)
+    tests = Path(__file__).parents[2]
+    text = "".join(path.read_text() for path in tests.rglob("test_*.py"))
+    assert [name for name in BY_TESTS if f'BY_TESTS["{name}"]' not in text] == []
 
 
 def test_a_patch_of_code_that_has_changed_is_refused() -> None:
@@ -183,7 +190,7 @@ def test_a_function_is_exchanged_wherever_it_was_imported_by_name() -> None:
 def test_the_list_names_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in MUTANTS)
+    assert all(name in listed for name in ALL)
 
 
 def test_an_unknown_mutant_or_program_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
