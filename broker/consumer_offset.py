@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.limits import OFFSETS_MAX
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.errors import InvalidHeader
 
-OFFSETS_MAX = 1_000_000
 OFFSET_MAX = 2**63 - 1
 #: Largest number of offsets put into one log entry; about 60 bytes each.
 PROPOSAL_OFFSETS_MAX = 4_096

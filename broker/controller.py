@@ -253,6 +253,7 @@ class BrokerController:
         return {
             **self._mode.status(),
             **(self._retention.status() if self._config.clean_interval_ms else {}),
+            "limits": self.tables.usage.report(),
         }
 
     async def _save_snapshots(self) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.limits import LOCKS_MAX
 from remoting.protocol.bodies import QueueKey, decode_body
 
 LEASE_MS = 60_000
-LOCKS_MAX = 200_000
 
 
 class LockChange(msgspec.Struct, frozen=True, rename="camel"):

@@ -10,11 +10,9 @@ import re
 
 import msgspec
 
+from broker.limits import GROUPS_MAX
 from remoting.protocol.bodies import DataVersion, decode_body
 from remoting.protocol.limits import GROUP_LENGTH_MAX
-
-GROUPS_MAX = 100_000
-
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from broker.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.consumer_offset import ConsumerOffsetTable
+from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_MAX, TOPICS_MAX
 from broker.long_polling import HoldTable
 from broker.queue_lock import QueueLockTable
 from broker.replicated_state import ReplicatedState
 from broker.subscription import SubscriptionGroupTable
 from broker.topic_config import TopicTable, system_topics
+from broker.usage import Usage
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -31,6 +33,14 @@ class Tables:
         self.producers = ProducerRegistry()
         self.consumers = ConsumerRegistry()
         self.held = HoldTable()
+        self.usage = Usage()
+        for limit, table in (
+            (TOPICS_MAX, self.topics.entries),
+            (GROUPS_MAX, self.groups),
+            (OFFSETS_MAX, self.offsets),
+            (LOCKS_MAX, self.locks),
+        ):
+            self.usage.add(limit, table.__len__)
         self.state = ReplicatedState(
             topics=self.topics,
             groups=self.groups,

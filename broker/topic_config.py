@@ -1,7 +1,6 @@
 """Topics: their queues and permissions, what exists at start, and how a missing one is made.
 
 A state machine fed by the replicated log: every change is an entry applied on all replicas in the
-A state machine fed by the replicated log: every change is an entry applied on all replicas in the
 same order, so the table and its data version are the same everywhere. System topics come from the
 settings and are not replicated. Knows neither the log nor the disk; ``snapshot`` and ``restore``
 speak RocketMQ's JSON. Source: protocol.md 3.3 (auto-creation), 3.10 (17), 5.6; RocketMQ
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from broker.limits import TOPICS_MAX
 from remoting.protocol.bodies import DataVersion, TopicConfig, decode_body
 from remoting.protocol.limits import TOPIC_LENGTH_MAX
 
@@ -33,7 +33,6 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
-TOPICS_MAX = 100_000
 TOPIC_QUEUES_MAX = 65_536
 
 
