@@ -4,6 +4,8 @@ SIGTERM and SIGINT cancel the main coroutine, which cleans up in ``finally``; a 
 clean-up that takes too long, ends the process at once. A `FatalError` is one log line and its exit
 code: raised by the main coroutine it passes through the clean-up, raised anywhere else in the loop
 it ends the process on the spot, because after a failed fsync nothing may be written any more.
+An `AssertionError` that nobody caught is a broken invariant of log, store or clockwork, and ends it
+too. What serves clients never lets one come here by itself: it is told as the failure of a request.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ import uvloop
 
 from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from runtime.log_format import configure_logging
+from runtime.tasks import SERVING
 
 _log = logging.getLogger(__name__)
 
@@ -88,12 +91,14 @@ def on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
     if isinstance(error, FatalError):
         _log_fatal(error)
         _exit_now(error.exit_code)
-    if isinstance(error, AssertionError):
+    serving = SERVING in context
+    if isinstance(error, AssertionError) and not serving:
         _log.critical("event=invariant_broken", exc_info=error)
         _log_fatal(FatalError(f"invariant broken: {error}", EXIT_ENVIRONMENT))
         _exit_now(EXIT_ENVIRONMENT)
     del loop
-    _log.error("event=uncaught what=%r", context.get("message"), exc_info=error)
+    event = "serving_failed" if serving else "uncaught"
+    _log.error("event=%s what=%r", event, context.get("message"), exc_info=error)
 
 
 async def _supervise(main: Main) -> None:

@@ -1,17 +1,37 @@
 """Tasks that must not die unnoticed, and functions that run at times or intervals.
 
 A supervised task or timer that ends by an exception takes the process down: the loop's exception
-handler (see `runtime.process`) gets a `FatalError` that names it.
+handler (see `runtime.process`) gets a `FatalError` that names it. Not so what serves one request or
+one client: its exception is told with its trace, and the process goes on. What must end the process
+even then, a broken invariant of the log, is a `FatalError` where it is raised (`runtime.errors`).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log = logging.getLogger(__name__)
+
+SERVING: Final = "serving"
+"""Key of the context that tells the loop's exception handler that only one request failed."""
+
+
+def report_serving_failure(what: str, error: BaseException) -> None:
+    """Tell of what the serving of one request raised: a log line with its trace, and no more.
+
+    A `FatalError` ends the process all the same. The loop's exception handler decides, so that the
+    simulator, which takes any such failure for a bug, hears of it too.
+    """
+    context = {"message": what, "exception": error, SERVING: True}
+    asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _not_told(_error: Exception) -> None:
+    """Have nobody wait for the end of a coroutine."""
 
 
 class Supervisor:
@@ -29,6 +49,23 @@ class Supervisor:
         task.add_done_callback(self._on_done)
         return task
 
+    def serve(
+        self,
+        name: str,
+        coro: Coroutine[Any, Any, Any],
+        on_error: Callable[[Exception], object] = _not_told,
+    ) -> "asyncio.Task[Any]":
+        """Run a coroutine that serves one request or one client.
+
+        What it raises is told with its trace, and ``on_error`` is called with it once, to answer
+        whoever waits; the process goes on. A `FatalError` ends it as ever. Neither a cancelled
+        coroutine nor one that fails while everything stops is told of to ``on_error``.
+        """
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._tasks[task] = name
+        task.add_done_callback(partial(self._on_served, on_error))
+        return task
+
     def every(self, name: str, interval_ms: int, function: Callable[[], object]) -> None:
         """Call a plain function every ``interval_ms``, the first time after that interval.
 
@@ -41,6 +78,10 @@ class Supervisor:
 
         alarm = self.alarm(name, call)
         alarm.set(interval_ms)
+
+    def tend(self, name: str, interval_ms: int, function: Callable[[], object]) -> None:
+        """As `every`, for what only tends clients: its failure is told, and it is called again."""
+        self.every(name, interval_ms, partial(attempt, name, function))
 
     def alarm(self, name: str, function: Callable[[], object]) -> "Alarm":
         """Return a timer, not set yet, that calls a plain function; it may not raise."""
@@ -65,6 +106,19 @@ class Supervisor:
         if error is not None:
             self.on_error(name, error)
 
+    def _on_served(
+        self, on_error: Callable[[Exception], object], task: "asyncio.Task[Any]"
+    ) -> None:
+        name = self._tasks.pop(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self.stopping or not isinstance(error, Exception):
+            self.on_error(name, error)
+            return
+        report_serving_failure(name, error)
+        attempt(name, partial(on_error, error))
+
     def on_error(self, name: str, error: BaseException) -> None:
         """Take what a task or a timer raised: the end of the process, unless it ends anyway."""
         if self.stopping:
@@ -81,6 +135,16 @@ class Supervisor:
         """Take the process down: the loop's exception handler gets ``error``."""
         context = {"message": error.message, "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
+
+
+def attempt(what: str, function: Callable[[], object]) -> bool:
+    """Call a plain function that serves a client; False if it raised, which is told."""
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - the failure of one request, told and left at that
+        report_serving_failure(what, error)
+        return False
+    return True
 
 
 class Alarm:

@@ -14,6 +14,7 @@ from heapq import heappush
 from typing import Any, Final, TypeVar
 
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from runtime.tasks import SERVING
 from sim.context import CURRENT, DEAD, Process, SimCrash
 from sim.executor import Lane
 from sim.handle import SimHandle
@@ -213,13 +214,17 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Take what nobody caught, as `runtime.process.on_loop_exception` does in production.
 
-        Fatal errors and broken invariants end the process; others are kept in `uncaught`.
+        Fatal errors and broken invariants end the process; others are kept in `uncaught`, and so
+        is whatever the serving of one request raised.
         """
         if self._closed:
             return
         process = CURRENT.get()
         error = context.get("exception")
-        if process is not None and isinstance(error, FatalError | AssertionError):
+        fatal = isinstance(error, FatalError) or (
+            isinstance(error, AssertionError) and SERVING not in context
+        )
+        if process is not None and fatal:
             code = error.exit_code if isinstance(error, FatalError) else EXIT_ENVIRONMENT
             try:
                 self.exit(process, error, code)
