@@ -3,7 +3,8 @@
 A position is promised before the bytes exist (`Appender.reserve`), because the body of an entry
 holds its own position. The entries of a turn become one span, or more where a segment ends or a
 span is full; the user may add a note to it. The appender knows nothing of disk or network; closed
-spans go to the core.
+spans go to the core. This is the one place where entries of users enter the log, and nothing enters
+it that no frame can carry to the other members, whatever those above have let through.
 
 Source: DLedgerMmapFileStore.appendAsLeader; RocketMQ's append hook (protocol.md 6.2).
 """
@@ -17,6 +18,7 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.config import DLedgerConfig
 from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
+from dledger.limits import entry_bytes_max
 
 NOTED_ENTRIES_MIN: Final = 3
 """A note about fewer costs more than it spares, and so does one about entries without a batch."""
@@ -29,7 +31,8 @@ class Appender:
 
     __slots__ = (
         "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
-        "_has_batch", "_next_index", "_next_position", "_pending_limit", "_position_limit",
+        "_entry_bytes_max", "_has_batch", "_next_index", "_next_position", "_pending_limit",
+        "_position_limit",
         "_propose", "_refusal", "_schedule", "_term", "_units", "accepting", "annotate",
         "scheduled",
     )  # fmt: skip
@@ -43,6 +46,7 @@ class Appender:
         refusal: Callable[[], DLedgerError],
     ) -> None:
         self._config = config
+        self._entry_bytes_max = entry_bytes_max(config.span_bytes_max)
         self._propose = propose
         self._schedule = schedule
         self._refusal = refusal
@@ -85,11 +89,14 @@ class Appender:
         """
         if not self.accepting:
             raise self._refusal()
-        end = self._next_position + body_bytes + HEADER_BYTES
+        size_bytes = body_bytes + HEADER_BYTES
+        if size_bytes > self._entry_bytes_max:
+            raise EntryTooLarge(size_bytes, self._entry_bytes_max)
+        end = self._next_position + size_bytes
         if self._next_position >= self._batch_limit:
             self.close_batch()  # not where it became full: the user had not noted its entry yet
         if end > self._position_limit:
-            end = self._roll(body_bytes + HEADER_BYTES)
+            end = self._roll(size_bytes)
         if end > self._pending_limit:
             pending_bytes_max = self._config.pending_bytes_max
             raise PendingFull(end - self._pending_limit + pending_bytes_max, pending_bytes_max)

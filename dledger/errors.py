@@ -39,12 +39,12 @@ class DiskFull(DLedgerError):  # noqa: N818  # says what is
 
 
 class EntryTooLarge(DLedgerError):  # noqa: N818  # says what is
-    """The entry, or the batch that must lie in one segment, does not fit in a segment."""
+    """The entry, or the batch that must lie in one segment, fits in no segment or no message."""
 
     retriable: ClassVar[bool] = False
 
-    def __init__(self, size_bytes: int, segment_bytes: int) -> None:
-        super().__init__(f"{size_bytes} bytes do not fit in a segment of {segment_bytes}")
+    def __init__(self, size_bytes: int, bytes_max: int) -> None:
+        super().__init__(f"{size_bytes} bytes do not fit in {bytes_max}")
 
 
 class QuorumTimeout(DLedgerError):  # noqa: N818  # says what is

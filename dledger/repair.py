@@ -23,6 +23,8 @@ from dledger.core.model import LogIndex, NodeId, Role, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES, SnapshotMeta
 from dledger.driver import Send
+from dledger.errors import RottenEntry
+from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
 from dledger.storage.log_store import LogStore
 
 _log: Final = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ RUN_MAX: Final = 1024
 UNREPAIRED_LOG_INTERVAL_MS: Final = 10_000
 
 RepairMessage = FetchEntries | FetchedEntries | FetchSnapshot | FetchedSnapshot
+SENDABLE_BYTES_MAX: Final = PEER_FRAME_BYTES_MAX - PEER_MESSAGE_BYTES
+
 REPAIR_MESSAGES: Final = frozenset(get_args(RepairMessage))
 """Their types: looking one up costs less than asking what a message is an instance of."""
 
@@ -58,19 +62,42 @@ class Repairer:
         self._is_behind = False
         """Whether a peer has trimmed what is damaged here."""
         self._silent_until_ms = 0
+        self._unsendable = self._find_unsendable()
 
     @property
     def must_not_lead(self) -> str | None:
         """Why this replica should not lead, None if it may.
 
-        An entry is damaged that no peer can be asked for, or only a snapshot can replace.
+        An entry is damaged that no peer can be asked for, or only a snapshot can replace; or one is
+        too large for any frame, and the others, who do not have it, must go on without it.
         """
+        if self._unsendable is not None:
+            if self._is_unsendable(self._unsendable):
+                return "entry_too_large"
+            self._unsendable = None
         damaged = self._store.rot.damaged
         if not damaged:
             return None
         if max(damaged) > self._raft.state.log.commit_index:
             return "uncommitted_rot"
         return "rot_below_peers" if self._is_behind else None
+
+    def _find_unsendable(self) -> LogIndex | None:
+        """Return an uncommitted entry, of a version that had no bound, which no frame carries."""
+        log, store = self._raft.state.log, self._store
+        begin = log.commit_index + 1
+        if store.end_position - store.position_after(begin - 1) <= SENDABLE_BYTES_MAX:
+            return None
+        found = filter(self._is_unsendable, range(begin, store.last_index + 1))
+        return next(found, None)
+
+    def _is_unsendable(self, index: LogIndex) -> bool:
+        log = self._raft.state.log
+        is_open = self._raft.state.others and log.commit_index < index <= self._store.last_index
+        try:
+            return bool(is_open) and self._store.entry(index)[1] > SENDABLE_BYTES_MAX
+        except RottenEntry:
+            return False  # that keeps it from leading, too
 
     def pass_time(self, now_ms: int) -> None:
         """Ask the next peer for what is damaged, if none is being asked."""

@@ -21,7 +21,8 @@ from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
 from dledger.errors import CorruptEntry
-from remoting.protocol.errors import RemoteProtocolError
+from dledger.limits import PEER_FRAME_BYTES_MAX
+from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
 from remoting.protocol.frame import Frame, FrameDecoder
 from runtime.cancel import timeout
 from runtime.errors import FatalError
@@ -158,7 +159,10 @@ class TcpTransport:
         """Send to the receiver named in the message, or drop."""
         link = self._links.get(message.receiver)
         if link is not None and link.can_send():
-            link.write(self._codec.encode(message))
+            try:
+                link.write(self._codec.encode(message))
+            except LocalProtocolError as error:  # from a version that appended what it liked
+                _log.error("event=message_too_large peer=%s error=%s", message.receiver, error)
 
     # Called by the connections
 
@@ -233,7 +237,7 @@ class _Inbound(asyncio.BufferedProtocol):
 
     def __init__(self, owner: TcpTransport) -> None:
         self._owner = owner
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(PEER_FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self.remote = "?"
         self.sender: NodeId | None = None

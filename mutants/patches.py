@@ -14,6 +14,7 @@ from mutants.namesrv import NAMESRV
 from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
 from mutants.serving import SERVING
+from mutants.state import STATE
 
 if TYPE_CHECKING:
     from mutants.planting import Mutant
@@ -24,7 +25,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
 }
 """What the simulator finds."""
 
-BY_TESTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*NAMESRV,)}
+BY_TESTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*NAMESRV, *STATE)}
 """What a test finds that plants it; the simulator cannot show it."""
 
 ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}

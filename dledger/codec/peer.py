@@ -54,7 +54,8 @@ from dledger.core.messages import (
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.errors import CorruptEntry, DLedgerError
-from remoting.protocol.frame import Frame, encode_frame
+from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
+from remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
 
 VERSION: Final = 1
 SERIALIZE_BINARY: Final = 1
@@ -183,7 +184,11 @@ class PeerCodec:
         """Whether a note is one, of so many entries; the user of the log knows."""
 
     def encode(self, message: Message) -> tuple[bytes | memoryview, ...]:
-        """Return the frame as one buffer, or more where entries and their note follow."""
+        """Return the frame as one buffer, or more where entries and their note follow.
+
+        A note that has no room beside its entries is left out: nobody needs it.
+        Errors: `LocalProtocolError` for entries that no frame can carry.
+        """
         kind = type(message)
         frequent = _FREQUENT_OUT.get(kind)
         if frequent is not None:
@@ -195,14 +200,15 @@ class PeerCodec:
         code, note = CODES[kind], b""
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
-        elif isinstance(message, Append) and message.span is not None and message.span.note:
+        elif isinstance(message, Append) and message.span is not None and _has_note(message.span):
             code, note = APPEND_NOTED, message.span.note
         fields, data = self._pack_fields(code, message)
         names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
         head = _SUM.pack(VERSION, len(names), 0, crc32(body)) + body
         total = len(head) + len(data) + len(note)
-        frame = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total) + head
+        prefix = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total, PEER_FRAME_BYTES_MAX)
+        frame = prefix + head
         if note:
             return frame, data, note
         return (frame, data) if data else (frame,)
@@ -274,7 +280,7 @@ class PeerCodec:
             self._summed = span.data
             self._sum = crc32(span.data)
         places = (prev, message.prev_term, message.commit_index, span.first_index, span.last_index)
-        if not span.note:
+        if fields is _FIELDS[CODES[Append]]:
             return fields.pack(*places, span.term, self._sum)
         return fields.pack(*places, span.term, self._sum, len(span.note), crc32(span.note))
 
@@ -364,6 +370,12 @@ def _decode_span(values: tuple[int, ...], data: memoryview, note: bytes = b"") -
     position = int.from_bytes(data[24:32], "big")
     configs = read_configurations(data, units, marked) if marked else ()
     return Span(first_index, last_index, term, position, data, units, configs, note)
+
+
+def _has_note(span: Span) -> bool:
+    """Tell whether a span goes out with its note."""
+    note = len(span.note)
+    return note > 0 and len(span.data) + note + PEER_MESSAGE_BYTES <= MAX_FRAME_BYTES
 
 
 def _take_no_note(note: bytes, entries: int) -> bool:

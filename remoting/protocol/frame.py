@@ -39,15 +39,17 @@ class Frame(msgspec.Struct, gc=False):
     body: bytes
 
 
-def encode_frame(serialize_type: int, header: bytes, body_bytes: int = 0) -> bytes:
+def encode_frame(
+    serialize_type: int, header: bytes, body_bytes: int = 0, bytes_max: int = MAX_FRAME_BYTES
+) -> bytes:
     """Return the prefix and the header of a frame whose body of ``body_bytes`` follows by itself.
 
-    Errors: `LocalProtocolError` when the frame would be larger than `MAX_FRAME_BYTES`.
+    Errors: `LocalProtocolError` when the frame would be larger than ``bytes_max``.
     """
     header_bytes = len(header)
     total = 4 + header_bytes + body_bytes
-    if total + 4 > MAX_FRAME_BYTES or header_bytes > 0xFFFFFF:
-        raise LocalProtocolError(f"frame of {total + 4} bytes exceeds {MAX_FRAME_BYTES}")
+    if total + 4 > bytes_max or header_bytes > 0xFFFFFF:
+        raise LocalProtocolError(f"frame of {total + 4} bytes exceeds {bytes_max}")
     return _PREFIX.pack(total, serialize_type << 24 | header_bytes) + header
 
 

@@ -10,7 +10,7 @@ from remoting.protocol.limits import Limit
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
-MODULES = ("remoting.protocol.limits", "broker.limits")
+MODULES = ("remoting.protocol.limits", "dledger.limits", "broker.limits")
 
 
 def rows():

@@ -1,0 +1,25 @@
+"""What peers may send and what may be appended, so that it can be sent. Pure."""
+
+from typing import Final
+
+from remoting.protocol.frame import MAX_FRAME_BYTES
+from remoting.protocol.limits import Limit, Scope, Unit
+
+ENTRY_BYTES_MAX: Final = Limit(
+    12 * 1024 * 1024, "log entry", Unit.BYTES, Scope.REQUEST, "13, and nothing is appended"
+)
+PEER_FRAME_BYTES_MAX: Final = Limit(
+    32 * 1024 * 1024, "frame between members", Unit.BYTES, Scope.CONNECTION, "closed"
+)
+"""Twice what a leader sends: versions before had no bound, and what they appended must reach all
+members still. An entry that is larger keeps its replica from leading, see `dledger.repair`."""
+
+LIMITS: Final = (ENTRY_BYTES_MAX, PEER_FRAME_BYTES_MAX)
+
+PEER_MESSAGE_BYTES: Final = 4 * 1024
+"""More than a frame with entries has besides them: prefix, header, fields, names."""
+
+
+def entry_bytes_max(span_bytes_max: int) -> int:
+    """Return the largest entry that fits into a frame behind a span that is just not full."""
+    return min(ENTRY_BYTES_MAX, MAX_FRAME_BYTES - PEER_MESSAGE_BYTES - span_bytes_max)
