@@ -29,6 +29,7 @@ from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
+from broker.processor.registered import confirm_handlers
 from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.raft_mode import RaftMode
@@ -96,7 +97,10 @@ class BrokerController:
         #: One thread, so that a snapshot never overtakes an earlier one.
         self._writer = ThreadPoolExecutor(1, "snapshot")
         self.tables = Tables(config, clock)
-        self._client = RemotingClient(on_disconnect=self._on_namesrv_lost)
+        self._client = RemotingClient(
+            handlers=confirm_handlers(lambda: self._broker_id),
+            on_disconnect=self._on_namesrv_lost,
+        )
         self._registrar = Registrar(
             config.namesrvs,
             self._client,

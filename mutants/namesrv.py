@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from mutants.planting import Mutant
+from mutants.planting import Mutant, patch
 
-NAMESRV: Final[tuple[Mutant, ...]] = ()
+NAMESRV: Final = (
+    Mutant(
+        name="claim-believed",
+        breaks="Who claims the name of a group that has a living leader is believed at once.",
+        source="RocketMQ RouteInfoManager.registerBroker takes every registration as it comes.",
+        plant=patch("namesrv.route_table:RouteTable.holders", ("return found", "return []")),
+    ),
+    Mutant(
+        name="impossible-registration-believed",
+        breaks="A registration with a broker id or term that cannot be is believed.",
+        source="RocketMQ RouteInfoManager.registerBroker checks no field of the header.",
+        plant=patch(
+            "namesrv.claims:check_header",
+            ("if not 0 <= header.broker_id <= BROKER_ID_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="kv-namespace-stays",
+        breaks="A namespace stays when its last configuration value was deleted.",
+        source="RocketMQ KVConfigManager.deleteKVConfig keeps the empty table.",
+        plant=patch("namesrv.kv_config:KvConfig.delete", ("if not values:", "if False:")),
+    ),
+    Mutant(
+        name="closing-scans-all-brokers",
+        breaks="The end of a connection is compared with every broker, each time one is removed.",
+        source="RocketMQ RouteInfoManager.onChannelDestroy walks the live table.",
+        plant=patch(
+            "namesrv.route_table:RouteTable.on_connection_closed",
+            (
+                "self._remove(addr)",
+                "[one for one in self._topics if one]; self._remove(addr)",
+            ),
+        ),
+    ),
+)

@@ -5,6 +5,7 @@ Source: KVConfigManager, KVConfigSerializeWrapper (protocol.md 3.1).
 
 import msgspec
 
+from namesrv.limits import KV_BYTES_MAX, KV_NAMES_MAX, KV_VALUE_BYTES_MAX
 from remoting.protocol.bodies import KvTable
 from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.tolerant_json import loads
@@ -12,7 +13,6 @@ from runtime.disk import Disk
 from runtime.errors import FatalError
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-VALUES_MAX = 100_000
 
 
 class KvConfig:
@@ -22,6 +22,12 @@ class KvConfig:
         self._disk = disk
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
+        self._bytes = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all values with their names; of a long namespace once for each key."""
+        return self._bytes
 
     def load(self) -> None:
         """Read the file if there is one. Errors: `FatalError` if it is no such file."""
@@ -33,6 +39,11 @@ class KvConfig:
             self._table = msgspec.convert(value, dict[str, dict[str, str]])
         except (RemoteProtocolError, msgspec.ValidationError, KeyError, TypeError) as error:
             raise FatalError(f"kvConfigPath={self._path}: no key-value file: {error}") from error
+        self._bytes = sum(
+            _bytes_of(namespace, key, value)
+            for namespace, values in self._table.items()
+            for key, value in values.items()
+        )
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value, None if there is none."""
@@ -43,19 +54,37 @@ class KvConfig:
         values = self._table.get(namespace)
         return KvTable(table=dict(values)) if values else None
 
-    def put(self, namespace: str, key: str, value: str) -> bool:
-        """Set a value; False if there are too many."""
-        if sum(map(len, self._table.values())) >= VALUES_MAX:
-            return False
+    def put(self, namespace: str, key: str, value: str) -> str | None:
+        """Set a value; return why it is refused, None if it is not."""
+        if not (0 < len(namespace) <= KV_NAMES_MAX and 0 < len(key) <= KV_NAMES_MAX):
+            return f"namespace and key have 1 to {KV_NAMES_MAX} characters"
+        if len(value.encode("utf-8", "replace")) > KV_VALUE_BYTES_MAX:
+            return f"the value has more than {KV_VALUE_BYTES_MAX} bytes"
+        old = self._table.get(namespace, {}).get(key)
+        grown = _bytes_of(namespace, key, value)
+        grown -= 0 if old is None else _bytes_of(namespace, key, old)
+        if grown > 0 and self._bytes + grown > KV_BYTES_MAX:
+            return f"all values would have more than {KV_BYTES_MAX} bytes"
         self._table.setdefault(namespace, {})[key] = value
+        self._bytes += grown
         self._save()
-        return True
+        return None
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a value if it is there."""
-        if self._table.get(namespace, {}).pop(key, None) is not None:
-            self._save()
+        """Remove a value if it is there, and a namespace with its last one."""
+        values = self._table.get(namespace, {})
+        value = values.pop(key, None)
+        if value is None:
+            return
+        self._bytes -= _bytes_of(namespace, key, value)
+        if not values:
+            del self._table[namespace]
+        self._save()
 
     def _save(self) -> None:
         if self._path:
             self._disk.replace(self._path, msgspec.json.encode({"configTable": self._table}))
+
+
+def _bytes_of(namespace: str, key: str, value: str) -> int:
+    return sum(len(text.encode("utf-8", "replace")) for text in (namespace, key, value))

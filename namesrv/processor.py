@@ -9,14 +9,13 @@ from typing import Final
 
 import msgspec
 
+from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
-from namesrv.route_table import NO_TERM, Registration, RouteTable
+from namesrv.route_table import Registered, RouteTable
 from remoting.protocol.bodies import (
     DataVersion,
-    body_crc32,
     decode_body,
-    decode_register_body,
     encode_body,
 )
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -31,7 +30,6 @@ from remoting.protocol.headers import (
     RouteHeader,
     decode_header,
 )
-from remoting.transport.connection import Connection
 from remoting.transport.dispatch import Handler
 from runtime.clock import Clock
 
@@ -44,12 +42,18 @@ class Processor:
     """Answers requests from the route table and the key-value configuration."""
 
     def __init__(
-        self, config: NamesrvConfig, table: RouteTable, kv_config: KvConfig, clock: Clock
+        self,
+        config: NamesrvConfig,
+        table: RouteTable,
+        kv_config: KvConfig,
+        clock: Clock,
+        find_connection: Callable[[int], Peer | None],
     ) -> None:
         self._config = config
         self._table = table
         self._kv = kv_config
         self._clock = clock
+        self._admission = Admission(table, clock, find_connection, self._registered)
         self._routes: dict[str, bytes] = {}
         self._routes_version = -1
 
@@ -60,7 +64,6 @@ class Processor:
             RequestCode.GET_KV_CONFIG: self.get_kv,
             RequestCode.DELETE_KV_CONFIG: self.delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_list,
-            RequestCode.UNREGISTER_BROKER: self.unregister,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
@@ -69,48 +72,40 @@ class Processor:
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
         }
         handlers = {int(code): _plain(answer) for code, answer in plain.items()}
-        handlers[RequestCode.REGISTER_BROKER] = self.register
+        handlers[RequestCode.REGISTER_BROKER] = self._admission.register
+        handlers[RequestCode.UNREGISTER_BROKER] = self.unregister
+        handlers[RequestCode.QUERY_DATA_VERSION] = self.query_data_version
         return handlers
 
-    def register(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """103."""
-        header = decode_header(command, RegisterBrokerHeader)
-        if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
-            _log.warning("event=register_refused addr=%s reason=crc", header.broker_addr)
-            return make_response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = decode_register_body(command.body, compressed=header.compressed)
-        registration = Registration(
-            cluster=header.cluster_name,
-            broker_name=header.broker_name,
-            broker_id=header.broker_id,
-            addr=header.broker_addr,
-            ha_addr=header.ha_server_addr,
-            raft_term=header.raft_term,
-            topics=body.topic_config_serialize_wrapper,
-            connection=connection.id,
-        )
-        result = self._table.register(registration, self._clock.monotonic_ms())
-        if result.refused_by_term != NO_TERM:
-            remark = f"term {header.raft_term} is older than the master's {result.refused_by_term}"
-            _log.warning("event=register_refused addr=%s reason=%r", header.broker_addr, remark)
-            return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
-        if result.is_new:
+    def _registered(
+        self, command: RemotingCommand, header: RegisterBrokerHeader, done: Registered
+    ) -> RemotingCommand:
+        """Return the answer of a registration (103)."""
+        if done.refusal:
+            _log.warning(
+                "event=register_refused broker=%s id=%d addr=%s reason=%r",
+                header.broker_name, header.broker_id, header.broker_addr, done.refusal,
+            )  # fmt: skip
+            return make_response(command, ResponseCode.SYSTEM_ERROR, done.refusal)
+        if done.is_new:
             _log.info(
                 "event=broker_registered broker=%s id=%d addr=%s term=%d",
                 header.broker_name, header.broker_id, header.broker_addr, header.raft_term,
             )  # fmt: skip
-        fields = {"haServerAddr": result.ha_addr, "masterAddr": result.master_addr}
+        fields = {"haServerAddr": done.ha_addr, "masterAddr": done.master_addr}
         ext_fields = {name: value for name, value in fields.items() if value is not None}
         order = self._kv.table(ORDER_NAMESPACE) if self._config.return_order_topic_config else None
-        body_bytes = b"" if order is None else encode_body(order)
-        return make_response(command, ResponseCode.SUCCESS, None, ext_fields, body_bytes)
+        body = b"" if order is None else encode_body(order)
+        return make_response(command, ResponseCode.SUCCESS, None, ext_fields, body)
 
-    def unregister(self, command: RemotingCommand) -> RemotingCommand:
-        """104."""
+    def unregister(self, connection: Peer, command: RemotingCommand) -> RemotingCommand:
+        """104. A broker is taken out by the connection that registered it, and by no other."""
         header = decode_header(command, BrokerHeader)
+        if not self._table.is_registered_by(header.broker_addr, connection.id):
+            remark = f"{header.broker_addr} is not registered over this connection"
+            return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
         if self._table.unregister(header.broker_name, header.broker_addr):
             _log.info("event=broker_left broker=%s addr=%s", header.broker_name, header.broker_addr)
         return make_response(command, ResponseCode.SUCCESS)
@@ -167,11 +162,14 @@ class Processor:
         count = self._table.set_write_perm(name, allowed=True)
         return make_response(command, ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
 
-    def query_data_version(self, command: RemotingCommand) -> RemotingCommand:
-        """322."""
+    def query_data_version(self, connection: Peer, command: RemotingCommand) -> RemotingCommand:
+        """322. Who registered it is heard of by this."""
         header = decode_header(command, BrokerHeader)
         version = decode_body(command.body, DataVersion)
-        changed, known = self._table.touch(header.broker_addr, version, self._clock.monotonic_ms())
+        changed, known = True, None
+        if self._table.is_registered_by(header.broker_addr, connection.id):
+            now_ms = self._clock.monotonic_ms()
+            changed, known = self._table.touch(header.broker_addr, version, now_ms)
         fields = {"changed": "true" if changed else "false"}
         body = b"" if known is None else encode_body(known)
         return make_response(command, ResponseCode.SUCCESS, None, fields, body)
@@ -179,8 +177,9 @@ class Processor:
     def put_kv(self, command: RemotingCommand) -> RemotingCommand:
         """100."""
         header = decode_header(command, KvHeader)
-        if not self._kv.put(header.namespace, header.key, header.value):
-            return make_response(command, ResponseCode.SYSTEM_ERROR, "too many values")
+        refusal = self._kv.put(header.namespace, header.key, header.value)
+        if refusal is not None:
+            return make_response(command, ResponseCode.SYSTEM_ERROR, refusal)
         self._table.version += 1
         return make_response(command, ResponseCode.SUCCESS)
 

@@ -7,15 +7,24 @@ Invariant: a topic's queues are those of groups that have at least one living ad
 
 Rules that are not obvious: one address has one broker id at a time; only id 0 (master or leader)
 changes topics; an address is removed by what it is, never by its id, since a new leader may hold
-the id by then; a leader of an older Raft term cannot take the group back.
+the id by then; a leader of an older Raft term cannot take the group back, and no term has two. Who
+would be displaced by a registration is told by `RouteTable.holders`: whether they live is found
+out by the caller.
 
 Source: RouteInfoManager 4.9.7 (protocol.md 3.2).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from namesrv.limits import (
+    BROKERS_MAX,
+    BROKERS_PER_CONNECTION_MAX,
+    MEMBERS_MAX,
+    TOPIC_NAMES_BYTES_MAX,
+    TOPIC_ROWS_MAX,
+)
 from remoting.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -33,6 +42,8 @@ EXPIRY_MS: Final = 120_000
 """A broker that has not registered for this long is removed."""
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
+TOPICS_PER_TURN: Final = 2_000
+"""Topics of a registration that are taken in one turn of the loop: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +64,22 @@ class Registration:
 class Registered:
     """Outcome of a registration; the addresses are the master's, for a slave that has one."""
 
-    master_addr: str | None
-    ha_addr: str | None
-    is_new: bool
-    refused_by_term: int = NO_TERM
-    """If not -1, nothing was registered: the group has a master of this later term."""
+    master_addr: str | None = None
+    ha_addr: str | None = None
+    is_new: bool = False
+    refusal: str = ""
+    """If not empty, nothing was registered, for this reason."""
+    rest: Iterator[None] | None = None
+    """Topics that are still to be taken, `TOPICS_PER_TURN` at each step; None if there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A registered broker that a registration would displace."""
+
+    addr: str
+    broker_id: int
+    connection: int
 
 
 @dataclass(slots=True)
@@ -65,6 +87,9 @@ class _Group:
     cluster: str
     addrs: dict[int, str]
     master_term: int = NO_TERM
+    topics: dict[str, None] = field(default_factory=dict)
+    taking: object = None
+    """Stands for the registration whose topics are being taken; a later one replaces it."""
 
 
 @dataclass(slots=True)
@@ -84,7 +109,19 @@ class RouteTable:
         self._groups: dict[str, _Group] = {}
         self._live: dict[str, _Live] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._by_connection: dict[int, dict[str, None]] = {}
+        self._topic_rows = 0
+        self._topic_names_bytes = 0
         self.version = 0
+
+    @property
+    def used(self) -> dict[str, tuple[int, int]]:
+        """How much of its limits is used, by name."""
+        return {
+            BROKERS_MAX.name: (len(self._live), BROKERS_MAX),
+            TOPIC_ROWS_MAX.name: (self._topic_rows, TOPIC_ROWS_MAX),
+            TOPIC_NAMES_BYTES_MAX.name: (self._topic_names_bytes, TOPIC_NAMES_BYTES_MAX),
+        }
 
     # Changes
 
@@ -96,32 +133,56 @@ class RouteTable:
             registration.broker_id,
         )
         group = self._groups.get(name)
-        later = self._later_master(group, registration)
-        if later != NO_TERM:
-            return Registered(None, None, is_new=False, refused_by_term=later)
+        refusal = self._refusal(group, registration)
+        if refusal:
+            return Registered(refusal=refusal)
         if group is None:
             group = self._groups[name] = _Group(registration.cluster, {})
         group.cluster = registration.cluster
         is_new = group.addrs.get(broker_id) != addr
-        for other_id in [one for one, its in group.addrs.items() if its == addr]:
-            del group.addrs[other_id]
+        self._forget_place(addr, name)
         group.addrs[broker_id] = addr
         known = self._live.get(addr)
         version = registration.topics.data_version
+        live = _Live(name, registration.ha_addr, version, now_ms, registration.connection)
+        rest = None
         if broker_id == MASTER_ID:
             group.master_term = registration.raft_term
             if is_new or known is None or known.version != version:
-                self._take_topics(name, registration.topics)
+                rest = self._take_topics(live, group, registration.topics)
         if is_new:
             self.version += 1
-        self._live[addr] = _Live(
-            name, registration.ha_addr, version, now_ms, registration.connection
-        )
+        self._put_live(addr, live)
         master = group.addrs.get(MASTER_ID)
         if broker_id == MASTER_ID or master is None:
-            return Registered(None, None, is_new)
-        live = self._live.get(master)
-        return Registered(master, None if live is None else live.ha_addr, is_new)
+            return Registered(is_new=is_new, rest=rest)
+        its = self._live.get(master)
+        return Registered(master, None if its is None else its.ha_addr, is_new)
+
+    def holders(self, registration: Registration) -> list[Holder]:
+        """Return who would be displaced: who is known by that address, or by that name and id.
+
+        Only those known by other connections: what a connection said of itself it may change.
+        """
+        group = self._groups.get(registration.broker_name)
+        addrs = [registration.addr]
+        if group is not None and registration.broker_id in group.addrs:
+            addrs.append(group.addrs[registration.broker_id])
+        found: list[Holder] = []
+        for addr in dict.fromkeys(addrs):
+            live = self._live.get(addr)
+            if live is None or live.connection == registration.connection:
+                continue
+            held_by = self._groups.get(live.broker_name)
+            its = {} if held_by is None else held_by.addrs
+            broker_id = next((one for one, held in its.items() if held == addr), MASTER_ID)
+            found.append(Holder(addr, broker_id, live.connection))
+        return found
+
+    def is_registered_by(self, addr: str, connection: int) -> bool:
+        """Tell whether a broker is known here by this connection."""
+        live = self._live.get(addr)
+        return live is not None and live.connection == connection
 
     def unregister(self, broker_name: str, addr: str) -> bool:
         """Remove a broker that leaves (104); tell whether it was there."""
@@ -133,7 +194,7 @@ class RouteTable:
 
     def on_connection_closed(self, connection: int) -> list[str]:
         """Remove the brokers that registered over a connection; return their addresses."""
-        gone = [addr for addr, live in self._live.items() if live.connection == connection]
+        gone = list(self._by_connection.get(connection, ()))
         for addr in gone:
             self._remove(addr)
         return gone
@@ -172,21 +233,20 @@ class RouteTable:
             return
         for name in list(queues):
             if cluster is None or self._groups[name].cluster == cluster:
-                del queues[name]
-        if not queues:
-            del self._topics[topic]
+                self._drop_row(topic, name)
+                self._groups[name].topics.pop(topic, None)
         self.version += 1
 
     def set_write_perm(self, broker_name: str, *, allowed: bool) -> int:
         """Allow or stop writing to all queues of a group (327, 205); return how many topics."""
-        count = 0
-        for queues in self._topics.values():
-            data = queues.get(broker_name)
-            if data is not None:
-                data.perm = PERM_READ_WRITE if allowed else data.perm & ~PERM_WRITE
-                count += 1
-        self.version += bool(count)
-        return count
+        group = self._groups.get(broker_name)
+        if group is None:
+            return 0
+        for topic in group.topics:
+            data = self._topics[topic][broker_name]
+            data.perm = PERM_READ_WRITE if allowed else data.perm & ~PERM_WRITE
+        self.version += bool(group.topics)
+        return len(group.topics)
 
     # Answers
 
@@ -217,12 +277,9 @@ class RouteTable:
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """Return the names of the topics that a cluster serves (224)."""
+        its = [group.topics for group in self._groups.values() if group.cluster == cluster]
         return TopicList(
-            topic_list=[
-                topic
-                for topic, queues in self._topics.items()
-                if any(self._groups[name].cluster == cluster for name in queues)
-            ]
+            topic_list=list(dict.fromkeys(topic for topics in its for topic in topics))
         )
 
     def system_topics(self) -> TopicList:
@@ -237,28 +294,109 @@ class RouteTable:
 
     # Private
 
-    def _later_master(self, group: _Group | None, registration: Registration) -> int:
-        """Return the term of the present master if it is later than the new one's, else -1."""
-        if group is None or registration.broker_id != MASTER_ID:
-            return NO_TERM
-        master = group.addrs.get(MASTER_ID)
-        if master is None or master == registration.addr or registration.raft_term == NO_TERM:
-            return NO_TERM
-        return group.master_term if group.master_term > registration.raft_term else NO_TERM
+    def _refusal(self, group: _Group | None, registration: Registration) -> str:
+        """Return why a registration cannot be taken, empty if it can."""
+        addr, connection = registration.addr, registration.connection
+        known = self._live.get(addr)
+        if known is None and len(self._live) >= BROKERS_MAX:
+            return f"{BROKERS_MAX} brokers are registered here"
+        its = self._by_connection.get(connection, {})
+        if addr not in its and len(its) >= BROKERS_PER_CONNECTION_MAX:
+            return f"a connection may register {BROKERS_PER_CONNECTION_MAX} brokers"
+        topics = registration.topics.topic_config_table
+        if registration.broker_id == MASTER_ID:
+            held = () if group is None else group.topics
+            if self._topic_rows - len(held) + len(topics) > TOPIC_ROWS_MAX:
+                return f"more than {TOPIC_ROWS_MAX} topics would be registered here"
+            new_bytes = sum(len(topic) for topic in topics if topic not in self._topics)
+            if self._topic_names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
+                return f"the names of all topics would have more than {TOPIC_NAMES_BYTES_MAX} bytes"
+        if group is None:
+            return ""
+        if registration.broker_id not in group.addrs and len(group.addrs) >= MEMBERS_MAX:
+            return f"{MEMBERS_MAX} brokers of this name are registered"
+        return _master_refusal(group, registration)
 
-    def _take_topics(self, broker_name: str, wrapper: TopicConfigWrapper) -> None:
-        """Add or replace the queues of a group; topics it no longer names stay (216 deletes)."""
-        for topic, config in wrapper.topic_config_table.items():
-            self._topics.setdefault(topic, {})[broker_name] = QueueData(
-                broker_name=broker_name,
-                perm=config.perm,
-                read_queue_nums=config.read_queue_nums,
-                topic_sys_flag=config.topic_sys_flag,
-                write_queue_nums=config.write_queue_nums,
-            )
-        self.version += 1
+    def _take_topics(
+        self, live: _Live, group: _Group, wrapper: TopicConfigWrapper
+    ) -> Iterator[None] | None:
+        """Add or replace the queues of a group; topics it no longer names stay (216 deletes).
+
+        Returns what takes the rest, if there are more than `TOPICS_PER_TURN`; it ends early when a
+        later registration of the group has come. Until then the version is not taken over.
+        """
+        version, live.version = live.version, DataVersion(counter=-1, timestamp=-1)
+        group.taking = token = object()
+
+        def take() -> Iterator[None]:
+            for number, (topic, config) in enumerate(wrapper.topic_config_table.items(), 1):
+                self._put_row(
+                    topic,
+                    group,
+                    QueueData(
+                        broker_name=live.broker_name,
+                        perm=config.perm,
+                        read_queue_nums=config.read_queue_nums,
+                        topic_sys_flag=config.topic_sys_flag,
+                        write_queue_nums=config.write_queue_nums,
+                    ),
+                )
+                if number % TOPICS_PER_TURN == 0:
+                    self.version += 1
+                    yield
+                    if group.taking is not token:
+                        return
+            self.version += 1
+            live.version = version
+
+        steps = take()
+        return steps if next(steps, steps) is None else None
+
+    def _put_row(self, topic: str, group: _Group, data: QueueData) -> None:
+        rows = self._topics.get(topic)
+        if rows is None:
+            rows = self._topics[topic] = {}
+            self._topic_names_bytes += len(topic)
+        if data.broker_name not in rows:
+            self._topic_rows += 1
+            group.topics[topic] = None
+        rows[data.broker_name] = data
+
+    def _drop_row(self, topic: str, broker_name: str) -> None:
+        rows = self._topics[topic]
+        del rows[broker_name]
+        self._topic_rows -= 1
+        if not rows:
+            del self._topics[topic]
+            self._topic_names_bytes -= len(topic)
+
+    def _put_live(self, addr: str, live: _Live) -> None:
+        self._forget_connection(addr)
+        self._live[addr] = live
+        self._by_connection.setdefault(live.connection, {})[addr] = None
+
+    def _forget_connection(self, addr: str) -> None:
+        live = self._live.get(addr)
+        if live is not None:
+            its = self._by_connection[live.connection]
+            del its[addr]
+            if not its:
+                del self._by_connection[live.connection]
+
+    def _forget_place(self, addr: str, new_name: str) -> None:
+        """Take an address from the name and id that it had; one that has moved leaves its name."""
+        live = self._live.get(addr)
+        if live is None:
+            return
+        if live.broker_name != new_name:
+            self._remove(addr)
+            return
+        its = self._groups[new_name].addrs
+        for broker_id in [one for one, held in its.items() if held == addr]:
+            del its[broker_id]
 
     def _remove(self, addr: str) -> None:
+        self._forget_connection(addr)
         live = self._live.pop(addr)
         self.version += 1
         group = self._groups.get(live.broker_name)
@@ -269,12 +407,24 @@ class RouteTable:
         if group.addrs:
             return
         del self._groups[live.broker_name]
-        for topic in [one for one, queues in self._topics.items() if live.broker_name in queues]:
-            del self._topics[topic][live.broker_name]
-            if not self._topics[topic]:
-                del self._topics[topic]
+        group.taking = None
+        for topic in group.topics:
+            self._drop_row(topic, live.broker_name)
 
     def _broker_data(self, name: str) -> BrokerData:
         group = self._groups[name]
         addrs = {broker_id: group.addrs[broker_id] for broker_id in sorted(group.addrs)}
         return BrokerData(broker_addrs=addrs, broker_name=name, cluster=group.cluster)
+
+
+def _master_refusal(group: _Group, registration: Registration) -> str:
+    """Return why a broker cannot be the master of a group that has one, empty if it can."""
+    master = group.addrs.get(MASTER_ID)
+    if registration.broker_id != MASTER_ID or master is None or master == registration.addr:
+        return ""
+    term, its_term = registration.raft_term, group.master_term
+    if its_term != NO_TERM and term == NO_TERM:
+        return f"the group elects its master by terms, this is {its_term}"
+    if term != NO_TERM and its_term >= term:
+        return f"term {term} is older than the master's {its_term}, or has a master"
+    return ""

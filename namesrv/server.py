@@ -30,7 +30,7 @@ class NameServer:
         self._tasks = Supervisor()
         self.table = RouteTable(expiry_ms)
         self._kv = KvConfig(disk, config.kv_config_path)
-        processor = Processor(config, self.table, self._kv, clock)
+        processor = Processor(config, self.table, self._kv, clock, self._find)
         self._server = RemotingServer(
             name="namesrv",
             handlers=processor.handlers(),
@@ -50,6 +50,10 @@ class NameServer:
         """Close everything."""
         await self._tasks.stop()
         await self._server.stop()
+
+    def _find(self, connection_id: int) -> Connection | None:
+        connection = self._server.connections.get(connection_id)
+        return None if connection is None or connection.closed else connection
 
     def _on_close(self, connection: Connection) -> None:
         for addr in self.table.on_connection_closed(connection.id):

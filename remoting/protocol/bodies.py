@@ -9,18 +9,17 @@ Source: TopicRouteData, RegisterBrokerBody, HeartbeatData and other RemotingSeri
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from remoting.protocol.errors import RemoteProtocolError
+from remoting.protocol.limits import REGISTER_BYTES_MAX
 from remoting.protocol.tolerant_json import NOT_DECODED, Json, loads
 
 Body = TypeVar("Body")
-
-REGISTER_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Largest registration after decompression."""
 
 
 class _Struct(msgspec.Struct, rename="camel"):
@@ -249,15 +248,50 @@ def body_crc32(body: bytes) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
-def decode_register_body(data: bytes, *, compressed: bool) -> RegisterBrokerBody:
-    """Return the body of a registration.
+class _RawWrapper(_Struct, kw_only=True):
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_config_table: dict[str, msgspec.Raw] = {}
+
+
+class _RawRegisterBody(_Struct, kw_only=True):
+    """A registration whose topics are not read yet."""
+
+    topic_config_serialize_wrapper: _RawWrapper = msgspec.field(default_factory=_RawWrapper)
+
+
+def register_parts(
+    data: bytes, *, compressed: bool
+) -> tuple[DataVersion, Iterator[tuple[str, TopicConfig]]]:
+    """Return the version of a registration, and its topics by name, each read when it is asked for.
 
     The compressed form is a zlib stream of: length 4 + DataVersion JSON; count 4; per topic
     length 4 + text ``name readQueues writeQueues perm filterType``; length 4 + filter server JSON.
-    What follows (RocketMQ 5) is ignored. Errors: `RemoteProtocolError`.
+    What follows (RocketMQ 5) is ignored. Errors: `RemoteProtocolError`, from the iterator, too.
     """
-    if not compressed:
-        return decode_body(data, RegisterBrokerBody) if data else RegisterBrokerBody()
+    if compressed:
+        return _inflated_parts(data)
+    if not data:
+        return DataVersion(), iter(())
+    if b'"$ref"' not in data:
+        with suppress(*NOT_DECODED):
+            raw = msgspec.json.decode(data, type=_RawRegisterBody, strict=False)
+            wrapper = raw.topic_config_serialize_wrapper
+            return wrapper.data_version, _read_topics(wrapper.topic_config_table)
+    whole = decode_body(data, RegisterBrokerBody).topic_config_serialize_wrapper
+    return whole.data_version, iter(whole.topic_config_table.items())
+
+
+def _read_topics(table: dict[str, msgspec.Raw]) -> Iterator[tuple[str, TopicConfig]]:
+    for name, raw in table.items():
+        yield name, decode_body(bytes(raw), TopicConfig)
+
+
+def _inflated_parts(data: bytes) -> tuple[DataVersion, Iterator[tuple[str, TopicConfig]]]:
+    reader = _inflate(data)
+    return decode_body(reader.block(), DataVersion), _text_topics(reader)
+
+
+def _inflate(data: bytes) -> "_LengthReader":
     inflater = zlib.decompressobj()
     try:
         plain = inflater.decompress(data, REGISTER_BYTES_MAX)
@@ -265,14 +299,25 @@ def decode_register_body(data: bytes, *, compressed: bool) -> RegisterBrokerBody
         raise RemoteProtocolError(f"registration is no zlib stream: {error}") from error
     if not inflater.eof:
         raise RemoteProtocolError("registration is cut short or too large")
-    reader = _LengthReader(plain)
-    version = decode_body(reader.block(), DataVersion)
-    topics: dict[str, TopicConfig] = {}
+    return _LengthReader(plain)
+
+
+def _text_topics(reader: "_LengthReader") -> Iterator[tuple[str, TopicConfig]]:
     for _ in range(reader.count()):
         config = _topic_of_text(reader.block())
-        topics[config.topic_name] = config
+        yield config.topic_name, config
+
+
+def decode_register_body(data: bytes, *, compressed: bool) -> RegisterBrokerBody:
+    """Return the body of a registration, see `register_parts`. Errors: `RemoteProtocolError`."""
+    if not compressed:
+        return decode_body(data, RegisterBrokerBody) if data else RegisterBrokerBody()
+    reader = _inflate(data)
+    version = decode_body(reader.block(), DataVersion)
+    wrapper = TopicConfigWrapper(
+        data_version=version, topic_config_table=dict(_text_topics(reader))
+    )
     servers = decode_body(reader.block(), list[str])
-    wrapper = TopicConfigWrapper(data_version=version, topic_config_table=topics)
     return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
 
 

@@ -174,6 +174,8 @@ class RequestCode(IntEnum):
     """Ours: a replica's role, term and indexes as JSON, for probes and administration."""
     CHANGE_MEMBERSHIP = 29002
     """Ours: add a learner to a Raft group, promote it, or remove a member."""
+    CONFIRM_REGISTRATION = 29006
+    """Ours: a name server asks a broker, over the broker's connection, which broker id it has."""
 
 
 def name_of_response(code: int) -> str:

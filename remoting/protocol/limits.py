@@ -54,5 +54,10 @@ GROUP_LENGTH_MAX: Final = Limit(
     255, "group name", Unit.COUNT, Scope.REQUEST, "1, and nothing is stored"
 )
 
-LIMITS: Final = (TOPIC_LENGTH_MAX, GROUP_LENGTH_MAX)
+REGISTER_BYTES_MAX: Final = Limit(
+    8 * 1024 * 1024, "registration of a broker, inflated", Unit.BYTES, Scope.REQUEST,
+    "1, and nothing changes",
+)  # fmt: skip
+
+LIMITS: Final = (TOPIC_LENGTH_MAX, GROUP_LENGTH_MAX, REGISTER_BYTES_MAX)
 """What one request may contain, whoever serves it."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from namesrv import kv_config
 from namesrv.kv_config import KvConfig
 from runtime.errors import FatalError
@@ -24,8 +26,8 @@ def test_values_survive_in_the_file():
     disk = FakeDisk()
     values = KvConfig(disk, "kv.json")
     values.load()
-    assert values.put("ns", "k", "v")
-    assert values.put("ns", "l", "w")
+    assert not values.put("ns", "k", "v")
+    assert not values.put("ns", "l", "w")
     values.delete("ns", "l")
     values.delete("ns", "l")
     assert disk.files["kv.json"] == b'{"configTable":{"ns":{"k":"v"}}}'
@@ -47,10 +49,27 @@ def test_without_a_path_nothing_is_written():
 
 
 def test_the_number_of_values_is_bounded(monkeypatch):
-    monkeypatch.setattr(kv_config, "VALUES_MAX", 1)
+    monkeypatch.setattr(kv_config, "KV_BYTES_MAX", 4)
     values = KvConfig(FakeDisk(), "")
-    assert values.put("ns", "k", "v")
-    assert not values.put("ns", "l", "v")
+    assert not values.put("ns", "k", "v")
+    assert "4 bytes" in values.put("ns", "l", "v")
+    assert not values.put("ns", "k", "w")
+    assert values.used_bytes == 4
+
+
+def test_a_namespace_goes_with_its_last_value():
+    disk = FakeDisk()
+    values = KvConfig(disk, "kv.json")
+    for number in range(100):
+        values.put(f"ns{number}", "k", "v")
+        values.delete(f"ns{number}", "k")
+    assert disk.files["kv.json"] == b'{"configTable":{}}'
+    assert values.used_bytes == 0
+
+
+def test_a_planted_namespace_that_stays_is_seen():
+    with planted(BY_TESTS["kv-namespace-stays"]), pytest.raises(AssertionError):
+        test_a_namespace_goes_with_its_last_value()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"configTable":{"a":1}}'])

@@ -1,9 +1,12 @@
 """Answers of the name server, handlers called without a network."""
 
+import asyncio
 import zlib
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from namesrv.config import NamesrvConfig
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
@@ -18,7 +21,7 @@ from remoting.protocol.bodies import (
     encode_register_body,
 )
 from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
+from remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
 from remoting.protocol.tolerant_json import loads
 from tests.unit.namesrv.test_kv_config import FakeDisk
 
@@ -38,9 +41,20 @@ class FakeClock:
 
 
 class FakeConnection:
-    """As much of a connection as the name server looks at."""
+    """As much of a connection as the name server looks at.
 
-    id = 1
+    ``broker_id`` is what the broker at the other end says it has; None if it says nothing.
+    """
+
+    def __init__(self, number: int = 1, broker_id: int | None = 0) -> None:
+        self.id = number
+        self.broker_id = broker_id
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        if self.broker_id is None:
+            raise RequestTimeout("nobody answers")
+        fields = {"brokerId": str(self.broker_id)} if self.broker_id >= 0 else {}
+        return RemotingCommand(0 if fields else 3, ext_fields=fields)
 
 
 class Server:
@@ -49,12 +63,26 @@ class Server:
     def __init__(self, **config: object) -> None:
         self.table = RouteTable()
         kv_config = KvConfig(FakeDisk(), "")
-        processor = Processor(NamesrvConfig(**config), self.table, kv_config, FakeClock())
+        self.connection = FakeConnection()
+        self.others: dict[int, FakeConnection] = {}
+        processor = Processor(
+            NamesrvConfig(**config), self.table, kv_config, FakeClock(), self.find
+        )
         self._handlers = processor.handlers()
+
+    def find(self, number: int) -> "FakeConnection | None":
+        return self.connection if number == self.connection.id else self.others.get(number)
+
+    def as_other(self, connection: FakeConnection) -> "Server":
+        """Have the next requests come over another connection."""
+        self.others[self.connection.id] = self.connection
+        self.connection = connection
+        return self
 
     def ask(self, code: int, body: bytes = b"", **fields: str) -> RemotingCommand:
         command = RemotingCommand(code, opaque=5, ext_fields=fields, body=body)
-        return self._handlers[code](FakeConnection(), command)
+        answer = self._handlers[code](self.connection, command)
+        return answer if isinstance(answer, RemotingCommand) else asyncio.run(answer)
 
     def register(self, body: bytes | None = None, **changes: str) -> RemotingCommand:
         plain = encode_register_body(registered()) if body is None else body
@@ -116,7 +144,8 @@ def test_an_older_term_is_refused_with_both_terms_named():
     server = Server()
     assert server.register(raftTerm="4").code == 0
     answer = server.register(raftTerm="3", brokerAddr="old:1")
-    assert (answer.code, answer.remark) == (1, "term 3 is older than the master's 4")
+    assert answer.code == 1
+    assert "term 3 is older than the master's 4" in answer.remark
 
 
 def test_routes_follow_every_change():
@@ -186,5 +215,166 @@ def test_key_value_configuration(monkeypatch):
     assert loads(server.ask(219, namespace="n").body) == {"table": {"k": "v"}}
     assert server.ask(102, namespace="n", key="k").code == 0
     assert server.ask(101, namespace="n", key="k").code == 22
-    monkeypatch.setattr("namesrv.kv_config.VALUES_MAX", 0)
+    monkeypatch.setattr("namesrv.kv_config.KV_BYTES_MAX", 2)
     assert server.ask(100, namespace="n", key="k", value="v").code == 1
+
+
+def rival(number: int = 2) -> FakeConnection:
+    return FakeConnection(number)
+
+
+@pytest.mark.parametrize("holder_id", [0, -1])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"brokerAddr": "evil:1", "raftTerm": "5"},
+        {"brokerAddr": "evil:1", "raftTerm": str(2**48)},
+        {"brokerName": "other"},
+        {"brokerId": "7"},
+    ],
+    ids=["next term", "highest term", "its address for another name", "another id for it"],
+)
+def test_a_claim_alone_displaces_no_broker_that_lives(claim, holder_id):
+    server = Server()
+    server.register(raftTerm="4")
+    server.connection.broker_id = holder_id
+    before = server.ask(106).body
+    answer = server.as_other(rival()).register(**({"raftTerm": "5"} | claim))
+    assert (answer.code, "lives" in (answer.remark or "")) == (1, True)
+    assert server.ask(106).body == before
+
+
+@pytest.mark.parametrize("holder_id", [None, 2], ids=["silent", "a follower by now"])
+def test_who_is_gone_or_gave_up_its_place_is_displaced(holder_id):
+    server = Server()
+    server.register(raftTerm="4")
+    server.connection.broker_id = holder_id
+    answer = server.as_other(rival()).register(brokerAddr="new:1", raftTerm="5")
+    assert answer.code == 0
+    assert b"new:1" in server.ask(105, topic="T").body
+
+
+def test_a_planted_belief_in_claims_is_seen():
+    with planted(BY_TESTS["claim-believed"]), pytest.raises(AssertionError):
+        test_a_claim_alone_displaces_no_broker_that_lives(
+            {"brokerAddr": "evil:1", "raftTerm": "5"}, 0
+        )
+
+
+def test_a_broker_is_taken_out_only_by_the_connection_that_registered_it():
+    server = Server()
+    server.register()
+    fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
+    assert server.as_other(rival()).ask(104, **fields).code == 1
+    assert server.ask(105, topic="T").code == 0
+    version = encode_body(registered().topic_config_serialize_wrapper.data_version)
+    assert server.ask(322, version, **fields).ext_fields == {"changed": "true"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"brokerId": str(2**70)},
+        {"brokerId": "-1"},
+        {"raftTerm": str(2**60)},
+        {"raftTerm": "-2"},
+        {"brokerName": ""},
+        {"brokerName": "a" * 256},
+        {"brokerName": "a\nevent=forged"},
+        {"clusterName": "c" * 256},
+        {"brokerAddr": "nowhere"},
+        {"brokerAddr": "a:99999"},
+        {"brokerAddr": "a:" + "9" * 5000},
+        {"brokerAddr": "a" * 400 + ":1"},
+        {"haServerAddr": "nowhere"},
+    ],
+)
+def test_a_registration_that_cannot_be_true_is_refused(changes):
+    server = Server()
+    with pytest.raises(InvalidHeader):
+        server.register(**changes)
+    assert loads(server.ask(106).body)["brokerAddrTable"] == {}
+
+
+def test_a_planted_belief_in_any_header_is_seen():
+    with planted(BY_TESTS["impossible-registration-believed"]), pytest.raises(BaseException):  # noqa: B017,PT011
+        test_a_registration_that_cannot_be_true_is_refused({"brokerId": str(2**70)})
+
+
+def test_a_topic_that_no_route_can_show_is_left_out_and_the_others_are_taken():
+    table = {
+        name: TopicConfig(topic_name=name, read_queue_nums=queues, perm=perm)
+        for name, queues, perm in (
+            ("good", 4, 6), ("many", 65_537, 6), ("odd", 4, 8), ("../x", 4, 6), ("less", -1, 6),
+            ("%RETRY%" + "g" * 248, 1, 6), ("t" * 256, 1, 6),
+        )
+    }  # fmt: skip
+    wrapper = TopicConfigWrapper(topic_config_table=table)
+    body = encode_register_body(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper))
+    server = Server()
+    assert server.register(body).code == 0
+    assert loads(server.ask(206).body)["topicList"] == ["good", "%RETRY%" + "g" * 248]
+
+
+def test_a_large_registration_is_taken_in_slices_and_in_the_order_in_which_they_came():
+    def body(counter: int) -> bytes:
+        table = {f"T{i}": TopicConfig(topic_name=f"T{i}", read_queue_nums=counter)
+                 for i in range(5_000)}  # fmt: skip
+        version = DataVersion(counter=counter, timestamp=1)
+        wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
+        return encode_register_body(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper))
+
+    server = Server()
+    handler = server._handlers[103]
+    fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
+    turns = 0
+
+    async def both() -> list[RemotingCommand]:
+        nonlocal turns
+        tasks = [
+            asyncio.ensure_future(
+                handler(server.connection, RemotingCommand(103, ext_fields=fields, body=body(n)))
+            )
+            for n in (1, 2)
+        ]
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            turns += 1
+        return [task.result() for task in tasks]
+
+    assert [answer.code for answer in asyncio.run(both())] == [0, 0]
+    assert turns > 6
+    assert loads(server.ask(105, topic="T4999").body)["queueDatas"][0]["readQueueNums"] == 2
+
+
+def test_more_registrations_at_once_are_told_to_come_again():
+    server = Server()
+
+    async def many() -> list[int]:
+        fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0",
+                  "compressed": "true"}  # fmt: skip
+        body = encode_register_body(registered(), compressed=True)
+        asked = []
+        for _ in range(5):
+            command = RemotingCommand(103, ext_fields=fields, body=body)
+            answer = server._handlers[103](server.connection, command)
+            if not isinstance(answer, RemotingCommand):
+                answer = asyncio.ensure_future(answer)
+                await asyncio.sleep(0)
+            asked.append(answer)
+        return [one.code if isinstance(one, RemotingCommand) else (await one).code for one in asked]
+
+    codes = asyncio.run(many())
+    assert set(codes) <= {0, 2}
+    assert codes[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value"),
+    [("", "k", "v"), ("n", "", "v"), ("n" * 256, "k", "v"), ("n", "k" * 256, "v"),
+     ("n", "k", "v" * 65_537)],
+)  # fmt: skip
+def test_a_configuration_value_out_of_bounds_is_refused(namespace, key, value):
+    server = Server()
+    assert server.ask(100, namespace=namespace, key=key, value=value).code == 1
+    assert server.ask(219, namespace=namespace or "n").code == 22

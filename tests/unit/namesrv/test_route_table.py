@@ -5,8 +5,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from namesrv.route_table import EXPIRY_MS, Registration, RouteTable
 from remoting.protocol.bodies import DataVersion, TopicConfig, TopicConfigWrapper
+from remoting.protocol.limits import Limit, Scope, Unit
 
 
 def topics(counter: int = 0, **queues: int) -> TopicConfigWrapper:
@@ -96,15 +99,14 @@ def test_a_leader_of_an_older_term_cannot_take_the_group_back():
     table = RouteTable()
     table.register(registration(0, "n:1", raft_term=2), 0)
     result = table.register(registration(0, "a:1", raft_term=1), 0)
-    assert result.refused_by_term == 2
+    assert "2" in result.refusal
     assert addrs(table) == {0: "n:1"}
     assert list(table.broker_addrs()) == ["n:1"]
     table.register(registration(3, "a:1", raft_term=2), 0)
     assert addrs(table) == {0: "n:1", 3: "a:1"}
-    table.register(registration(0, "m:1"), 0)
-    assert addrs(table)[0] == "m:1", "a broker without terms is taken as it says"
-    table.register(registration(0, "a:1", raft_term=1), 0)
-    assert addrs(table) == {0: "a:1"}
+    assert "terms" in table.register(registration(0, "m:1"), 0).refusal
+    assert "2" in table.register(registration(0, "m:1", raft_term=2), 0).refusal, "a term has one"
+    assert addrs(table) == {0: "n:1", 3: "a:1"}
 
 
 def test_the_end_of_a_connection_removes_what_it_registered_at_once():
@@ -269,3 +271,65 @@ class RouteTableMachine(RuleBasedStateMachine):
 
 TestRouteTableMachine = RouteTableMachine.TestCase
 TestRouteTableMachine.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+
+
+class Unwalked(dict):
+    """A table that nobody may walk through."""
+
+    def __iter__(self):
+        raise AssertionError("walked through")
+
+
+def test_the_end_of_a_connection_costs_what_it_registered_however_many_others_there_are():
+    table = RouteTable()
+    table.register(registration(), 0)
+    for number in range(50):
+        table.register(registration(0, f"z:{number}", broker_name=f"z{number}", connection=7), 0)
+    table._topics, table._live = Unwalked(table._topics), Unwalked(table._live)
+    assert len(table.on_connection_closed(7)) == 50
+    assert addrs(table) == {0: "a:1"}
+
+
+def test_a_planted_walk_at_the_end_of_a_connection_is_seen():
+    with planted(BY_TESTS["closing-scans-all-brokers"]), pytest.raises(AssertionError):
+        test_the_end_of_a_connection_costs_what_it_registered_however_many_others_there_are()
+
+
+def test_brokers_members_and_topics_are_bounded(monkeypatch):
+    for name, value in (
+        ("BROKERS_MAX", 3), ("MEMBERS_MAX", 2), ("TOPIC_ROWS_MAX", 3), ("TOPIC_NAMES_BYTES_MAX", 8),
+        ("BROKERS_PER_CONNECTION_MAX", 2),
+    ):  # fmt: skip
+        limit = Limit(value, name, Unit.COUNT, Scope.PROCESS, "1")
+        monkeypatch.setattr(f"namesrv.route_table.{name}", limit)
+    table = RouteTable()
+    assert not table.register(registration(), 0).refusal
+    assert not table.register(registration(1, "s:1", connection=2), 0).refusal
+    assert "of this name" in table.register(registration(2, "s:2", connection=3), 0).refusal
+    long = registration(0, "y:1", broker_name="y", topics=topics(TTTTTTTT=1), connection=4)
+    assert "names" in table.register(long, 0).refusal
+    many = registration(0, "y:1", broker_name="y", topics=topics(A=1, B=1, C=1), connection=4)
+    assert "topics" in table.register(many, 0).refusal
+    few = registration(0, "y:1", broker_name="y", topics=topics(T=1, B=1), connection=1)
+    assert not table.register(few, 0).refusal
+    assert "brokers are" in table.register(registration(0, "x:1", broker_name="x"), 0).refusal
+    table.on_connection_closed(2)
+    third = registration(0, "x:1", broker_name="x", topics=topics(), connection=1)
+    assert "a connection may" in table.register(third, 0).refusal
+    assert [used for used, _ in table.used.values()] == [2, 3, 2]
+    table.on_connection_closed(1)
+    assert [used for used, _ in table.used.values()] == [0, 0, 0]
+
+
+def test_the_topics_of_a_large_registration_are_taken_step_by_step(monkeypatch):
+    monkeypatch.setattr("namesrv.route_table.TOPICS_PER_TURN", 2)
+    table = RouteTable()
+    large = registration(topics=topics(**{f"T{i}": 1 for i in range(5)}))
+    first = table.register(large, 0)
+    assert table.topics().topic_list == ["T0", "T1"]
+    assert table.touch("a:1", large.topics.data_version, 0)[0], "not all of it is here yet"
+    later = table.register(registration(topics=topics(3, U0=1, U1=1, U2=1)), 0)
+    assert list(first.rest) == []
+    assert "T2" not in table.topics().topic_list, "a later registration has come"
+    assert len(list(later.rest)) == 0
+    assert table.topics().topic_list == ["T0", "T1", "U0", "U1", "U2"]

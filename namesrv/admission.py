@@ -1,0 +1,204 @@
+"""How a registration is taken (103): checked, its rivals asked, its topics taken in slices.
+
+A claim alone does not displace a broker that lives. Who claims an address or a name and id that
+another connection holds waits until the name server has asked the holder, over the holder's own
+connection: an answer means that it lives and stays, unless it says itself that it is something
+else by now, as a leader does that was deposed; no answer within `ASK_TIMEOUT_MS` means that it is
+gone. RocketMQ's brokers answer that they do not know the request, which shows as much.
+
+What cannot be told so is whether a name that nobody holds belongs to who claims it; that is what
+keys and certificates are for. Source: docs/security.md, Name servers.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, Protocol
+
+from namesrv.claims import check_header, is_sound_topic
+from namesrv.limits import REGISTRATIONS_MAX, REGISTRATIONS_PER_CONNECTION_MAX
+from namesrv.route_table import TOPICS_PER_TURN, Holder, Registered, Registration, RouteTable
+from remoting.protocol.bodies import TopicConfig, TopicConfigWrapper, body_crc32, register_parts
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.errors import RemotingError
+from remoting.protocol.headers import RegisterBrokerHeader, decode_header
+from runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_MS: Final = 500
+"""A paused leader holds up its successor's registration for so long, once."""
+SMALL_BODY_BYTES: Final = 64 * 1024
+"""A registration of this size is worked through in one turn of the loop: a millisecond or two."""
+
+BROKER_ID_FIELD: Final = "brokerId"
+
+
+class Peer(Protocol):
+    """What registrations need of a connection."""
+
+    @property
+    def id(self) -> int:
+        """Number of the connection."""
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Ask the broker at the other end."""
+
+
+Finished = Callable[[Registered], RemotingCommand]
+
+
+class Admission:
+    """Takes registrations into the route table.
+
+    Args:
+        table: where they go.
+        find: returns an open connection by its number.
+        answer: makes the answer of a registration that was taken or refused.
+    """
+
+    def __init__(
+        self,
+        table: RouteTable,
+        clock: Clock,
+        find: Callable[[int], Peer | None],
+        answer: Callable[[RemotingCommand, RegisterBrokerHeader, Registered], RemotingCommand],
+    ) -> None:
+        self._table = table
+        self._clock = clock
+        self._find = find
+        self._answer = answer
+        self._under_way: Counter[int] = Counter()
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._asked: dict[int, asyncio.Future[int | None]] = {}
+
+    @property
+    def used(self) -> dict[str, tuple[int, int]]:
+        """How much of the limits is used, by name."""
+        return {REGISTRATIONS_MAX.name: (self._under_way.total(), REGISTRATIONS_MAX)}
+
+    def register(
+        self, connection: Peer, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Take a registration: at once if it is small and displaces nobody."""
+        header = decode_header(command, RegisterBrokerHeader)
+        check_header(header)
+        if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
+            _log.warning("event=register_refused addr=%s reason=crc", header.broker_addr)
+            return make_response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        waits = self._under_way[connection.id]
+        if not waits and len(command.body) <= SMALL_BODY_BYTES and not header.compressed:
+            version, topics = register_parts(command.body, compressed=False)
+            wrapper = TopicConfigWrapper(data_version=version, topic_config_table=_table_of(topics))
+            registration = _registration(header, wrapper, connection.id)
+            if not self._table.holders(registration):
+                done = self._table.register(registration, self._clock.monotonic_ms())
+                for _ in done.rest or ():
+                    pass
+                return self._answer(command, header, done)
+        busy = self._under_way.total() >= REGISTRATIONS_MAX
+        if busy or waits >= REGISTRATIONS_PER_CONNECTION_MAX:
+            remark = "too many registrations are being worked through, try again"
+            return make_response(command, ResponseCode.SYSTEM_BUSY, remark)
+        return self._register_later(connection, command, header)
+
+    async def _register_later(
+        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader
+    ) -> RemotingCommand:
+        """Take a registration in slices, after those of the same connection before it."""
+        key = connection.id
+        self._under_way[key] += 1
+        try:
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                return await self._register_in_slices(connection, command, header)
+        finally:
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key], self._locks[key]
+
+    async def _register_in_slices(
+        self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader
+    ) -> RemotingCommand:
+        version, topics = register_parts(command.body, compressed=header.compressed)
+        table: dict[str, TopicConfig] = {}
+        for number, (name, config) in enumerate(topics, 1):
+            _keep(table, name, config)
+            if number % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
+        registration = _registration(header, wrapper, connection.id)
+        for holder in self._table.holders(registration):
+            if await self._is_alive(holder):
+                return self._answer(command, header, Registered(refusal=_held(holder)))
+        if self._find(connection.id) is None:  # it closed meanwhile; nobody would remove it
+            return self._answer(command, header, Registered(refusal="the connection is closed"))
+        done = self._table.register(registration, self._clock.monotonic_ms())
+        for _ in done.rest or ():
+            await asyncio.sleep(0)
+        return self._answer(command, header, done)
+
+    async def _is_alive(self, holder: Holder) -> bool:
+        """Ask a broker whether it is still what it registered as."""
+        asked = self._asked.get(holder.connection)
+        if asked is None:
+            asked = asyncio.ensure_future(self._ask(holder.connection))
+            self._asked[holder.connection] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(holder.connection, None))
+        told = await asyncio.shield(asked)
+        if told is None:
+            _log.warning("event=holder_silent addr=%s id=%d", holder.addr, holder.broker_id)
+        return told in {holder.broker_id, _SOME_ID}
+
+    async def _ask(self, connection_id: int) -> int | None:
+        """Return the broker id that a broker has by its own word, None if it does not answer."""
+        peer = self._find(connection_id)
+        if peer is None:
+            return None
+        try:
+            command = RemotingCommand(RequestCode.CONFIRM_REGISTRATION)
+            answer = await peer.request(command, ASK_TIMEOUT_MS)
+        except RemotingError:
+            return None
+        digits = answer.ext_fields.get(BROKER_ID_FIELD, "")
+        is_id = answer.code == ResponseCode.SUCCESS and digits.isdecimal() and len(digits) < 20
+        return int(digits) if is_id else _SOME_ID
+
+
+_SOME_ID: Final = -1
+"""It answered, and did not say which id it has: a broker that is not ours."""
+
+
+def _registration(
+    header: RegisterBrokerHeader, topics: TopicConfigWrapper, connection: int
+) -> Registration:
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        addr=header.broker_addr,
+        ha_addr=header.ha_server_addr,
+        raft_term=header.raft_term,
+        topics=topics,
+        connection=connection,
+    )
+
+
+def _table_of(topics: Iterator[tuple[str, TopicConfig]]) -> dict[str, TopicConfig]:
+    table: dict[str, TopicConfig] = {}
+    for name, config in topics:
+        _keep(table, name, config)
+    return table
+
+
+def _keep(table: dict[str, TopicConfig], name: str, config: TopicConfig) -> None:
+    """Take a topic, unless it cannot be shown in a route; the others are none the worse for it."""
+    if is_sound_topic(name, config):
+        table[name] = config
+    else:
+        _log.warning("event=topic_left_out topic=%.300r", name)
+
+
+def _held(holder: Holder) -> str:
+    return f"{holder.addr} is registered with id {holder.broker_id}, and it lives"
