@@ -53,6 +53,15 @@ DAMAGED: Final = (
 """For whatever needs an entry that is not what was written: never the bytes."""
 
 
+REASON_CHARACTERS_MAX: Final = 1_000
+
+
+def failed(error: Exception) -> tuple[int, str]:
+    """Return the answer to a request whose serving raised; it may have had an effect or none."""
+    reason = f"{type(error).__name__}, {str(error)[:REASON_CHARACTERS_MAX]}"
+    return ResponseCode.SYSTEM_ERROR, f"{reason}, outcome unknown"
+
+
 class WritableConnection(Protocol):
     """What hot handlers need of a connection."""
 

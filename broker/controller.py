@@ -222,11 +222,11 @@ class BrokerController:
 
     def _start_clockwork(self) -> None:
         pull, client = self._processors.pull, self._processors.client
-        every, now_ms = self._tasks.every, self._clock.monotonic_ms
+        every, tend, now_ms = self._tasks.every, self._tasks.tend, self._clock.monotonic_ms
         HoldSweep(self.tables.held, self._clock, self._tasks, pull.expire)
         every("offsets", OFFSET_FLUSH_MS, self._offsets.flush)
-        every("clients", CLIENT_SWEEP_MS, client.expire)
-        every("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
+        tend("clients", CLIENT_SWEEP_MS, client.expire)
+        tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
         self._tasks.spawn("snapshot", self._save_snapshots())
         if self._config.clean_interval_ms:
             self._tasks.spawn("retention", self._retention.run())
@@ -329,7 +329,7 @@ class BrokerController:
                 creator=creator,
                 is_writable=lambda: store.writable,
                 clock=clock,
-                spawn=self._tasks.spawn,
+                serve=self._tasks.serve,
             ),
             offset=OffsetProcessor(tables.offsets, store),
             query=QueryProcessor(store, unique_max=self._config.default_query_max_num),
@@ -340,5 +340,5 @@ class BrokerController:
             membership=self._mode.membership,
             raft=self._mode.raft,
             compact=self._mode.compact,
-            clean=CleanProcessor(self._retention, store, self._tasks.spawn),
+            clean=CleanProcessor(self._retention, store, self._tasks.serve),
         )

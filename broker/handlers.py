@@ -1,5 +1,7 @@
 """Which processor serves which request code.
 
+Requests that work on the log itself, not through the store, end the process by a broken invariant.
+
 Source: protocol.md 2.1.
 """
 
@@ -12,6 +14,7 @@ from broker.processor.compact import COMPACT, CompactProcessor
 from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor
 from broker.processor.raft import READ_INDEX, TRANSFER_LEADER, RaftProcessor
 from remoting.protocol.codes import RequestCode
+from runtime.errors import async_invariants_are_fatal as of_the_log
 
 #: 361 of 5.x clients: a pull of a lite consumer, the same in all else.
 LITE_PULL_MESSAGE: Final = 361
@@ -75,11 +78,11 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.LOCK_BATCH_MQ: processors.lock.handle_lock,
         RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
         RAFT_STATUS: processors.admin.handle_raft_status,
-        COMPACT: processors.compact.handle,
+        COMPACT: of_the_log(processors.compact.handle),
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: processors.clean.handle_expired_queues,
         RequestCode.CLEAN_UNUSED_TOPIC: processors.clean.handle_unused_topics,
-        RequestCode.DELETE_EXPIRED_COMMITLOG: processors.clean.handle_expired_log,
-        CHANGE_MEMBERSHIP: processors.membership.handle,
-        TRANSFER_LEADER: processors.raft.handle_transfer,
-        READ_INDEX: processors.raft.handle_read_index,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: of_the_log(processors.clean.handle_expired_log),
+        CHANGE_MEMBERSHIP: of_the_log(processors.membership.handle),
+        TRANSFER_LEADER: of_the_log(processors.raft.handle_transfer),
+        READ_INDEX: of_the_log(processors.raft.handle_read_index),
     }

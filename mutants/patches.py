@@ -15,6 +15,7 @@ from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
 from mutants.serving import SERVING
 from mutants.state import STATE
+from mutants.wire import WIRE
 
 if TYPE_CHECKING:
     from mutants.planting import Mutant
@@ -25,7 +26,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
 }
 """What the simulator finds."""
 
-BY_TESTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*NAMESRV, *STATE)}
+BY_TESTS: Final[dict[str, Mutant]] = {
+    mutant.name: mutant
+    for mutant in (
+        *NAMESRV,
+        *STATE,
+        *WIRE,
+    )
+}
 """What a test finds that plants it; the simulator cannot show it."""
 
 ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}

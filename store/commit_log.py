@@ -27,6 +27,7 @@ from remoting.protocol.message import (
     PROPERTIES_BYTES_MAX,
     RECORD_HEADS,
 )
+from store.answering import tell
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
@@ -129,18 +130,19 @@ class CommitLog:
         except _REFUSALS as error:
             done(_refused(error), -1, -1)
             return
-        index = self._append((record,), size)
+        # What the message's content can trip comes before the log has it; nothing after does.
         rows: list[Row] = []
         if self.keys is not None:
             keyed = (message.topic, message.properties, physical, now, message.sys_flag)
             rows = self.keys.rows_of((keyed,))
+        tags = message.tags_code
+        if indexed and queue.is_schedule:
+            tags = delivery_code(message.properties, now, self._delays_ms)
+        index = self._append((record,), size)
         if not indexed:
             self.pending.append((index, None, 0, physical, size, 0, done, rows))
             return
         queue.next_offset = queue_offset + 1
-        tags = message.tags_code
-        if queue.is_schedule:
-            tags = delivery_code(message.properties, now, self._delays_ms)
         self.pending.append((index, queue, queue_offset, physical, size, tags, done, rows))
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
@@ -162,8 +164,6 @@ class CommitLog:
         except _REFUSALS as error:
             done(_refused(error), -1, [])
             return
-        indexes = self._node.append_batch(records)
-        queue.next_offset = start + len(sizes)
         properties, codes = batch.properties, batch.tags_codes
         if queue.is_schedule:
             codes = [delivery_code(text, now, self._delays_ms) for text in properties]
@@ -172,6 +172,8 @@ class CommitLog:
             topic, flags = repeat(batch.topic), repeat(batch.sys_flag)
             rows = self.keys.rows_of(zip(topic, properties, physicals, repeat(now), flags))
         units = b"".join(map(_pack_unit, physicals, sizes, codes))
+        indexes = self._node.append_batch(records)
+        queue.next_offset = start + len(sizes)
         own = OwnBatch(indexes, physicals, units, codes, rows)
         finish = _batch_end(done, start, physicals)
         self.pending.append((indexes[0], queue, start, physicals[0], 0, codes[0], finish, own))
@@ -292,7 +294,7 @@ class CommitLog:
             if rest is not None:
                 pending.appendleft(rest)
             elif item is not None and item[6] is not None:
-                item[6](PutStatus.OK, item[2], item[3])
+                tell(item[6], PutStatus.OK, item[2], item[3])
 
     def take_state(self, index: int) -> StateProposal | None:
         """Return and forget the state record of ours at ``index``, if it is one."""
@@ -423,10 +425,10 @@ def _tell(items: list[Ended], status: PutStatus) -> None:
     """Answer ``items`` in order; an answered state record may yet be applied."""
     for (_, _, queue_offset, physical, _, _, done, _), state in items:
         if done is not None:
-            done(status, queue_offset, physical)
+            tell(done, status, queue_offset, physical)
         elif state is not None and state.done is not None:
             state_done, state.done = state.done, None
-            state_done(status)
+            tell(state_done, status)
 
 
 def _state_size(store_host: bytes, payload: bytes, properties: bytes) -> int:

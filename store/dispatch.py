@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from dledger.codec.index import UNIT as LOG_UNIT
 from dledger.errors import RottenEntry
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from runtime.tasks import report_serving_failure
+from store.answering import ANSWERING, tell
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
@@ -210,7 +212,10 @@ class Dispatcher:
                         touched.append((queue, tags))
                 self.applied_index = index
                 if done is not None:
-                    done(ok, queue_offset, physical)
+                    try:
+                        done(ok, queue_offset, physical)
+                    except Exception as error:  # noqa: BLE001 - one request's, not the log's
+                        report_serving_failure(ANSWERING, error)
             following = index + 1
         self._applied_position = physical - self._header_bytes
         self._queues.unwritten_units += count
@@ -238,7 +243,7 @@ class Dispatcher:
             self._touched.append((queue, tags))
         self.applied_index = batch.indexes[-1]
         if done is not None:
-            done(PutStatus.OK, queue_offset, physical)
+            tell(done, PutStatus.OK, queue_offset, physical)
         return batch.indexes[-1], batch.physicals[-1]
 
     def _apply_own_state(self, index: int) -> None:
@@ -246,7 +251,7 @@ class Dispatcher:
         if state is not None:
             self._listener.apply_state(index, state.kind, state.payload)
             if state.done is not None:
-                state.done(PutStatus.OK)
+                tell(state.done, PutStatus.OK)
 
     def _dispatch_next(self, first: int, last: int, limit: int) -> int:
         """Dispatch entries from ``first`` on that are not waited for here; return how many.
@@ -420,7 +425,7 @@ class Dispatcher:
             self._listener.apply_state(index, kind, bytes(payload))
         own = self._commit_log.take_state(index)
         if own is not None and own.done is not None:
-            own.done(PutStatus.OK)
+            tell(own.done, PutStatus.OK)
 
     def _queue_of(self, topic: bytes, queue_id: int, index: int) -> "ConsumeQueue":
         queue = self._queues.maybe_make(topic, queue_id)

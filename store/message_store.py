@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dledger.listener import exit_process
 from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
 from store import beginning
 from store.checkpoint import LogMark
 from store.checkpointer import Checkpointer
@@ -135,9 +135,13 @@ class MessageStore:
             self._key_query = KeyQuery(
                 self._index.config, self._index.index, self._reader.message_at
             )
-        self.put = self._commit_log.put
-        self.put_batch = self._commit_log.put_batch
-        self.propose_state = self._commit_log.propose_state
+        # What requests reach of the log: a broken invariant in there is not theirs to survive.
+        self._open = (
+            invariants_are_fatal(self._commit_log.put),
+            invariants_are_fatal(self._commit_log.put_batch),
+        )
+        self.put, self.put_batch = self._open
+        self.propose_state = invariants_are_fatal(self._commit_log.propose_state)
         self.get = self._reader.get
 
     def load(
@@ -256,8 +260,7 @@ class MessageStore:
 
     def refuse_messages(self, refused: bool) -> None:  # noqa: FBT001 - a switch is what it is
         """Answer every message DISK_FULL, or take them again; state records are taken always."""
-        self.put = _refuse if refused else self._commit_log.put
-        self.put_batch = _refuse_batch if refused else self._commit_log.put_batch
+        self.put, self.put_batch = (_refuse, _refuse_batch) if refused else self._open
 
     def on_committed(self, commit_index: int) -> None:
         """Dispatch what was committed, and answer those who wait for it."""

@@ -40,11 +40,11 @@ class CleanProcessor:
         self,
         retention: Retention,
         store: QueueStore,
-        spawn: Callable[[str, Coroutine[None, None, object]], object],
+        serve: Callable[[str, Coroutine[None, None, object]], object],
     ) -> None:
         self._retention = retention
         self._store = store
-        self._spawn = spawn
+        self._serve = serve
 
     async def handle_expired_log(
         self, _connection: object, request: RemotingCommand
@@ -53,7 +53,7 @@ class CleanProcessor:
         self._retention.ask()
         if REPORT in request.ext_fields:
             return _report(request, await self._retention.whole_round())
-        self._spawn("expired log", self._retention.whole_round())
+        self._serve("expired log", self._retention.whole_round())
         return make_response(request, ResponseCode.SUCCESS)
 
     def handle_expired_queues(

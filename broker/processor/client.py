@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.answers import WritableConnection, write_command
+from broker.answers import WritableConnection, failed, write_command
 from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
 from remoting.protocol.bodies import decode_heartbeat
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -61,7 +61,7 @@ class ClientProcessor:
         creator: Creator,
         is_writable: Callable[[], bool],
         clock: Clock,
-        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        serve: Callable[[str, Coroutine[Any, Any, None], Callable[[Exception], None]], object],
     ) -> None:
         self._producers = producers
         self._consumers = consumers
@@ -69,7 +69,7 @@ class ClientProcessor:
         self._creator = creator
         self._is_writable = is_writable
         self._clock = clock
-        self._spawn = spawn
+        self._serve = serve
 
     def handle_heartbeat(self, connection: ClientConnection, frame: Frame) -> None:
         """Take a HEART_BEAT frame."""
@@ -86,9 +86,10 @@ class ClientProcessor:
             self._producers.register(producer.group_name, client)
         missing = self._missing(heartbeat)
         if missing:
-            self._spawn(
+            self._serve(
                 f"heartbeat {heartbeat.client_id}",
                 self._create_then_answer(connection, request, client, heartbeat, missing),
+                lambda error: self._answer(connection, request, failed(error)),
             )
             return
         self._register_consumers(client, heartbeat)
@@ -177,9 +178,14 @@ class ClientProcessor:
             if changed and data.message_model != BROADCASTING:
                 self.notify(data.group_name)
 
-    def _answer(self, connection: ClientConnection, request: RemotingCommand) -> None:
+    def _answer(
+        self,
+        connection: ClientConnection,
+        request: RemotingCommand,
+        answer: tuple[int, str | None] = _OK,
+    ) -> None:
         if not request.flag & FLAG_ONEWAY:
-            write_command(connection, request.serialize_type, request.opaque, _OK)
+            write_command(connection, request.serialize_type, request.opaque, answer)
 
 
 def _subscriptions(data: ConsumerData) -> list[Subscription]:

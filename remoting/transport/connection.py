@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, decode_command, encode_command
@@ -20,6 +21,7 @@ from remoting.protocol.errors import (
 )
 from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.transport.config import TransportConfig
+from runtime.tasks import attempt, report_serving_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -257,13 +259,17 @@ class Connection(asyncio.BufferedProtocol):
         return self._decoder.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle all frames that a read completed."""
+        """Handle all frames that a read completed; what goes wrong ends this connection alone."""
         self._touched = True
         try:
-            frames = self._decoder.received(nbytes)
+            self._handle_frames(self._decoder.received(nbytes))
         except RemoteProtocolError as error:
             self.abort(str(error))
-            return
+        except Exception as error:  # noqa: BLE001 - the loop would end the process by an assertion
+            report_serving_failure(f"frames of {self}", error)
+            self.abort("a frame that could not be handled")
+
+    def _handle_frames(self, frames: list[Frame]) -> None:
         if not frames:
             return
         self.saw_frame = True
@@ -319,10 +325,7 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_exception(ConnectionLost(f"{self} closed: {why}"))
         self._dispatcher.on_closed(self)
         for callback in self.on_close:
-            try:
-                callback(self)
-            except Exception:  # noqa: BLE001 - one callback must not keep the others from running
-                _log.exception("event=on_close_failed connection=%s", self.id)
+            attempt(f"the end of {self}", partial(callback, self))
 
     # Private
 

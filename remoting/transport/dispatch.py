@@ -4,6 +4,9 @@ A plain handler is a function of connection and command: what it returns is sent
 answered or will answer by itself, an awaitable becomes a task (a bounded number per connection).
 A hot handler is a function of connection and frame and answers through `Connection.write`.
 
+Whatever a handler raises is answered, even a broken assertion: one request never ends a process.
+Only a `FatalError` does, and where the data are in danger one is raised (`runtime.errors`).
+
 Source: NettyRemotingAbstract.processRequestCommand (protocol.md 1.7).
 """
 
@@ -32,12 +35,15 @@ from remoting.protocol.errors import (
 from remoting.protocol.frame import Frame
 from remoting.transport.connection import Connection, HotHandler
 from runtime.errors import FatalError
+from runtime.tasks import report_serving_failure
 
 _log = logging.getLogger(__name__)
 
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 
+REASON_CHARACTERS_MAX: Final = 1_000
+"""So much of an error's text goes into an answer and into the log; it may quote the request."""
 BUSY_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 
 
@@ -132,25 +138,23 @@ class RequestDispatcher:
         """Tell the peer what went wrong; fatal ones go to the process instead."""
         code: int = ResponseCode.SYSTEM_ERROR
         remark: str | None
-        if isinstance(error, (FatalError, AssertionError)):
-            # A broken environment or invariant is no answer to a peer, it ends the process.
-            loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": str(error), "exception": error})
+        if isinstance(error, FatalError):
+            # A broken environment is no answer to a peer, it ends the process.
+            report_serving_failure(error.message, error)
             return
         if isinstance(error, ResponseError):
             code, remark = error.code, error.remark
         elif isinstance(error, (InvalidHeader, RemoteProtocolError)):
-            remark = f"{type(error).__name__}, {error}"
+            remark = f"{type(error).__name__}, {str(error)[:REASON_CHARACTERS_MAX]}"
             _log.warning(
                 "event=bad_request code=%d remote=%s:%d reason=%r",
-                command.code, *connection.remote, str(error),
+                command.code, *connection.remote, remark,
             )  # fmt: skip
         else:
-            remark = f"{type(error).__name__}, {error}, {_place(error)}"
-            _log.error(
-                "event=handler_failed code=%d remote=%s:%d error=%r",
-                command.code, *connection.remote, remark, exc_info=error,
-            )  # fmt: skip
+            why = str(error)[:REASON_CHARACTERS_MAX]
+            remark = f"{type(error).__name__}, {why}, {_place(error)}"
+            host, port = connection.remote
+            report_serving_failure(f"request {command.code} of {host}:{port}", error)
         _answer(connection, command, make_response(command, code, remark))
 
 

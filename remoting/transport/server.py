@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,7 @@ from remoting.transport.config import TransportConfig
 from remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from remoting.transport.dispatch import Handler, RequestDispatcher
 from runtime.errors import FatalError
+from runtime.tasks import attempt
 
 _log = logging.getLogger(__name__)
 
@@ -77,10 +79,7 @@ class RemotingServer(RequestDispatcher):
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection."""
         if self.connections.pop(connection.id, None) is not None and self._on_close is not None:
-            try:
-                self._on_close(connection)
-            except Exception:  # noqa: BLE001 - the connection is gone whatever its owner does
-                _log.exception("event=on_close_failed connection=%s", connection.id)
+            attempt(f"the end of {connection}", partial(self._on_close, connection))
 
     def _accept(self) -> Connection:
         return Connection(self, self._config, server_side=True)
@@ -91,7 +90,7 @@ class RemotingServer(RequestDispatcher):
 
     def _check_idle(self) -> None:
         for connection in list(self.connections.values()):
-            connection.check_idle()
+            attempt("idle connections", connection.check_idle)
         self._arm_sweep()
 
 

@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import (
     RemotingCommand,
     encode_command,
@@ -15,12 +19,13 @@ from remoting.protocol.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from remoting.protocol.frame import FrameDecoder
+from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.transport.client import RemotingClient
 from remoting.transport.config import TransportConfig
 from remoting.transport.connection import Connection
 from remoting.transport.server import RemotingServer
 from runtime.errors import FatalError
+from runtime.tasks import SERVING
 from tests.integration.remoting_world import ECHO, LATER, World, run, run_bounded, until, warnings
 
 GARBAGE = [
@@ -202,7 +207,7 @@ def test_callbacks_run_once_and_their_failures_are_logged(caplog):
         await client.close()
 
     run_bounded(test())
-    assert sum("on_close_failed" in line for line in warnings(caplog)) == 2
+    assert sum("the end of <Connection" in line for line in warnings(caplog)) == 2
 
 
 def test_a_port_in_use_is_fatal_and_named():
@@ -219,27 +224,94 @@ def test_a_port_in_use_is_fatal_and_named():
     run(test)
 
 
-@pytest.mark.parametrize("error", [FatalError("disk"), AssertionError("invariant")])
-def test_fatal_errors_of_handlers_reach_the_process_and_not_the_peer(error):
-    async def test() -> None:
-        caught: list[BaseException] = []
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: caught.append(context["exception"])
-        )
+class Watched:
+    """A server with one handler that raises, a client, and what the process is told of."""
 
-        def fail(_: Connection, __: RemotingCommand) -> None:
+    def __init__(self, error: Exception, *, is_hot: bool = False) -> None:
+        self.told: list[dict[str, Any]] = []
+
+        def fail(_: Connection, __: object) -> None:
             raise error
 
-        server = RemotingServer(name="test", handlers={1: fail})
-        port = await server.start("127.0.0.1", 0)
-        client = RemotingClient()
+        fails: Any = {11: fail}
+        self.server = RemotingServer(
+            name="test", handlers={} if is_hot else fails, hot=fails if is_hot else {}
+        )
+        self.client = RemotingClient()
+
+    async def ask(self) -> RemotingCommand:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: self.told.append(context))
+        port = await self.server.start("127.0.0.1", 0)
+        try:
+            return await self.client.request(f"127.0.0.1:{port}", RemotingCommand(11), 200)
+        finally:
+            await self.client.close()
+            await self.server.stop()
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+def test_fatal_errors_of_handlers_reach_the_process_and_not_the_peer(is_hot):
+    error = FatalError("disk")
+
+    async def test() -> None:
+        watched = Watched(error, is_hot=is_hot)
         with pytest.raises(RequestTimeout):
-            await client.request(f"127.0.0.1:{port}", RemotingCommand(1), 50)
-        assert caught == [error]
-        await client.close()
-        await server.stop()
+            await watched.ask()
+        assert [context["exception"] for context in watched.told] == [error]
 
     run_bounded(test())
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+@pytest.mark.parametrize("kind", [AssertionError, KeyError, RecursionError, MemoryError])
+def test_a_bug_that_a_request_hits_is_its_answer_and_told_once(kind, is_hot):
+    async def test() -> None:
+        watched = Watched(kind("a bug" * 10_000), is_hot=is_hot)
+        answer = await watched.ask()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert answer.remark.startswith(f"{kind.__name__}, ")
+        assert len(answer.remark) < 2_000
+        (context,) = watched.told
+        assert context[SERVING]
+        assert isinstance(context["exception"], kind)
+
+    run_bounded(test())
+
+
+def test_without_that_a_request_ends_the_process():
+    async def test() -> None:
+        watched = Watched(AssertionError("a bug"))
+        with planted(BY_TESTS["assertion-ends-the-process"]), pytest.raises(RequestTimeout):
+            await watched.ask()
+        assert [type(context["exception"]) for context in watched.told] == [FatalError]
+
+    run_bounded(test())
+
+
+def test_a_frame_that_trips_the_reading_itself_ends_its_connection_alone(monkeypatch):
+    async def test(w: World) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        other = await w.client.connect(w.addr)
+        real = FrameDecoder.received
+
+        def received(self: FrameDecoder, count: int) -> list[Frame]:
+            if count == 9:
+                raise AssertionError("of the decoder")
+            return real(self, count)
+
+        monkeypatch.setattr(FrameDecoder, "received", received)
+        reader, writer = await w.raw(bytes(9))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        assert [SERVING in context for context in told] == [True]
+        assert not other.closed
+        assert (await w.ask(ECHO)).code == 0
+
+    run(test)
 
 
 def test_an_answer_that_is_no_command_is_a_protocol_error():

@@ -47,7 +47,7 @@ class Bench:
         self.store = FakeStore()
         self.proposer = ApplyingProposer(self.tables.state)
         self.spawned: list[Coroutine[Any, Any, None]] = []
-        spawn = lambda _, coroutine: self.spawned.append(coroutine)  # noqa: E731 - a one-line fake
+        spawn = lambda _, coro, *on_error: self.spawned.append(coro)  # noqa: E731 - a one-line fake
         creator = Creator(
             topics=self.tables.topics,
             groups=self.tables.groups,
@@ -65,7 +65,7 @@ class Bench:
             creator=creator,
             is_writable=lambda: self.proposer.writable,
             clock=self.clock,
-            spawn=spawn,
+            serve=spawn,
         )
         self.admin = AdminProcessor(
             topics=self.tables.topics,

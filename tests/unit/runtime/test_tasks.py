@@ -5,6 +5,8 @@ import logging
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from runtime.errors import FatalError, async_invariants_are_fatal, invariants_are_fatal
 from runtime.process import on_loop_exception
 from runtime.tasks import SERVING, Supervisor
@@ -96,6 +98,13 @@ def test_what_serves_a_request_may_fail_and_whoever_waits_is_told(bench, error):
     bench.loop.run_for(1)
     assert (bench.fatal, bench.served, told) == ([], [error], [error])
     assert task.done()
+
+
+def test_without_that_it_ends_the_process(bench):
+    with planted(BY_TESTS["served-coroutine-is-supervised"]):
+        bench.do(bench.supervisor.serve, "request", raises(ValueError("x")))
+        bench.loop.run_for(1)
+    assert [type(error) for error in bench.fatal] == [FatalError]
 
 
 def test_a_fatal_error_of_what_serves_a_request_is_not_kept_from_the_process(bench):
