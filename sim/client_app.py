@@ -175,7 +175,7 @@ class ClientApp:
                     await self._search(op)
                 case Kind.LOCK:
                     await self._lock(op)
-                case Kind.READ_INDEX | Kind.COMPACT:
+                case _:
                     return  # not a client's
         except RemotingError:
             self._record.count("client_errors")

@@ -22,6 +22,7 @@ from chaos.checker.model import INVALID
 from runtime.clock import SystemClock
 from sim.audit import Auditor, run_history
 from sim.faults.apply import Nemesis
+from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.tasks import judge_tasks
@@ -144,6 +145,7 @@ def _run_phases(world: World, nemesis: Nemesis) -> None:
 def _phases(world: World, nemesis: Nemesis) -> None:
     options = world.plan.options
     world.start_all()
+    Operator(world).start()
     nemesis.start()
     _run_until(world, options.safety_ms)
     nemesis.heal_all()

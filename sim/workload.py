@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sim.kinds import Odd
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 ORDERED_TOPIC: Final = "ledger"
+ODD_TOPIC: Final = "odd"
+"""What odd clients send to beside the others; further topics of theirs begin like it."""
 GROUP: Final = "readers"
 """The group of the push consumers, which is judged for loss."""
 PULL_GROUP: Final = "pullers"
@@ -56,7 +60,7 @@ class Op(NamedTuple):
 
     number: int
     at_ms: int
-    kind: Kind
+    kind: Kind | Odd
     client: int
     """Which of the clients that can do it."""
     size_bytes: int
@@ -70,23 +74,31 @@ class Op(NamedTuple):
 def draw_operations(rng: SplitRng, workload: Workload, until_ms: int) -> list[Op]:
     """Return the operations of a run up to ``until_ms``, in the order of their times.
 
-    Searches and locks have streams of their own: they come beside what there is without them.
+    Searches, locks and odd operations have streams of their own: they come beside what there is
+    without them.
     """
     rate_per_s = workload.rate_per_s
     operations = _draw(rng, workload, until_ms, _weights(workload), rate_per_s)
-    for at, (kind, share) in enumerate(
-        ((Kind.SEARCH, workload.search_p), (Kind.LOCK, workload.lock_p)), 1
-    ):
+    for at, (kind, share) in enumerate(_beside(workload), 1):
         stream, first = rng.split(kind.value), at * NUMBERS_PER_STREAM
         operations += _draw(stream, workload, until_ms, {kind: 1.0}, rate_per_s * share, first)
     return sorted(operations, key=lambda op: (op.at_ms, op.number))
+
+
+def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
+    """Return the kinds that come beside the others, and how many there are for each other one.
+
+    A new one goes to the end: its place makes the numbers of its operations.
+    """
+    odd = ((kind, workload.odd.get(kind, 0.0)) for kind in Odd)
+    return [(Kind.SEARCH, workload.search_p), (Kind.LOCK, workload.lock_p), *odd]
 
 
 def _draw(
     rng: SplitRng,
     workload: Workload,
     until_ms: int,
-    weights: Mapping[Kind, float],
+    weights: Mapping[Kind, float] | Mapping[Kind | Odd, float],
     rate_per_s: float,
     number: int = 0,
 ) -> list[Op]:

@@ -14,29 +14,28 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.compaction import NO_LIMIT
 from broker.controller import BrokerController
-from client.config import ClientConfig
 from dledger.config import FlushDiskType
 from dledger.core.messages import describe_message
 from dledger.core.model import Role
-from dledger.errors import DLedgerError
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.tasks import Supervisor
 from sim.client_app import ClientApp
+from sim.clients.odd import OddApp, Places
 from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
 from sim.handle import SimHandle
+from sim.kinds import Odd
+from sim.layout import GROUP, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
 from sim.oracles.base import Findings, Violation
 from sim.oracles.clients import Clients
 from sim.oracles.watch import Watch
-from sim.record import AUDITOR, Record
-from sim.settings import SimBrokerConfig
+from sim.record import Record
 from sim.transport import RESET, VANISH
-from sim.workload import AT_BROKERS, Kind, Op, draw_operations
+from sim.workload import AT_BROKERS, Kind, draw_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -50,21 +49,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-GROUP: Final = "RaftGroup0"
-BROKER_PORT: Final = 10_911
-PEER_PORT: Final = 40_911
-NAMESRV_PORT: Final = 9_876
 NS_PER_MS: Final = 1_000_000
-DISK_HANG_TICKS: Final = 20
-"""A sync that takes so many ticks means that the disk hangs; sooner than in production, so that
-the hung disks of a plan are long enough."""
 RESTART_MS: Final = 1_000
 """A process that ended by itself is started again after so long, as a supervisor would."""
-STORE: Final = "/store"
-SEND_TIMEOUT_MS: Final = 1_500
-"""Half of the default: while nobody leads, clients do little else than ask for a leader."""
-KEY_SLOTS: Final = 256
-"""Slots of a file of the key index: some files are filled in a run of minutes."""
 
 
 class World:
@@ -87,14 +74,11 @@ class World:
         self.network: SimNetwork = self.loop.network
         self.record = Record(f"sim-{plan.seed}", self.trace)
         self.record.has_tags = plan.workload.tags
-        self._brokers = tuple(f"n{i}" for i in range(options.brokers + options.spares))
-        self._namesrvs = tuple(f"ns{i}" for i in range(options.namesrvs))
-        workload = plan.workload
-        self._producers = tuple(f"p{i}" for i in range(workload.producers))
-        self._consumers = tuple(f"c{i}" for i in range(workload.consumers))
-        self.hosts: dict[str, Host] = {}
+        self.layout = Layout(plan)
+        self.hosts = self.layout.hosts
         self._add_hosts()
-        self.voters = self._brokers[: options.brokers]
+        self._brokers = self.layout.brokers
+        self.voters = self.layout.voters
         self.watch = Watch(
             self._brokers,
             self.voters,
@@ -106,11 +90,13 @@ class World:
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self._replicas: dict[Process, Replica] = {}
         self.controllers: dict[str, BrokerController] = {}
-        self.apps: dict[str, ClientApp] = {}
+        self.apps: dict[str, ClientApp | OddApp] = {}
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""
-        self.operations = draw_operations(self.rng.split("workload"), workload, options.safety_ms)
+        self.operations = draw_operations(
+            self.rng.split("workload"), plan.workload, options.safety_ms
+        )
         self.exits: dict[str, int] = {}
         self._restarts = True
         self.loop.findings = self.findings.all
@@ -125,11 +111,11 @@ class World:
 
     def namesrvs(self) -> tuple[str, ...]:
         """Return the hosts of name servers."""
-        return self._namesrvs
+        return self.layout.namesrvs
 
     def clients(self) -> tuple[str, ...]:
         """Return the hosts of producers and consumers."""
-        return self._producers + self._consumers
+        return self.layout.clients
 
     def host(self, name: str) -> Host:
         """Return a machine."""
@@ -242,13 +228,9 @@ class World:
     # The life of the run
 
     def start_all(self) -> None:
-        """Start every machine but the spares, and schedule what clients do at brokers."""
-        for name in (*self._namesrvs, *self.voters, *self.clients()):
+        """Start every machine but the spares."""
+        for name in (*self.layout.namesrvs, *self.voters, *self.clients(), *self.layout.odd):
             self.start(name)
-        for op in self.operations:
-            if op.kind in AT_BROKERS:
-                ask = self._ask_read_index if op.kind is Kind.READ_INDEX else self._ask_compact
-                self.at(op.at_ms * NS_PER_MS, partial(ask, op))
 
     def close(self) -> None:
         """Let go of everything, so that the run leaves no trace in the process."""
@@ -261,10 +243,7 @@ class World:
     # Processes
 
     def _add_hosts(self) -> None:
-        groups = (
-            self._brokers, self._namesrvs, self._producers, self._consumers, (AUDITOR,),
-        )  # fmt: skip
-        for net, names in enumerate(groups):
+        for net, names in enumerate(self.layout.nets):
             for at, name in enumerate(names):
                 host = self.loop.add_host(name, f"10.0.{net}.{at + 1}")
                 host.disk = SimDisk(host.rng.split("disk"), self.trace, host=name)
@@ -274,9 +253,9 @@ class World:
     def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
         if name in self._brokers:
             return self._broker(name)
-        if name in self._namesrvs:
+        if name in self.layout.namesrvs:
             return self._namesrv(name)
-        return self._client(name)
+        return self._client(name) if name not in self.layout.odd else self._odd_client(name)
 
     async def _main(self, name: str) -> None:
         """Do what `runtime.process.run_main` does."""
@@ -297,7 +276,7 @@ class World:
         process = CURRENT.get()
         assert process is not None
         controller = BrokerController(
-            self.broker_config(name),
+            self.layout.broker_config(name),
             disk=self.disk(name),
             clock=host.clock,
             rng=host.rng.split(f"life{host.incarnation}"),
@@ -323,75 +302,49 @@ class World:
         await self.loop.create_future()
 
     async def _client(self, name: str) -> None:
-        host = self.hosts[name]
-        config = ClientConfig(
-            namesrv_addrs=tuple(self.namesrv_addrs()),
-            group="senders",
-            instance_name=f"{name}-{host.incarnation}",
-            source_address=host.address,
-            process_id=host.number,
-            compress_over_bytes=0,
-            send_timeout_ms=SEND_TIMEOUT_MS,
-        )
         number = self.clients().index(name)
+        config = self.layout.client_config(name)
+        host = self.hosts[name]
         app = ClientApp(name, number, config, host, self.record, self.clients_oracle)
         self.apps[name] = app
-        if name in self._consumers:
+        if name in self.layout.consumers:
             await app.consume()
         now_ms = self.loop.now_ns // NS_PER_MS
-        count = len(self._producers)
+        count = len(self.layout.producers)
         mine = [
             op
             for op in self.operations
-            if op.client % count == number and op.at_ms >= now_ms and op.kind not in AT_BROKERS
+            if op.client % count == number
+            and op.at_ms >= now_ms
+            and isinstance(op.kind, Kind)
+            and op.kind not in AT_BROKERS
         ]
         workload = self.plan.workload
         await app.run(mine, (workload.queues, workload.ordered_queues))
 
-    def broker_config(self, name: str) -> SimBrokerConfig:
-        """Return the settings of a broker."""
-        options = self.plan.options
-        host = self.hosts[name]
-        peers = ";".join(f"{peer}-{self.peer_address(peer)}" for peer in self._peers_of(name))
-        return SimBrokerConfig(
-            broker_name=name,
-            broker_ip1=host.address,
-            bind_address=host.address,
-            listen_port=BROKER_PORT,
-            namesrv_addr=";".join(self.namesrv_addrs()),
-            store_path=STORE,
-            segment_bytes=options.segment_bytes,
-            queue_file_bytes=options.queue_file_bytes,
-            max_hash_slot_num=KEY_SLOTS,
-            max_index_num=4 * KEY_SLOTS,
-            flush_disk_type=FlushDiskType(options.flush_disk_type),
-            default_topic_queue_nums=max(1, self.plan.workload.queues),
-            enable_dledger=True,
-            dledger_group=GROUP,
-            dledger_self_id=name,
-            dledger_peers=peers,
-            tick_ms=options.tick_ms,
-            heartbeat_ticks=options.heartbeat_ticks,
-            election_ticks_min=options.election_ticks_min,
-            election_ticks_max=options.election_ticks_max,
-            disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
-            process_id=host.number,
-            preferred_leader_id=options.preferred,
-            sync_flush_timeout_ms=options.max_wait_ack_ms,
-            clean_interval_ms=0,
-            joining=name not in self.voters,
+    async def _odd_client(self, name: str) -> None:
+        def leader() -> str | None:
+            known = self.leader()
+            return None if known is None else self.layout.broker_address(known)
+
+        places = Places(
+            leader,
+            GROUP,
+            tuple(map(self.layout.broker_address, self._brokers)),
+            {one: self.peer_address(one) for one in self._brokers},
+            tuple(self.namesrv_addrs()),
         )
+        app = OddApp(name, self.hosts[name], self.record, self.clients_oracle, places)
+        self.apps[name] = app
+        await app.run([op for op in self.operations if isinstance(op.kind, Odd)])
 
     def peer_address(self, name: str) -> str:
         """Return where a broker listens for its peers."""
-        return f"{self.hosts[name].address}:{PEER_PORT}"
-
-    def _peers_of(self, name: str) -> tuple[str, ...]:
-        return self.voters if name in self.voters else (*self.voters, name)
+        return self.layout.peer_address(name)
 
     def namesrv_addrs(self) -> list[str]:
         """Return the addresses of all name servers."""
-        return [f"{self.hosts[name].address}:{NAMESRV_PORT}" for name in self._namesrvs]
+        return self.layout.namesrv_addrs()
 
     # The end of a process
 
@@ -440,42 +393,6 @@ class World:
     def _note_message(self, replica: Replica, message: Message) -> None:
         words = describe_message(message).split(" ")
         self.trace.line("say", replica.name, to=message.receiver, what=",".join(words[1:]))
-
-    def _ask_read_index(self, op: Op) -> None:
-        """Ask whoever believes to lead, and one more."""
-        chosen = self._brokers[op.choice % len(self._brokers)]
-        for name in self._brokers:
-            node = self.node(name)
-            if node is not None and (name == chosen or node.role is Role.LEADER):
-                self.run_on(name, self._read_index(name, node))
-
-    def _ask_compact(self, op: Op) -> None:
-        name = self._brokers[op.choice % len(self._brokers)]
-        if self.node(name) is not None:
-            self.run_on(name, self._compact(self.controllers[name]))
-
-    async def _compact(self, controller: BrokerController) -> None:
-        before = controller.node.first_index
-        try:
-            await controller._compactor.compact(NO_LIMIT)
-        except FatalError as error:  # as the dispatcher of requests does
-            self.loop.call_exception_handler({"message": str(error), "exception": error})
-            return
-        dropped = self.clients_oracle.dropped
-        for queue in controller.store._queues.by_key.values():
-            place = (queue.topic, queue.queue_id)
-            dropped[place] = max(queue.min_offset, dropped.get(place, 0))
-        self.record.count("compactions", int(controller.node.first_index > before))
-
-    async def _read_index(self, name: str, node: DLedgerNode) -> None:
-        before = self.watch.truth.commit_index
-        try:
-            index = await node.read_index()
-        except DLedgerError:
-            self.record.count("reads_refused")
-            return
-        self.clients_oracle.on_read_index(before, index, name)
-        self.record.count("reads")
 
 
 def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, Options, Package, Plan, Workload
 from sim.faults.recipes import RECIPES, Drawn, Recipe
+from sim.kinds import Odd
 from sim.rng import SplitRng
 
 BASELINE_P: Final = 0.03
@@ -23,6 +24,13 @@ PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
+ODD_P: Final = 0.15
+"""How probable it is that one kind of odd clients is there."""
+ODD_KINDS: Final = (
+    Odd.LARGE, Odd.PULL, Odd.QUERY, Odd.ADMIN, Odd.LOCK, Odd.GARBAGE, Odd.DEAF, Odd.SILENT,
+    Odd.REGISTER,
+)  # fmt: skip
+"""Those that default plans have."""
 QUIET_MS: Final = 500
 """No fault comes in the last part of the safety phase."""
 
@@ -92,7 +100,17 @@ def _draw_workload(rng: SplitRng) -> Workload:
         lock_p=rng.split("locks").choice((0.0, 0.0, 0.05)),
         tags=rng.split("tags").chance(0.5),
         body_max=rng.split("bodies").choice((128, 1024, 8192)),
+        odd=_draw_odd(rng.split("odd")),
     )
+
+
+def _draw_odd(rng: SplitRng) -> dict[Odd, float]:
+    """Return the kinds of odd operations that a seed has, and how often each comes."""
+    return {
+        kind: rng.split(f"{kind.value} share").choice((0.01, 0.03, 0.1))
+        for kind in ODD_KINDS
+        if rng.split(kind.value).chance(ODD_P)
+    }
 
 
 def _draw_package(rng: SplitRng, package: Package, options: Options) -> list[FaultEvent]:

@@ -10,6 +10,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from sim.kinds import Odd
+
 FORMAT: Final = 1
 """Of the plan file; another number is refused."""
 
@@ -205,6 +207,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether messages have tags, and reads ask for some."""
     body_max: Positive = 1024
     """Bytes of the largest body."""
+    odd: dict[Odd, float] = {}
+    """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()
     """Numbers of operations that are left out; a shrinker adds them."""
 

@@ -1,0 +1,1 @@
+"""Clients that are not polite: they make their own frames, and may send anything."""

@@ -1,0 +1,119 @@
+"""Which machines a plan has, where they are, and with what settings the programs on them run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from client.config import ClientConfig
+from dledger.config import FlushDiskType
+from sim.record import AUDITOR
+from sim.settings import SimBrokerConfig
+
+if TYPE_CHECKING:
+    from sim.context import Host
+    from sim.faults.plan import Plan
+
+GROUP: Final = "RaftGroup0"
+BROKER_PORT: Final = 10_911
+PEER_PORT: Final = 40_911
+NAMESRV_PORT: Final = 9_876
+DISK_HANG_TICKS: Final = 20
+"""A sync that takes so many ticks means that the disk hangs; sooner than in production, so that
+the hung disks of a plan are long enough."""
+STORE: Final = "/store"
+ODD_HOST: Final = "h0"
+"""The machine of odd and hostile clients."""
+SEND_TIMEOUT_MS: Final = 1_500
+"""Half of the default: while nobody leads, clients do little else than ask for a leader."""
+KEY_SLOTS: Final = 256
+"""Slots of a file of the key index: some files are filled in a run of minutes."""
+
+
+class Layout:
+    """Names of hosts by what runs on them; ``hosts`` is filled by who makes them."""
+
+    def __init__(self, plan: Plan) -> None:
+        options, workload = plan.options, plan.workload
+        self.plan = plan
+        self.hosts: dict[str, Host] = {}
+        self.brokers = tuple(f"n{i}" for i in range(options.brokers + options.spares))
+        self.voters = self.brokers[: options.brokers]
+        self.namesrvs = tuple(f"ns{i}" for i in range(options.namesrvs))
+        self.producers = tuple(f"p{i}" for i in range(workload.producers))
+        self.consumers = tuple(f"c{i}" for i in range(workload.consumers))
+        self.odd = (ODD_HOST,) if workload.odd else ()
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Hosts of producers and consumers."""
+        return self.producers + self.consumers
+
+    @property
+    def nets(self) -> tuple[tuple[str, ...], ...]:
+        """Hosts by network; each has one of its own."""
+        return (
+            self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
+        )  # fmt: skip
+
+    def broker_address(self, name: str) -> str:
+        """Return where a broker listens for clients."""
+        return f"{self.hosts[name].address}:{BROKER_PORT}"
+
+    def peer_address(self, name: str) -> str:
+        """Return where a broker listens for its peers."""
+        return f"{self.hosts[name].address}:{PEER_PORT}"
+
+    def namesrv_addrs(self) -> list[str]:
+        """Return the addresses of all name servers."""
+        return [f"{self.hosts[name].address}:{NAMESRV_PORT}" for name in self.namesrvs]
+
+    def peers_of(self, name: str) -> tuple[str, ...]:
+        """Return whom a broker knows as members when it starts."""
+        return self.voters if name in self.voters else (*self.voters, name)
+
+    def client_config(self, name: str) -> ClientConfig:
+        """Return the settings of a producer or consumer."""
+        host = self.hosts[name]
+        return ClientConfig(
+            namesrv_addrs=tuple(self.namesrv_addrs()),
+            group="senders",
+            instance_name=f"{name}-{host.incarnation}",
+            source_address=host.address,
+            process_id=host.number,
+            compress_over_bytes=0,
+            send_timeout_ms=SEND_TIMEOUT_MS,
+        )
+
+    def broker_config(self, name: str) -> SimBrokerConfig:
+        """Return the settings of a broker."""
+        options = self.plan.options
+        host = self.hosts[name]
+        peers = ";".join(f"{peer}-{self.peer_address(peer)}" for peer in self.peers_of(name))
+        return SimBrokerConfig(
+            broker_name=name,
+            broker_ip1=host.address,
+            bind_address=host.address,
+            listen_port=BROKER_PORT,
+            namesrv_addr=";".join(self.namesrv_addrs()),
+            store_path=STORE,
+            segment_bytes=options.segment_bytes,
+            queue_file_bytes=options.queue_file_bytes,
+            max_hash_slot_num=KEY_SLOTS,
+            max_index_num=4 * KEY_SLOTS,
+            flush_disk_type=FlushDiskType(options.flush_disk_type),
+            default_topic_queue_nums=max(1, self.plan.workload.queues),
+            enable_dledger=True,
+            dledger_group=GROUP,
+            dledger_self_id=name,
+            dledger_peers=peers,
+            tick_ms=options.tick_ms,
+            heartbeat_ticks=options.heartbeat_ticks,
+            election_ticks_min=options.election_ticks_min,
+            election_ticks_max=options.election_ticks_max,
+            disk_hang_ms=DISK_HANG_TICKS * options.tick_ms,
+            process_id=host.number,
+            preferred_leader_id=options.preferred,
+            sync_flush_timeout_ms=options.max_wait_ack_ms,
+            clean_interval_ms=0,
+            joining=name not in self.voters,
+        )
