@@ -59,5 +59,30 @@ REGISTER_BYTES_MAX: Final = Limit(
     "1, and nothing changes",
 )  # fmt: skip
 
-LIMITS: Final = (TOPIC_LENGTH_MAX, GROUP_LENGTH_MAX, REGISTER_BYTES_MAX)
+SIGNER_LENGTH_MAX: Final = Limit(
+    255, "signer, nonce of a signature", Unit.COUNT, Scope.REQUEST, "16, and nothing is done"
+)
+SIGN_CERTIFICATE_BYTES_MAX: Final = Limit(
+    8 * 1024, "certificate in a signature", Unit.BYTES, Scope.REQUEST, "16, and nothing is done"
+)
+SIGN_WINDOW_MS: Final = Limit(
+    60_000, "age of a signature", Unit.MILLISECONDS, Scope.REQUEST, "16, and nothing is done"
+)
+SIGN_NONCES_MAX: Final = Limit(
+    65_536,
+    "signatures remembered",
+    Unit.COUNT,
+    Scope.PROCESS,
+    "16 for signed requests, until one is forgotten",
+)
+
+LIMITS: Final = (
+    TOPIC_LENGTH_MAX,
+    GROUP_LENGTH_MAX,
+    REGISTER_BYTES_MAX,
+    SIGNER_LENGTH_MAX,
+    SIGN_CERTIFICATE_BYTES_MAX,
+    SIGN_WINDOW_MS,
+    SIGN_NONCES_MAX,
+)
 """What one request may contain, whoever serves it."""
