@@ -1,8 +1,8 @@
 """Settings of a broker under RocketMQ's own keys, and the parts of them that its components get.
 
 Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk``,
-``dLegerEvent`` and ``dLegerJoin`` are ours, as is ``bindAddress`` for the address to listen on (5.x
-has it for its servers).
+``dLegerEvent``, ``dLegerJoin``, ``peerTls`` and ``peerSharedKey`` are ours, as is ``bindAddress``
+for the address to listen on (5.x has it for its servers).
 Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
 """
 
@@ -15,7 +15,8 @@ from typing import Final
 
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from remoting.protocol.errors import LocalProtocolError
-from remoting.protocol.hosts import pack_host, parse_address
+from remoting.protocol.hosts import is_loopback, pack_host, parse_address
+from remoting.transport.credentials import SecuritySettings
 from runtime.config import key
 from runtime.errors import FatalError
 from runtime.machine import memory_bytes, process_id
@@ -25,6 +26,8 @@ from store.retention import HOUR_MS, RetentionConfig
 
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3
+ALL_HOSTS: Final = "0.0.0.0"  # noqa: S104 - a server that is told to
+LOOPBACK: Final = "127.0.0.1"
 
 HOURS_OF_A_DAY: Final = 24
 DISK_RATIO_MIN: Final = 0.3
@@ -44,7 +47,8 @@ class BrokerConfig:
     """Address that clients are told, and that message ids hold."""
     broker_ip2: str = key("brokerIP2", "")
     listen_port: int = key("listenPort", 10_911, low=1, high=PORT_MAX)
-    bind_address: str = key("bindAddress", "0.0.0.0")  # noqa: S104 - a server; clients are remote
+    bind_address: str = key("bindAddress", "")
+    """Address to listen on; empty: see `listen_host`."""
     ha_listen_port: int = key("haListenPort", 0, low=0, high=PORT_MAX)
     namesrv_addr: str = key("namesrvAddr", "")
     """``host:port`` of every name server, separated by ``;``."""
@@ -117,6 +121,13 @@ class BrokerConfig:
     election_ticks_max: int = key("dLegerElectionTicksMax", 40, low=3, high=20_000)
     disk_hang_ms: int = key("dLegerDiskHangMs", 3_000, low=100, high=600_000)
     """A sync that takes so long means that the disk hangs."""
+    peer_tls_cert_path: str = key("peerTlsCertPath", "")
+    """Ours, with the next two: links between members carry TLS, see `SecuritySettings`."""
+    peer_tls_key_path: str = key("peerTlsKeyPath", "")
+    peer_tls_ca_path: str = key("peerTlsCaPath", "")
+    peer_shared_key: str = key("peerSharedKey", "")
+    """Ours: what members prove to have where there are no certificates; better in a file."""
+    peer_shared_key_file: str = key("peerSharedKeyFile", "")
     process_id: int = field(default_factory=process_id)
     memory_bytes: int = field(default_factory=memory_bytes)
     """Part of the message ids that the broker makes; no key sets it."""
@@ -147,6 +158,7 @@ class BrokerConfig:
         except LocalProtocolError as error:
             raise FatalError(f"brokerIP1={self.broker_ip1}: an IP address is expected") from error
         self.namesrvs  # noqa: B018 - checks the addresses
+        self.security  # noqa: B018 - checks the keys
         if self.enable_dledger:
             self.dledger_config()
         self.retention_config()
@@ -175,6 +187,37 @@ class BrokerConfig:
     def store_host(self) -> bytes:
         """Packed address of this broker, as records and message ids hold it."""
         return pack_host(self.broker_ip1, self.listen_port)
+
+    @property
+    def listen_host(self) -> str:
+        """Address to listen on: all of this machine if it is told one that others reach."""
+        if self.bind_address:
+            return self.bind_address
+        told = [self.broker_ip1, self.broker_ip2 or "localhost", *self.peer_hosts]
+        return ALL_HOSTS if any(not is_loopback(host) for host in told) else LOOPBACK
+
+    @property
+    def peer_hosts(self) -> list[str]:
+        """Where the members of the group are, this one included; none without a group."""
+        if not self.enable_dledger:
+            return []
+        return [address.rpartition(":")[0] for address in self._peers().values()]
+
+    @property
+    def security(self) -> SecuritySettings:
+        """Where keys and certificates are."""
+        return SecuritySettings(
+            cert_path=self.peer_tls_cert_path,
+            key_path=self.peer_tls_key_path,
+            ca_path=self.peer_tls_ca_path,
+            shared_key=self.peer_shared_key,
+            shared_key_file=self.peer_shared_key_file,
+        )
+
+    @property
+    def owner(self) -> str:
+        """Whom certificates and signed requests name: ``GROUP/ID`` of this replica."""
+        return f"{self.registered_name}/{self.self_id}"
 
     @property
     def namesrvs(self) -> list[str]:
@@ -223,6 +266,7 @@ class BrokerConfig:
                 peers=peers,
                 joining=self.joining,
                 directory=self.dledger_directory,
+                security=self.security,
                 flush_disk_type=self.flush_disk_type,
                 data_segment_bytes=self.segment_bytes,
                 tick_ms=self.tick_ms,

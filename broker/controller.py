@@ -64,6 +64,7 @@ OFFSET_FLUSH_MS: Final = 1_000
 SNAPSHOT_MS: Final = 5_000
 CLIENT_SWEEP_MS: Final = 10_000
 OFFSET_DRAIN_MS: Final = 1_000
+CREDENTIALS_MS: Final = 5_000
 
 
 class BrokerController:
@@ -143,7 +144,7 @@ class BrokerController:
             FatalError: port in use, or a directory that is foreign, in use or damaged.
         """
         config, leave, mode = self._config, self._leave, self._mode
-        await check_port_free("listenPort", config.bind_address, config.listen_port)
+        await check_port_free("listenPort", config.listen_host, config.listen_port)
         await mode.check()
         leave.push_async_callback(self._client.close)
         leave.callback(mode.leave)
@@ -158,7 +159,7 @@ class BrokerController:
         leave.push_async_callback(self._retention.settle)
         leave.push_async_callback(self._tasks.stop)
         self._start_clockwork()
-        await self.server.start(config.bind_address, config.listen_port)
+        await self.server.start(config.listen_host, config.listen_port)
         leave.push_async_callback(self.server.stop)
         leave.push_async_callback(self._let_go)
         self._registrar.start()
@@ -225,6 +226,7 @@ class BrokerController:
         every, tend, now_ms = self._tasks.every, self._tasks.tend, self._clock.monotonic_ms
         HoldSweep(self.tables.held, self._clock, self._tasks, pull.expire)
         every("offsets", OFFSET_FLUSH_MS, self._offsets.flush)
+        tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
         tend("clients", CLIENT_SWEEP_MS, client.expire)
         tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
         self._tasks.spawn("snapshot", self._save_snapshots())
@@ -337,6 +339,7 @@ class BrokerController:
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),
+            guard=self._mode.guard,
             membership=self._mode.membership,
             raft=self._mode.raft,
             compact=self._mode.compact,

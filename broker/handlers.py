@@ -22,6 +22,7 @@ LITE_PULL_MESSAGE: Final = 361
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.guard import Guard
     from broker.processor.clean import CleanProcessor
     from broker.processor.client import ClientProcessor
     from broker.processor.lock import LockProcessor
@@ -43,6 +44,7 @@ class Processors(NamedTuple):
     lock: LockProcessor
     admin: AdminProcessor
     raft: RaftProcessor | NoGroup
+    guard: Guard
     membership: MembershipProcessor | NoGroup
     compact: CompactProcessor | NoGroup
     clean: CleanProcessor
@@ -63,6 +65,7 @@ def hot_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], None]
 
 def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], Any]]:
     """Return the handlers that take commands."""
+    protect = processors.guard.protect
     return {
         RequestCode.QUERY_CONSUMER_OFFSET: processors.offset.handle_query,
         RequestCode.UPDATE_AND_CREATE_TOPIC: processors.admin.handle_update_topic,
@@ -78,11 +81,11 @@ def command_handlers(processors: Processors) -> dict[int, Callable[[Any, Any], A
         RequestCode.LOCK_BATCH_MQ: processors.lock.handle_lock,
         RequestCode.UNLOCK_BATCH_MQ: processors.lock.handle_unlock,
         RAFT_STATUS: processors.admin.handle_raft_status,
-        COMPACT: of_the_log(processors.compact.handle),
+        COMPACT: protect(of_the_log(processors.compact.handle)),
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: processors.clean.handle_expired_queues,
         RequestCode.CLEAN_UNUSED_TOPIC: processors.clean.handle_unused_topics,
         RequestCode.DELETE_EXPIRED_COMMITLOG: of_the_log(processors.clean.handle_expired_log),
-        CHANGE_MEMBERSHIP: of_the_log(processors.membership.handle),
-        TRANSFER_LEADER: of_the_log(processors.raft.handle_transfer),
+        CHANGE_MEMBERSHIP: protect(of_the_log(processors.membership.handle)),
+        TRANSFER_LEADER: protect(of_the_log(processors.raft.handle_transfer)),
         READ_INDEX: of_the_log(processors.raft.handle_read_index),
     }

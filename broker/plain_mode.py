@@ -15,12 +15,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.guard import Guard
 from broker.ports import check_no_group
 from broker.processor.no_group import NoGroup
 from broker.replicated_state import StateKind
 from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.role import MASTER_ID
 from broker.shared_snapshot import SharedSnapshot
+from remoting.transport.credentials import CredentialStore
 from runtime.cancel import timeout
 from runtime.errors import FatalError
 from store.adoption import SAFETY_MS
@@ -81,6 +83,8 @@ class PlainMode:
         self.membership = self.raft = self.compact = NoGroup(
             lambda: store.applied_index, self.log.term
         )
+        self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
+        self.guard = Guard(self.credentials, config, clock.wall_ms)
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
 
     async def check(self) -> None:
@@ -89,6 +93,7 @@ class PlainMode:
 
     def open(self) -> None:
         """Take the directory, and open the log. Errors: `FatalError`."""
+        self.credentials.load()
         directory = self._directory
         directory.enter()
         safe_ms = max(0, directory.times.physic - SAFETY_MS)

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.compaction import Compactor
+from broker.guard import Guard
 from broker.ports import check_directory, check_peer_port_free
 from broker.processor.compact import CompactProcessor
 from broker.processor.membership import MembershipProcessor
@@ -56,6 +57,8 @@ class RaftMode:
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )
         store.attach(self.log)
+        self.credentials = self.log.credentials
+        self.guard = Guard(self.credentials, config, clock.wall_ms)
         self.compactor = Compactor(self.log, store, self.snapshot, save)
         self.retained = RaftLog(self.log, self.compactor)
         self.membership = MembershipProcessor(self.log)

@@ -17,6 +17,7 @@ from cli.messages import NameServers, parse_addresses
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from remoting.protocol.command import RemotingCommand
     from remoting.transport.client import RemotingClient
 
     Answer = Mapping[str, Any]
@@ -147,16 +148,21 @@ async def ask(
     code: int,
     fields: Mapping[str, str] | None = None,
     timeout_ms: int = TIMEOUT_MS,
+    seal: Callable[[RemotingCommand], RemotingCommand] | None = None,
 ) -> Answer:
-    """Return the JSON body of the answer of ``address``; raises AdminError."""
+    """Return the JSON body of the answer of ``address``; raises AdminError.
+
+    ``seal`` has the last word on the request, see `cli.signing`.
+    """
     from remoting.protocol.command import RemotingCommand
     from remoting.protocol.errors import RemotingError
     from remoting.protocol.tolerant_json import loads
 
+    command = RemotingCommand(code=code, ext_fields=dict(fields or {}))
+    if seal is not None:
+        command = seal(command)
     try:
-        answer = await client.request(
-            address, RemotingCommand(code=code, ext_fields=dict(fields or {})), timeout_ms
-        )
+        answer = await client.request(address, command, timeout_ms)
     except RemotingError as error:
         raise AdminError(f"{address}: {error}; is it running? try: ledgermq doctor") from error
     if answer.code != 0:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.admin import AdminError, AsJson, all_brokers, ask, print_table, run_job
+from cli.admin import AdminError, AsJson, all_brokers, print_table, run_job
 from cli.messages import NameServers, parse_addresses
+from cli.signing import ask_signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +140,8 @@ def _ask_each(
         rows = []
         for address in brokers:
             try:
-                rows.append({"address": address, **await ask(client, address, code, fields)})
+                answer = await ask_signed(client, address, code, fields)
+                rows.append({"address": address, **answer})
             except AdminError as error:
                 rows.append({"address": address, "error": str(error)})
         if as_json:

@@ -17,7 +17,21 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer.exceptions import TyperException
 
-from cli import admin, compact, doctor, membership, messages, query, raft, runs, servers, sim, store
+from cli import (
+    admin,
+    certs,
+    compact,
+    doctor,
+    membership,
+    messages,
+    query,
+    raft,
+    runs,
+    servers,
+    signing,
+    sim,
+    store,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +59,7 @@ app = typer.Typer(
 )
 servers.register(app)
 messages.register(app)
+admin.app.callback()(signing.take_options)
 raft.register(admin.app)
 membership.register(admin.app)
 compact.register(admin.app)
@@ -53,6 +68,7 @@ app.add_typer(admin.app)
 runs.register(app)
 sim.register(app)
 app.add_typer(store.app)
+app.add_typer(certs.app)
 doctor.register(app)
 
 

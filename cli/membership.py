@@ -16,6 +16,7 @@ import typer
 
 from cli.admin import AdminError, AsJson, all_brokers, ask, run_job
 from cli.messages import NameServers, parse_addresses
+from cli.signing import ask_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,7 @@ async def _insist(
         try:
             leader = await find_leader(client, addresses, group)
             code = RequestCode.CHANGE_MEMBERSHIP
-            answer = await ask(client, leader["address"], code, fields, CHANGE_TIMEOUT_MS)
+            answer = await ask_signed(client, leader["address"], code, fields, CHANGE_TIMEOUT_MS)
         except AdminError as error:
             if not error.may_retry or not may_go_on():
                 raise

@@ -14,6 +14,7 @@ import typer
 from cli.admin import AdminError, AsJson, all_brokers, ask, print_table, run_job
 from cli.membership import for_people
 from cli.messages import NameServers, parse_addresses
+from cli.signing import ask_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -123,7 +124,7 @@ def transfer_leader(
         if len(leaders) > 1:
             raise AdminError(f"{target} is ambiguous: name one group's brokers with -b")
         row = leaders[0]
-        answer = await ask(client, row["address"], TRANSFER_LEADER, {"target": target})
+        answer = await ask_signed(client, row["address"], TRANSFER_LEADER, {"target": target})
         typer.echo(f"{answer['leader']} leads {row['group']} in term {answer['term']}")
         return 0
 

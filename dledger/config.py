@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from remoting.transport.credentials import SecuritySettings
+
 NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
 """What an id of a replica looks like: the number is the broker's, messages bear all of it."""
 ENTRY_HEADER_BYTES: Final = 48
@@ -39,6 +41,8 @@ class DLedgerConfig:
     joining: bool = False
     """Whether this node is to be added to a group that runs: then the other peers are those it
     begins with, and it takes part once it is a member (``dLegerJoin``)."""
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    """Keys and certificates by which members know each other; with none, anybody is believed."""
     directory: str
     """Where ``data/ index/ checkpoint currterm identity lock`` lie."""
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH

@@ -44,6 +44,7 @@ from dledger.repair import REPAIR_MESSAGES, Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
+from dledger.trust import MemberCredentials
 from dledger.worker import Worker
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
@@ -95,6 +96,7 @@ class DLedgerNode(Office):
         self._clock: Clock = clock or SystemClock()
         self._rng: Rng = rng or SystemRng()
         self._on_fatal = on_fatal
+        self.credentials = MemberCredentials(config, self._clock)
         self._opened = False
         self._started = False
         self._running = False
@@ -130,6 +132,7 @@ class DLedgerNode(Office):
         if self._opened:
             return
         config = self.config
+        self.credentials.load()
         replica = open_replica(config, self._disk, self._rng, self._make_noop)
         self._replica = replica
         self._store = replica.store

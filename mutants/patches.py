@@ -11,6 +11,7 @@ from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
 from mutants.groups import GROUPS
 from mutants.namesrv import NAMESRV
+from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.replication import REPLICATION
 from mutants.serving import SERVING
@@ -30,6 +31,7 @@ BY_TESTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
     for mutant in (
         *NAMESRV,
+        *PEERS,
         *STATE,
         *WIRE,
     )

@@ -16,5 +16,14 @@ PEERS: Final = (
             ("if nonce in until_ms:", "if False:"),
         ),
     ),
+    Mutant(
+        name="signature-not-required",
+        breaks="Membership, hand-over and compaction are done for everybody who asks.",
+        source="The settings have a key, and the broker does not ask for it.",
+        plant=patch(
+            "broker.guard:Guard.protect",
+            ("if problem is None:", "if True:"),
+        ),
+    ),
 )
 """Those that tests find."""

@@ -13,7 +13,8 @@ class NamesrvConfig:
 
     listen_port: int = key("listenPort", 9876, low=0, high=PORT_MAX)
     """0 lets the system choose."""
-    bind_address: str = key("bindAddress", "0.0.0.0")  # noqa: S104 - a server listens everywhere
+    bind_address: str = key("bindAddress", "127.0.0.1")
+    """Address to listen on: this machine alone, unless it is told another one."""
     kv_config_path: str = key("kvConfigPath", "")
     """File of the key-value configuration; empty keeps it in memory only."""
     order_message_enable: bool = key("orderMessageEnable", default=False)

@@ -10,7 +10,9 @@ COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
     ["version"], ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
     ["admin", "topicList"], ["admin", "topicRoute"], ["admin", "transferLeader"],
-    ["admin", "raftEvents"], ["store"], ["store", "verify"], ["store", "dump"], ["store", "stat"],
+    ["admin", "raftEvents"], ["certs"], ["certs", "init"],
+    ["certs", "node"], ["certs", "admin"], ["certs", "key"], ["certs", "show"], ["store"],
+    ["store", "verify"], ["store", "dump"], ["store", "stat"],
     ["store", "rebuild"],
 ]  # fmt: skip
 

@@ -122,8 +122,12 @@ def test_two_requests_have_one_text_only_if_they_say_the_same(fields, body, othe
     assert same == (said(fields) == said(others) and body == other_body)
 
 
-@given(st.dictionaries(st.sampled_from(["signTime", "signNonce", "signer", "signCert", "signature"]),
-                       st.text(max_size=20)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["signTime", "signNonce", "signer", "signCert", "signature"]),
+        st.text(max_size=20),
+    )
+)
 def test_any_garbage_is_a_bad_signature(garbage):
     with pytest.raises(BadSignature):
         verify(request(op="x", **garbage), Trust((KEY,)), now_ms=NOW)

@@ -1,0 +1,87 @@
+"""Who may change a group: asked of every request that could harm it (29002, 29003, 29004).
+
+With a shared key or a CA in the settings, such a request must be signed for this very replica: with
+the key, with an administrator's certificate, or with that of a member of the group. Without both it
+must come from this machine. Anything else is answered 16 and says what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from remoting.protocol.certificates import Identity, Role
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.hosts import is_loopback
+from remoting.protocol.signing import BadSignature, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.config import BrokerConfig
+    from remoting.transport.credentials import CredentialStore
+
+    Handler = Callable[[Any, RemotingCommand], Awaitable[RemotingCommand]]
+
+_log: Final = logging.getLogger(__name__)
+
+_HOW: Final = (
+    "sign it with the key of peerSharedKeyFile or with a certificate of the CA in peerTlsCaPath;"
+    " see: ledgermq admin --help"
+)
+_UNSET: Final = (
+    "neither peerSharedKeyFile nor peerTlsCaPath is set here, so it is taken from this machine only"
+)
+
+
+class Guard:
+    """Lets requests through whose sender may do what they ask for.
+
+    Args:
+        credentials: whom to believe.
+        config: names the group, whose members may change it, and this broker.
+        wall_ms: the time.
+    """
+
+    def __init__(
+        self, credentials: CredentialStore, config: BrokerConfig, wall_ms: Callable[[], int]
+    ) -> None:
+        self._credentials = credentials
+        self._group = config.registered_name
+        self._audience = config.owner
+        self._wall_ms = wall_ms
+
+    def protect(self, handle: Handler) -> Handler:
+        """Return what asks this guard first."""
+
+        async def handle_allowed(connection: Any, request: RemotingCommand) -> RemotingCommand:  # noqa: ANN401  # a connection, or a test's
+            problem = self.refusal(connection.remote[0], request)
+            if problem is None:
+                return await handle(connection, request)
+            _log.warning(
+                "event=request_not_permitted code=%d remote=%s reason=%r",
+                request.code, connection.remote[0], problem,
+            )  # fmt: skip
+            return make_response(request, ResponseCode.NO_PERMISSION, problem)
+
+        return handle_allowed
+
+    def refusal(self, host: str, request: RemotingCommand) -> str | None:
+        """Return why a request from ``host`` is not served, None if it is."""
+        trust = self._credentials.trust
+        if not trust:
+            return None if is_loopback(host) else _UNSET
+        try:
+            identity = verify(request, trust, now_ms=self._wall_ms(), audience=self._audience)
+        except BadSignature as error:
+            return f"{error}; {_HOW}"
+        if not self._may_administer(identity):
+            return f"{identity} may not change {self._group}; {_HOW}"
+        _log.info("event=request_permitted code=%d by=%s host=%s", request.code, identity, host)
+        return None
+
+    def _may_administer(self, identity: Identity) -> bool:
+        if identity.role is Role.NODE:
+            return identity.name.rpartition("/")[0] == self._group
+        return True
