@@ -62,6 +62,15 @@ def failed(error: Exception) -> tuple[int, str]:
     return ResponseCode.SYSTEM_ERROR, f"{reason}, outcome unknown"
 
 
+NAME_SHOWN_MAX: Final = 300
+"""A remark does not give more of a name back; no valid one is as long."""
+
+
+def shown(name: str) -> str:
+    """Return what a remark says for a name that a client has sent."""
+    return name if len(name) <= NAME_SHOWN_MAX else f"{name[:NAME_SHOWN_MAX]}..."
+
+
 class WritableConnection(Protocol):
     """What hot handlers need of a connection."""
 

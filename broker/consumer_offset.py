@@ -5,23 +5,43 @@ and the only ones that are saved. ``pending`` is what the leader accepted and ha
 applied; it answers queries at once and is proposed coalesced, once a second. A leader that steps
 down drops ``pending``: the group then reads again what it had acknowledged within that second, and
 nothing is skipped.
+
+The table is bounded in bytes (`FairShare`); only what a leader accepts is refused, never what the
+log says. Names and queue ids are judged by whoever calls `commit`.
 Source: protocol.md 3.7 (14, 15), 5.6; architecture.md 5; RocketMQ ConsumerOffsetManager.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from broker.limits import OFFSETS_MAX
+from broker.fair_share import FairShare
+from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
 from remoting.protocol.bodies import decode_body
 from remoting.protocol.errors import InvalidHeader
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OFFSET_MIN = -(2**63)
 OFFSET_MAX = 2**63 - 1
-#: Largest number of offsets put into one log entry; about 60 bytes each.
-PROPOSAL_OFFSETS_MAX = 4_096
+#: What one key and one offset take in a log entry, at most and besides the names.
+_KEY_BYTES = 8
+_OFFSET_BYTES = 36
+#: What an offset takes in the snapshot besides the names, with its line's indent.
+_ROOM_BYTES = 64
 
 #: topic@group -> queue id -> offset.
 OffsetMap = dict[str, dict[int, int]]
+
+
+class ForgottenOffsets(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated removal: topic@group -> queue ids."""
+
+    offsets: dict[str, list[int]]
 
 
 class _Snapshot(msgspec.Struct, rename="camel"):
@@ -36,36 +56,43 @@ class ConsumerOffsetTable:
         self._pending: OffsetMap = {}
         #: Pending offsets not yet in a proposal.
         self._dirty: dict[tuple[str, int], int] = {}
-        self._count = 0
+        self.room = FairShare(OFFSETS_BYTES_MAX)
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self._applied.values()))
 
     @property
     def has_pending(self) -> bool:
         """Whether anything accepted is not yet replicated."""
         return bool(self._pending)
 
+    @property
+    def has_proposals(self) -> bool:
+        """Whether `take_proposals` would return any."""
+        return bool(self._dirty)
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Take a committed offset, a smaller one too, as RocketMQ does.
 
-        Returns False if the table is full.
+        Returns False if the table has no room for another one of this group.
 
         Raises:
             InvalidHeader: no int64.
         """
-        if not -OFFSET_MAX <= offset <= OFFSET_MAX:
+        if not OFFSET_MIN <= offset <= OFFSET_MAX:
             raise InvalidHeader(f"offset {offset} is no int64")
         key = topic + "@" + group
         queues = self._pending.get(key)
-        if queues is None:
-            if self._count + len(self._dirty) >= OFFSETS_MAX:
-                return False
-            queues = self._pending[key] = {}
-        if self._applied_offset(key, queue_id) == offset and queue_id not in queues:
-            if not queues:
-                del self._pending[key]
-            return True
+        if queues is None or queue_id not in queues:
+            applied = self._applied_offset(key, queue_id)
+            if applied == offset:
+                return True
+            if applied is None:
+                if not self.room.fits(group, room_of(key)):
+                    return False
+                self._take_room(key)
+            if queues is None:
+                queues = self._pending[key] = {}
         queues[queue_id] = offset
         self._dirty[(key, queue_id)] = offset
         return True
@@ -80,16 +107,33 @@ class ConsumerOffsetTable:
                 return offset
         return self._applied_offset(key, queue_id)
 
-    def take_proposals(self) -> list[bytes]:
-        """Return what is to be replicated now, as payloads of bounded size."""
+    def take_proposals(self, count_max: int | None = None) -> list[bytes]:
+        """Return what is to be replicated now, as payloads of bounded size.
+
+        ``count_max``: take no more offsets than so many, those first that have waited longest.
+        """
         payloads: list[bytes] = []
-        items = list(self._dirty.items())
-        self._dirty.clear()
-        for start in range(0, len(items), PROPOSAL_OFFSETS_MAX):
-            table: OffsetMap = {}
-            for (key, queue_id), offset in items[start : start + PROPOSAL_OFFSETS_MAX]:
-                table.setdefault(key, {})[queue_id] = offset
+        table: OffsetMap = {}
+        size = 0
+        items = list(islice(self._dirty.items(), count_max))
+        for (key, queue_id), offset in items:
+            queues = table.get(key)
+            more = _OFFSET_BYTES if queues is not None else _OFFSET_BYTES + _KEY_BYTES + len(key)
+            if size + more > STATE_ENTRY_BYTES_MAX:
+                payloads.append(msgspec.json.encode(table))
+                table, queues, size = {}, None, 0
+                more = _OFFSET_BYTES + _KEY_BYTES + len(key)
+            if queues is None:
+                queues = table[key] = {}
+            queues[queue_id] = offset
+            size += more
+        if table:
             payloads.append(msgspec.json.encode(table))
+        if len(items) == len(self._dirty):
+            self._dirty.clear()
+        else:
+            for item, _ in items:
+                del self._dirty[item]
         return payloads
 
     def give_back(self, payload: bytes) -> None:
@@ -104,23 +148,43 @@ class ConsumerOffsetTable:
         """Apply replicated offsets."""
         for key, queues in msgspec.json.decode(payload, type=OffsetMap).items():
             applied = self._applied.setdefault(key, {})
-            before = len(applied)
-            applied.update(queues)
-            self._count += len(applied) - before
-            pending = self._pending.get(key)
-            if pending is None:
-                continue
+            pending = self._pending.get(key, {})
             for queue_id, offset in queues.items():
+                if queue_id not in applied and queue_id not in pending:
+                    self._take_room(key)
+                applied[queue_id] = offset
                 if pending.get(queue_id) == offset:
                     del pending[queue_id]
                     self._dirty.pop((key, queue_id), None)
             if not pending:
-                del self._pending[key]
+                self._pending.pop(key, None)
+
+    def apply_forget(self, payload: bytes) -> None:
+        """Apply a replicated removal; what the leader has accepted since then stays pending."""
+        for key, queue_ids in msgspec.json.decode(payload, type=ForgottenOffsets).offsets.items():
+            applied = self._applied.get(key, {})
+            pending = self._pending.get(key, {})
+            for queue_id in queue_ids:
+                if applied.pop(queue_id, None) is not None and queue_id not in pending:
+                    self._give_room(key)
+            if not applied:
+                self._applied.pop(key, None)
 
     def drop_pending(self) -> None:
         """Forget what is not replicated; called when leadership is lost."""
+        for key, queues in self._pending.items():
+            applied = self._applied.get(key, {})
+            for queue_id in queues:
+                if queue_id not in applied:
+                    self._give_room(key)
         self._pending.clear()
         self._dirty.clear()
+
+    def applied(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Walk over topic, group and queue ids of what is applied; survives changes meanwhile."""
+        for key in list(self._applied):
+            topic, _, group = key.rpartition("@")
+            yield topic, group, list(self._applied.get(key, ()))
 
     def snapshot(self) -> bytes:
         """Return the applied offsets as config/consumerOffset.json."""
@@ -133,8 +197,24 @@ class ConsumerOffsetTable:
             RemoteProtocolError: the data is not a snapshot.
         """
         self._applied = decode_body(data, _Snapshot).offset_table
-        self._count = sum(len(queues) for queues in self._applied.values())
+        self.room = FairShare(OFFSETS_BYTES_MAX)
+        for table in (self._applied, self._pending):
+            for key, queues in table.items():
+                for queue_id in queues:
+                    if table is self._applied or self._applied_offset(key, queue_id) is None:
+                        self._take_room(key)
+
+    def _take_room(self, key: str) -> None:
+        self.room.take(key.rpartition("@")[2], room_of(key))
+
+    def _give_room(self, key: str) -> None:
+        self.room.take(key.rpartition("@")[2], -room_of(key))
 
     def _applied_offset(self, key: str, queue_id: int) -> int | None:
         queues = self._applied.get(key)
         return None if queues is None else queues.get(queue_id)
+
+
+def room_of(key: str) -> int:
+    """Return what one offset under a key ``topic@group`` takes."""
+    return _ROOM_BYTES + len(key)

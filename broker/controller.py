@@ -18,6 +18,7 @@ from broker.creation import Creator
 from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.hold_sweep import HoldSweep
 from broker.machine import Machine
+from broker.offset_cleaning import OffsetCleaner
 from broker.offset_moved import OffsetMovedEvents
 from broker.offset_replication import OffsetReplicator
 from broker.plain_mode import PlainMode
@@ -110,8 +111,10 @@ class BrokerController:
             period_ms=config.register_period_ms,
         )
         self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=self._fail)
-        self._offsets = OffsetReplicator(self.tables.offsets, self.store)
-        self.store.before_hand_over = self._offsets.flush
+        rest = tasks.alarm("rest of the offsets", self._flush_offsets)
+        self._offsets = OffsetReplicator(self.tables.offsets, self.store, rest.set)
+        self.store.before_hand_over = self._offsets.flush_all
+        self._cleaner = OffsetCleaner(self.tables, self.store)
         self._mode = self._make_mode(disk)
         if isinstance(self._mode, RaftMode):
             #: Only of a member of a group.
@@ -225,7 +228,8 @@ class BrokerController:
         pull, client = self._processors.pull, self._processors.client
         every, tend, now_ms = self._tasks.every, self._tasks.tend, self._clock.monotonic_ms
         HoldSweep(self.tables.held, self._clock, self._tasks, pull.expire)
-        every("offsets", OFFSET_FLUSH_MS, self._offsets.flush)
+        every("offsets", OFFSET_FLUSH_MS, self._flush_offsets)
+        tend("offsets without a reader", OFFSET_FLUSH_MS, self._cleaner.tick)
         tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
         tend("clients", CLIENT_SWEEP_MS, client.expire)
         tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
@@ -237,6 +241,9 @@ class BrokerController:
         """Log or store cannot go on: the process ends."""
         self._mode.on_failed()
         self._tasks.fail(error)
+
+    def _flush_offsets(self) -> None:
+        self._offsets.flush()
 
     async def _let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""
@@ -333,9 +340,9 @@ class BrokerController:
                 clock=clock,
                 serve=self._tasks.serve,
             ),
-            offset=OffsetProcessor(tables.offsets, store),
+            offset=OffsetProcessor(tables, store, creator.group_for_request),
             query=QueryProcessor(store, unique_max=self._config.default_query_max_num),
-            lock=LockProcessor(tables.locks, proposer, clock),
+            lock=LockProcessor(tables, proposer, clock),
             admin=AdminProcessor(
                 topics=tables.topics, creator=creator, proposer=proposer, status=self._status
             ),

@@ -7,31 +7,54 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.replicated_state import StateKind
 from runtime.cancel import timeout
 from store.results import PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.consumer_offset import ConsumerOffsetTable
     from broker.replicated_state import StateLog
 
-_POLL_S = 0.005
+OFFSETS_PER_FLUSH: Final = 4_096
+REST_MS: Final = 50
+_POLL_S: Final = 0.005
 
 
 class OffsetReplicator:
-    """Proposes what the offset table has pending."""
+    """Proposes what the offset table has pending.
 
-    def __init__(self, offsets: ConsumerOffsetTable, log: StateLog) -> None:
+    Args:
+        later: has `flush` called in so many milliseconds.
+    """
+
+    def __init__(
+        self, offsets: ConsumerOffsetTable, log: StateLog, later: Callable[[int], object]
+    ) -> None:
         self._offsets = offsets
         self._log = log
+        self._later = later
 
     def flush(self) -> None:
-        """Propose all offsets accepted since the last call; does nothing on a follower."""
+        """Propose the offsets accepted since the last call; does nothing on a follower.
+
+        What is more than the loop should spend on it at a time follows a moment later.
+        """
+        self._propose(OFFSETS_PER_FLUSH)
+        if self._log.writable and self._offsets.has_proposals:
+            self._later(REST_MS)
+
+    def flush_all(self) -> None:
+        """Propose all of them at once: leadership is about to be handed over."""
+        self._propose(None)
+
+    def _propose(self, count_max: int | None) -> None:
         if not self._log.writable:
             return
-        for payload in self._offsets.take_proposals():
+        for payload in self._offsets.take_proposals(count_max):
             self._log.propose_state(
                 StateKind.OFFSET.value, payload, partial(self._settled, payload)
             )

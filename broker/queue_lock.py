@@ -5,18 +5,29 @@ starts the lease when it applies the grant, on its own monotonic clock: never ea
 leader did, so a new leader inherits every lease and grants nothing that may still be held. No wall
 clock, no clock agreement. A restored lease starts anew at the restart.
 
+Leases stand in the order in which they run out, so that those that have are found without a walk.
+The table is shared fairly among groups; only a leader refuses, never the log.
+
 Pure: ``now_ms`` is passed in. Source: protocol.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
 (whose table dies with the master).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from broker.limits import LOCKS_MAX
+from broker.fair_share import FairShare
+from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
 from remoting.protocol.bodies import QueueKey, decode_body
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LEASE_MS = 60_000
+#: What a queue takes in an entry besides its topic, at most.
+_QUEUE_BYTES = 64
 
 
 class LockChange(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,6 +56,7 @@ class QueueLockTable:
     def __init__(self, lease_ms: int = LEASE_MS) -> None:
         self._lease_ms = lease_ms
         self._leases: dict[_Key, _Lease] = {}
+        self._room = FairShare(LOCKS_MAX)
         #: Grants proposed by this leader and not yet applied: they already exclude other clients.
         self._proposed: dict[_Key, tuple[str, int]] = {}
 
@@ -54,15 +66,25 @@ class QueueLockTable:
     def grantable(self, change: LockChange, now_ms: int) -> list[QueueKey]:
         """Return the queues of a request that its client may have now."""
         granted: list[QueueKey] = []
-        room = LOCKS_MAX - len(self._leases) - len(self._proposed)
+        more = len(self._proposed)
         for queue in change.queues:
             key = (change.group, queue.topic, queue.queue_id)
             owner = self._owner(key, now_ms)
             known = owner is not None or key in self._leases
-            if owner in (None, change.client_id) and (known or room > 0):
-                room -= not known
+            if owner in (None, change.client_id) and (
+                known or self._room.fits(change.group, more + 1)
+            ):
+                more += not known
                 granted.append(queue)
         return granted
+
+    def releasable(self, change: LockChange) -> list[QueueKey]:
+        """Return the queues of a request that its client holds, by a grant on its way, too."""
+        return [
+            queue
+            for queue, key in zip(change.queues, _keys(change), strict=True)
+            if change.client_id in self._holders(key)
+        ]
 
     def propose(self, change: LockChange) -> None:
         """Reserve a grant that is on its way through the log."""
@@ -83,6 +105,8 @@ class QueueLockTable:
         """Apply a replicated grant: the lease runs from now."""
         change = msgspec.json.decode(payload, type=LockChange)
         for key in _keys(change):
+            if self._leases.pop(key, None) is None:
+                self._room.take(change.group, 1)
             self._leases[key] = _Lease(change.client_id, now_ms + self._lease_ms)
 
     def apply_unlock(self, payload: bytes) -> None:
@@ -91,12 +115,15 @@ class QueueLockTable:
         for key in _keys(change):
             lease = self._leases.get(key)
             if lease is not None and lease.client_id == change.client_id:
-                del self._leases[key]
+                self._drop(key)
 
     def expire(self, now_ms: int) -> None:
         """Drop leases that have run out, to bound the table."""
-        for key in [key for key, lease in self._leases.items() if lease.until_ms <= now_ms]:
-            del self._leases[key]
+        while self._leases:
+            key = next(iter(self._leases))
+            if self._leases[key].until_ms > now_ms:
+                break
+            self._drop(key)
 
     def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return the client that holds a queue, or None."""
@@ -117,8 +144,19 @@ class QueueLockTable:
             RemoteProtocolError: the data is not a snapshot.
         """
         self._leases.clear()
+        self._room = FairShare(LOCKS_MAX)
         for row in decode_body(data, _Saved).lock_table:
             self.apply_lock(msgspec.json.encode(row), now_ms)
+
+    def _drop(self, key: _Key) -> None:
+        del self._leases[key]
+        self._room.take(key[0], -1)
+
+    def _holders(self, key: _Key) -> set[str]:
+        """Return who has a lease, run out or not, and who is about to have one."""
+        lease, proposed = self._leases.get(key), self._proposed.get(key)
+        holders = {lease.client_id} if lease is not None else set()
+        return holders | {proposed[0]} if proposed is not None else holders
 
     def _owner(self, key: _Key, now_ms: int) -> str | None:
         proposed = self._proposed.get(key)
@@ -130,3 +168,19 @@ class QueueLockTable:
 
 def _keys(change: LockChange) -> list[_Key]:
     return [(change.group, queue.topic, queue.queue_id) for queue in change.queues]
+
+
+def split_change(change: LockChange) -> Iterator[bytes]:
+    """Return the payloads of a change, each of bounded size; brokers' names are left out."""
+    queues: list[QueueKey] = []
+    begin = len(msgspec.json.encode(LockChange(change.group, change.client_id, [])))
+    size = begin
+    for queue in change.queues:
+        more = _QUEUE_BYTES + len(queue.topic)
+        if queues and size + more > STATE_ENTRY_BYTES_MAX:
+            yield msgspec.json.encode(LockChange(change.group, change.client_id, queues))
+            queues, size = [], begin
+        queues.append(QueueKey("", queue.queue_id, queue.topic))
+        size += more
+    if queues:
+        yield msgspec.json.encode(LockChange(change.group, change.client_id, queues))

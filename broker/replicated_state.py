@@ -35,6 +35,7 @@ class StateKind(StrEnum):
     TOPIC = "topic"
     GROUP = "group"
     OFFSET = "offset"
+    FORGET_OFFSETS = "forget-offsets"
     LOCK = "lock"
     UNLOCK = "unlock"
 
@@ -106,6 +107,7 @@ class ReplicatedState:
             StateKind.TOPIC.value: topics.apply,
             StateKind.GROUP.value: groups.apply,
             StateKind.OFFSET.value: offsets.apply,
+            StateKind.FORGET_OFFSETS.value: offsets.apply_forget,
             StateKind.LOCK.value: lambda payload: locks.apply_lock(payload, clock.monotonic_ms()),
             StateKind.UNLOCK.value: locks.apply_unlock,
         }

@@ -71,7 +71,9 @@ class Snapshot:
                 (StateKind.GROUP,), state.groups.snapshot, state.groups.restore
             ),
             "consumerOffset.json": _Table(
-                (StateKind.OFFSET,), state.offsets.snapshot, state.offsets.restore
+                (StateKind.OFFSET, StateKind.FORGET_OFFSETS),
+                state.offsets.snapshot,
+                state.offsets.restore,
             ),
             "queueLock.json": _Table(
                 (StateKind.LOCK, StateKind.UNLOCK),

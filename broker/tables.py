@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.consumer_offset import ConsumerOffsetTable
-from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_MAX, TOPICS_MAX
+from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_MAX
 from broker.long_polling import HoldTable
 from broker.queue_lock import QueueLockTable
 from broker.replicated_state import ReplicatedState
@@ -37,10 +37,10 @@ class Tables:
         for limit, table in (
             (TOPICS_MAX, self.topics.entries),
             (GROUPS_MAX, self.groups),
-            (OFFSETS_MAX, self.offsets),
             (LOCKS_MAX, self.locks),
         ):
             self.usage.add(limit, table.__len__)
+        self.usage.add(OFFSETS_BYTES_MAX, lambda: self.offsets.room.used)
         self.state = ReplicatedState(
             topics=self.topics,
             groups=self.groups,

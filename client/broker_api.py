@@ -105,8 +105,12 @@ class BrokerApi:
         )
 
     async def fetch_offset(self, addr: str, queue: MessageQueue) -> int:
-        """Return the group's committed offset, -1 if there is none (code 22)."""
-        fields = self._queue_fields(queue)
+        """Return the group's committed offset, -1 if there is none (code 22).
+
+        RocketMQ before 5 does not know the additional field: it answers 0 for a queue that is
+        young, as if the group had committed that.
+        """
+        fields = self._queue_fields(queue) | {"setZeroIfNotFound": "false"}
         response = await self._call(
             addr, RequestCode.QUERY_CONSUMER_OFFSET, fields, also_ok=ResponseCode.QUERY_NOT_FOUND
         )

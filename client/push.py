@@ -81,6 +81,9 @@ class PushConsumer(StartStop):
         self._subscriptions: dict[str, Subscription] = {}
         self._retry_topic = retry_topic(config.group)
         self._masters: dict[str, str] = {}
+        self._queues_at_first: dict[str, frozenset[MessageQueue]] = {}
+        """The queues that a topic had when this consumer looked first: what a later one holds was
+        sent since then, and none of it may be skipped."""
         self._wanted = asyncio.Event()
 
     @property
@@ -156,9 +159,10 @@ class PushConsumer(StartStop):
         if queue.topic == self._retry_topic:
             # Whatever was sent back is for this group: nothing of it may be skipped.
             return await call(queue, lambda addr: api.min_offset(addr, queue))
-        if origin is ConsumeFrom.LAST_OFFSET:
+        is_old = queue in self._queues_at_first.get(queue.topic, ())
+        if origin is ConsumeFrom.LAST_OFFSET and is_old:
             return await call(queue, lambda addr: api.max_offset(addr, queue))
-        if origin is ConsumeFrom.FIRST_OFFSET:
+        if origin is not ConsumeFrom.TIMESTAMP:
             return await call(queue, lambda addr: api.min_offset(addr, queue))
         when_ms = self.options.consume_timestamp_ms
         return await call(queue, lambda addr: api.search_offset(addr, queue, when_ms))
@@ -225,12 +229,14 @@ class PushConsumer(StartStop):
             try:
                 route = await self.routes.get(topic)
             except NoRoute:
+                self._queues_at_first.setdefault(topic, frozenset())
                 continue  # It does not exist yet; _check_leaders goes on looking.
             except RemotingError as error:
                 _log.info("topic=%s event=no_route error=%s", topic, error)
                 balanced = False
                 continue
             queues = route.subscribe_queues
+            self._queues_at_first.setdefault(topic, frozenset(queues))
             if not queues:
                 continue
             try:

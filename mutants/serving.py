@@ -40,7 +40,7 @@ SERVING: Final = (
         breaks="Group offsets are told by the leader that took them, and never replicated.",
         source="RocketMQ issue 7790 (mass re-consumption after a switch).",
         plant=patch(
-            "broker.offset_replication:OffsetReplicator.flush",
+            "broker.offset_replication:OffsetReplicator._propose",
             ("if not self._log.writable:", "if True:"),
         ),
     ),

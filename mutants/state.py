@@ -19,4 +19,76 @@ STATE: Final = (
             ("if size_bytes > self._entry_bytes_max:", "if False:"),
         ),
     ),
+    Mutant(
+        name="offset-proposals-by-count",
+        breaks="An entry of offsets is bounded by their number, whatever their names take.",
+        source="Seen in this system: 400 offsets of groups with long names were one entry.",
+        plant=patch(
+            "broker.consumer_offset:ConsumerOffsetTable.take_proposals",
+            ("if size + more > STATE_ENTRY_BYTES_MAX:", "if size + more > 2**31:"),
+        ),
+    ),
+    Mutant(
+        name="no-fair-shares",
+        breaks="One group may take up all that a table has room for.",
+        source="Dynamic thresholds of shared buffers (Choudhury and Hahne).",
+        plant=patch(
+            "broker.fair_share:FairShare.fits",
+            ("self._used_by.get(holder, 0) + more <= free // SHARE", "free >= 0"),
+        ),
+    ),
+    Mutant(
+        name="offsets-of-nothing",
+        breaks="Offsets of topics, queues and groups that do not exist are kept.",
+        source="RocketMQ 4.9 ConsumerManageProcessor.updateConsumerOffset.",
+        plant=patch(
+            "broker.processor.offset:OffsetProcessor.handle_update",
+            ("self._refusal(header) or self._commit(header)", "self._commit(header)"),
+        ),
+    ),
+    Mutant(
+        name="group-at-the-end-told-zero",
+        breaks="A group that begins at the end is told 0 for an old topic, and reads all of it.",
+        source="RocketMQ's clients before 5; protocol.md 3.7.",
+        plant=patch(
+            "broker.processor.offset:OffsetProcessor._begins_at_zero",
+            ("header.set_zero_if_not_found is False", "False"),
+        ),
+    ),
+    Mutant(
+        name="locks-of-nothing",
+        breaks="Queues that do not exist can be locked, as many as anyone likes.",
+        source="RocketMQ RebalanceLockManager, which takes any queue.",
+        plant=patch(
+            "broker.processor.lock:LockProcessor._exists",
+            ("entry is not None and 0 <= queue.queue_id < entry.queues", "True"),
+        ),
+    ),
+    Mutant(
+        name="lock-entries-unbounded",
+        breaks="A lock request is one entry, however long it is.",
+        source="Seen in this system: a request of 16 MiB became an entry that no frame carries.",
+        plant=patch(
+            "broker.queue_lock:split_change",
+            ("if queues and size + more > STATE_ENTRY_BYTES_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="offsets-never-forgotten",
+        breaks="Offsets of topics that are gone stay for ever.",
+        source="RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic, called by nobody in 4.9.",
+        plant=patch(
+            "broker.consumer_offset:ConsumerOffsetTable.apply_forget",
+            ("applied.pop(queue_id, None) is not None", "False"),
+        ),
+    ),
+    Mutant(
+        name="new-queues-skipped",
+        breaks="A group that begins at the end skips what a topic got before it had found it.",
+        source="RocketMQ's rule for a queue that is young, protocol.md 3.7.",
+        plant=patch(
+            "client.push:PushConsumer.first_offset",
+            ("is_old = queue in self._queues_at_first.get(queue.topic, ())", "is_old = True"),
+        ),
+    ),
 )

@@ -213,6 +213,10 @@ class MessageStore:
         """Return the first readable queue offset; 0 for a queue that does not exist."""
         return self._reader.min_offset(topic, queue_id)
 
+    def begins_recently(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue holds all it ever got, see `Reader.begins_recently`."""
+        return self._reader.begins_recently(topic, queue_id)
+
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: "Boundary | None" = None
     ) -> int:

@@ -204,6 +204,22 @@ class Reader:
         queue = self._by_name.get((topic, queue_id))
         return queue.min_offset if queue is not None else 0
 
+    def begins_recently(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue holds all it ever got, none of it far behind the log's end.
+
+        Source: RocketMQ DefaultMessageStore.checkInDiskByConsumeOffset.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None or queue.min_offset > 0:
+            return queue is None
+        if queue.max_offset == 0 or self._cold_behind == 0:
+            return True
+        try:
+            begin = _unpack_physical(self._units(queue, 0, 1))[0]
+        except DamagedUnits:
+            return True  # nothing is skipped then
+        return bool(self._node.committed_position - begin <= self._cold_behind)
+
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp (ms) of the queue's first message, -1 if it has none."""
         queue = self._by_name.get((topic, queue_id))

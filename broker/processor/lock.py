@@ -2,43 +2,61 @@
 
 A grant is answered only when it is replicated, so that no leader can grant the queue to another
 client within the lease. A release that cannot be replicated is refused and the lease simply runs
-out.
+out. What does not exist is not granted, and does not get into the log.
 Source: protocol.md 3.7, 7.1; RocketMQ AdminBrokerProcessor.lockBatchMQ.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.answers import PUT_ANSWERS, put_failure
-from broker.queue_lock import LockChange, QueueLockTable
+from broker.answers import put_failure
+from broker.limits import LOCK_QUEUES_MAX
+from broker.queue_lock import LockChange, split_change
 from broker.replicated_state import StateKind
-from remoting.protocol.bodies import LockBody, LockResult, decode_body, encode_body
+from broker.subscription import group_name_is_valid
+from remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.errors import InvalidHeader
+from remoting.protocol.limits import CLIENT_ID_LENGTH_MAX
 from store.results import PutStatus
 
 if TYPE_CHECKING:
     from broker.replicated_state import Proposer
+    from broker.tables import Tables
     from runtime.clock import Clock
 
-QUEUES_PER_REQUEST_MAX = 10_000
+
+class _Queue(msgspec.Struct, rename="camel"):
+    """A queue of a request; what is missing has Java's defaults."""
+
+    broker_name: str = ""
+    queue_id: int = 0
+    topic: str = ""
+
+
+class _LockBody(msgspec.Struct, rename="camel"):
+    client_id: str = ""
+    consumer_group: str = ""
+    mq_set: list[_Queue] = []
 
 
 class LockProcessor:
     """Answers lock requests of one broker."""
 
-    def __init__(self, locks: QueueLockTable, proposer: Proposer, clock: Clock) -> None:
-        self._locks = locks
+    def __init__(self, tables: Tables, proposer: Proposer, clock: Clock) -> None:
+        self._topics = tables.topics.entries
+        self._locks = tables.locks
         self._proposer = proposer
         self._clock = clock
 
     async def handle_lock(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take LOCK_BATCH_MQ."""
-        wanted = _change(request)
+        wanted = self._change(request)
         if not self._proposer.writable:
             return put_failure(request, PutStatus.NOT_LEADER)
         granted = self._locks.grantable(wanted, self._clock.monotonic_ms())
@@ -46,7 +64,7 @@ class LockProcessor:
             change = LockChange(wanted.group, wanted.client_id, granted)
             self._locks.propose(change)
             try:
-                status = await self._proposer.propose(StateKind.LOCK, msgspec.json.encode(change))
+                status = await self._replicate(StateKind.LOCK, change)
             finally:
                 self._locks.settle(change)
             if status is not PutStatus.OK:
@@ -56,19 +74,43 @@ class LockProcessor:
 
     async def handle_unlock(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take UNLOCK_BATCH_MQ."""
-        change = _change(request)
+        wanted = self._change(request)
         if not self._proposer.writable:
-            code, remark = PUT_ANSWERS[PutStatus.NOT_LEADER]
-            return make_response(request, code, remark)
-        status = await self._proposer.propose(StateKind.UNLOCK, msgspec.json.encode(change))
-        if status is not PutStatus.OK:
-            return put_failure(request, status)
+            return put_failure(request, PutStatus.NOT_LEADER)
+        held = self._locks.releasable(wanted)
+        if held:
+            change = LockChange(wanted.group, wanted.client_id, held)
+            status = await self._replicate(StateKind.UNLOCK, change)
+            if status is not PutStatus.OK:
+                return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
 
+    async def _replicate(self, kind: StateKind, change: LockChange) -> PutStatus:
+        """Propose a change, in several entries if it is long; return what failed, or OK."""
+        found = await asyncio.gather(
+            *[self._proposer.propose(kind, payload) for payload in split_change(change)]
+        )
+        return next((status for status in found if status is not PutStatus.OK), PutStatus.OK)
 
-def _change(request: RemotingCommand) -> LockChange:
-    """Return what a lock request asks for."""
-    body = decode_body(request.body, LockBody)
-    if len(body.mq_set) > QUEUES_PER_REQUEST_MAX:
-        raise InvalidHeader(f"{len(body.mq_set)} queues in one lock request")
-    return LockChange(body.consumer_group, body.client_id, body.mq_set)
+    def _change(self, request: RemotingCommand) -> LockChange:
+        """Return what a lock request asks for, each queue that exists once.
+
+        Errors: `InvalidHeader`, `RemoteProtocolError`.
+        """
+        body = decode_body(request.body, _LockBody)
+        if not group_name_is_valid(body.consumer_group):
+            raise InvalidHeader("the name of the consumer group is illegal")
+        if not 0 < len(body.client_id) <= CLIENT_ID_LENGTH_MAX:
+            raise InvalidHeader(f"a client id has 1 to {CLIENT_ID_LENGTH_MAX} characters")
+        if len(body.mq_set) > LOCK_QUEUES_MAX:
+            raise InvalidHeader(f"{len(body.mq_set)} queues in one lock request")
+        queues = {
+            (queue.topic, queue.queue_id): QueueKey(queue.broker_name, queue.queue_id, queue.topic)
+            for queue in body.mq_set
+            if self._exists(queue)
+        }
+        return LockChange(body.consumer_group, body.client_id, list(queues.values()))
+
+    def _exists(self, queue: _Queue) -> bool:
+        entry = self._topics.get(queue.topic)
+        return entry is not None and 0 <= queue.queue_id < entry.queues

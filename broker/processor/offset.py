@@ -3,28 +3,39 @@
 Offsets belong to the leader: any other replica refuses an update with 14. A query that a replica
 without authority cannot answer with an offset is left to time out: clients take every error code
 for "no offset" and then may skip to the end of the queue, but a timeout makes them ask again.
-Source: protocol.md 3.7; RocketMQ ConsumerManageProcessor 4.9.
+
+An offset is kept of a group that exists or may be created, in a queue that exists; RocketMQ 5
+refuses the others with the same codes, 4.9 keeps them for ever. Its value may be any, as there.
+Source: protocol.md 3.7; RocketMQ ConsumerManageProcessor.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.answers import PUT_ANSWERS, WritableConnection, write_command
+from broker.answers import PUT_ANSWERS, WritableConnection, shown, write_command
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
 from remoting.protocol.headers import (
     QueryOffsetHeader,
+    UpdateOffsetHeader,
     decode_header,
     decode_update_offset_header,
 )
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from broker.consumer_offset import ConsumerOffsetTable
+    from collections.abc import Callable
+
+    from broker.subscription import SubscriptionGroupConfig
+    from broker.tables import Tables
     from remoting.protocol.frame import Frame
 
+    Answer = tuple[int, str | None]
+
 _FULL: Final = (ResponseCode.SYSTEM_BUSY, "the table of consumer offsets is full")
+_OK: Final = (ResponseCode.SUCCESS, None)
+_NOT_FOUND: Final = "Not found, maybe this group consumer boot first"
 
 
 class OffsetStore(Protocol):
@@ -34,27 +45,36 @@ class OffsetStore(Protocol):
     def writable(self) -> bool:
         """Whether this replica leads and has applied everything before its term."""
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset held."""
+    def begins_recently(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue holds all it ever got, none of it far behind the log's end."""
 
 
 class OffsetProcessor:
-    """Answers offset requests of one broker."""
+    """Answers offset requests of one broker.
 
-    def __init__(self, offsets: ConsumerOffsetTable, store: OffsetStore) -> None:
-        self._offsets = offsets
+    Args:
+        on_new_group: has a group created that a request used with default settings.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: OffsetStore,
+        on_new_group: Callable[[SubscriptionGroupConfig], object],
+    ) -> None:
+        self._topics = tables.topics.entries
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._store = store
+        self._on_new_group = on_new_group
 
     def handle_update(self, connection: WritableConnection, frame: Frame) -> None:
         """Take an UPDATE_CONSUMER_OFFSET frame; usually oneway."""
         opaque, flag, _, header = decode_update_offset_header(frame)
-        answer: tuple[int, str | None] = (ResponseCode.SUCCESS, None)
         if not self._store.writable:
-            answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
-        elif not self._offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        ):
-            answer = _FULL
+            answer: Answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
+        else:
+            answer = self._refusal(header) or self._commit(header)
         if not flag & FLAG_ONEWAY:
             write_command(connection, frame.serialize_type, opaque, answer, {})
 
@@ -63,15 +83,47 @@ class OffsetProcessor:
         header = decode_header(request, QueryOffsetHeader)
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.query(header.consumer_group, topic, queue_id)
-        if offset is None:
+        if offset is None or offset < 0:  # a negative one is none, says RocketMQ
             if not self._store.writable:
                 return None
-            if self._store.min_offset(topic, queue_id) > 0:
-                return make_response(
-                    request,
-                    ResponseCode.QUERY_NOT_FOUND,
-                    "Not found, maybe this group consumer boot first",
-                    {},
-                )
+            if not self._begins_at_zero(header):
+                return make_response(request, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, {})
             offset = 0
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
+
+    def _commit(self, header: UpdateOffsetHeader) -> Answer:
+        group, topic = header.consumer_group, header.topic
+        is_kept = self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        return _OK if is_kept else _FULL
+
+    def _begins_at_zero(self, header: QueryOffsetHeader) -> bool:
+        """Tell whether a group without an offset is told 0, wherever it wants to begin.
+
+        RocketMQ's clients ask so, and one that wants to begin at the end still gets all of a queue
+        that is young: it may have been created for it. Clients of RocketMQ 5 and ours can say that
+        they want to know.
+        """
+        if header.set_zero_if_not_found is False:
+            return False
+        return self._store.begins_recently(header.topic, header.queue_id)
+
+    def _refusal(self, header: UpdateOffsetHeader) -> Answer | None:
+        """Return why an offset is not kept, or None."""
+        topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
+        entry = self._topics.get(topic)
+        if entry is None:
+            return ResponseCode.TOPIC_NOT_EXIST, f"Topic {shown(topic)} not exist!"
+        if not 0 <= queue_id < entry.queues:
+            return (
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] has {entry.queues} queues",
+            )
+        if self._groups.get(group) is None:
+            found = self._groups.find(group)
+            if found is None:
+                return (
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"Group {shown(group)} not exist!",
+                )
+            self._on_new_group(found)
+        return None

@@ -53,6 +53,9 @@ TOPIC_LENGTH_MAX: Final = Limit(
 GROUP_LENGTH_MAX: Final = Limit(
     255, "group name", Unit.COUNT, Scope.REQUEST, "1, and nothing is stored"
 )
+CLIENT_ID_LENGTH_MAX: Final = Limit(
+    255, "client id", Unit.COUNT, Scope.REQUEST, "1, and nothing is stored"
+)
 
 REGISTER_BYTES_MAX: Final = Limit(
     8 * 1024 * 1024, "registration of a broker, inflated", Unit.BYTES, Scope.REQUEST,
@@ -79,6 +82,7 @@ SIGN_NONCES_MAX: Final = Limit(
 LIMITS: Final = (
     TOPIC_LENGTH_MAX,
     GROUP_LENGTH_MAX,
+    CLIENT_ID_LENGTH_MAX,
     REGISTER_BYTES_MAX,
     SIGNER_LENGTH_MAX,
     SIGN_CERTIFICATE_BYTES_MAX,

@@ -95,8 +95,8 @@ class FakeStore:
         self.gets.append(arguments)
         return self.results.pop(0)
 
-    def min_offset(self, _topic: str, _queue_id: int) -> int:
-        return self.first_offset
+    def begins_recently(self, _topic: str, _queue_id: int) -> bool:
+        return self.first_offset == 0
 
     def finish(self, status: PutStatus = PutStatus.OK) -> None:
         """Complete every put that waits."""

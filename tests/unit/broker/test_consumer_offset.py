@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.consumer_offset import PROPOSAL_OFFSETS_MAX, ConsumerOffsetTable
+from broker.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
+from broker.limits import STATE_ENTRY_BYTES_MAX
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 @pytest.fixture
@@ -50,10 +53,101 @@ def test_updates_of_a_second_are_one_proposal(table: ConsumerOffsetTable) -> Non
     assert payloads[0] == b'{"T@g":{"0":99,"1":99}}'
 
 
-def test_proposals_are_bounded(table: ConsumerOffsetTable) -> None:
-    for queue_id in range(PROPOSAL_OFFSETS_MAX + 1):
+def fill_with_long_names(table: ConsumerOffsetTable) -> int:
+    group, topic = "g" * 255, "t" * 127
+    return sum(
+        table.commit(f"{number:03}{group[3:]}", f"{name}{topic[1:]}", queue_id, OFFSET_MAX)
+        for number in range(200)
+        for name in range(5)
+        for queue_id in (2**31 - 1, 2**31 - 2)
+    )
+
+
+def test_proposals_are_bounded_in_bytes(table: ConsumerOffsetTable) -> None:
+    assert fill_with_long_names(table) == 2_000
+    payloads = table.take_proposals()
+    assert len(payloads) > 1
+    assert max(map(len, payloads)) <= STATE_ENTRY_BYTES_MAX
+    for payload in payloads:
+        table.apply(payload)
+    assert len(table) == 2_000
+    assert not table.has_pending
+
+
+def test_planted_proposals_bounded_by_count_alone_are_found(table: ConsumerOffsetTable) -> None:
+    fill_with_long_names(table)
+    with planted(BY_TESTS["offset-proposals-by-count"]):
+        assert max(map(len, table.take_proposals())) > STATE_ENTRY_BYTES_MAX
+
+
+def test_proposals_may_be_taken_a_few_at_a_time(table: ConsumerOffsetTable) -> None:
+    for queue_id in range(5):
         table.commit("g", "T", queue_id, 1)
-    assert len(table.take_proposals()) == 2
+    assert table.take_proposals(3) == [b'{"T@g":{"0":1,"1":1,"2":1}}']
+    assert table.has_proposals
+    assert table.take_proposals(3) == [b'{"T@g":{"3":1,"4":1}}']
+    assert not table.has_proposals
+
+
+def commit_all(table: ConsumerOffsetTable, group: str) -> int:
+    """Commit offsets until there is no room; return how many."""
+    count = 0
+    while table.commit(group, "T", count, 1):
+        count += 1
+    return count
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> ConsumerOffsetTable:
+    monkeypatch.setattr("broker.consumer_offset.OFFSETS_BYTES_MAX", 100_000)
+    return ConsumerOffsetTable()
+
+
+def test_a_greedy_group_leaves_room_for_others(small: ConsumerOffsetTable) -> None:
+    taken = [commit_all(small, group) for group in "abcdefghij"]
+    assert taken[0] > taken[1] > taken[-1] > 10
+    assert small.room.used < 100_000
+    assert small.commit("a", "T", 0, 2), "what it has it may move on"
+    assert not small.commit("a", "T", taken[0], 2)
+
+
+def test_planted_without_shares_one_group_takes_all(small: ConsumerOffsetTable) -> None:
+    with planted(BY_TESTS["no-fair-shares"]):
+        commit_all(small, "a")
+        assert commit_all(small, "b") <= 1
+
+
+def test_room_is_given_back(table: ConsumerOffsetTable) -> None:
+    table.commit("g", "T", 0, 5)
+    one = table.room.used
+    assert one > 0
+    table.drop_pending()
+    assert table.room.used == 0
+    table.commit("g", "T", 0, 5)
+    table.commit("g", "T", 1, 5)
+    replicate(table)
+    table.commit("g", "T", 1, 6)
+    table.drop_pending()
+    assert table.room.used == 2 * one
+    other = ConsumerOffsetTable()
+    other.restore(table.snapshot())
+    assert other.room.used == 2 * one
+    for made in (table, other):
+        made.apply_forget(b'{"offsets":{"T@g":[0,1,7],"U@g":[0]}}')
+        assert (made.room.used, len(made)) == (0, 0)
+        assert made.query("g", "T", 0) is None
+
+
+def test_what_came_since_a_removal_was_proposed_stays(table: ConsumerOffsetTable) -> None:
+    table.commit("g", "T", 0, 5)
+    replicate(table)
+    table.commit("g", "T", 0, 6)
+    table.apply_forget(b'{"offsets":{"T@g":[0]}}')
+    assert table.query("g", "T", 0) == 6
+    replicate(table)
+    assert table.query("g", "T", 0) == 6
+    table.apply_forget(b'{"offsets":{"T@g":[0]}}')
+    assert table.room.used == 0
 
 
 def test_an_older_proposal_does_not_hide_a_newer_offset(table: ConsumerOffsetTable) -> None:

@@ -6,20 +6,27 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from broker.config import BrokerConfig
 from broker.creation import Creator
+from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.offset_replication import OffsetReplicator
 from broker.processor.admin import AdminProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.query import QueryProcessor
+from broker.replicated_state import StateKind
 from broker.tables import Tables
+from broker.topic_config import TopicChange
 from broker.wake_up import WakeUp
 from dledger.errors import RottenEntry
-from remoting.protocol.errors import InvalidHeader
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.bodies import TopicConfig
+from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from store.key_query import KeyResult
 from store.results import Boundary, PutStatus
 from tests.unit.broker.fakes import (
@@ -56,8 +63,9 @@ class Bench:
             clock=self.clock,
             spawn=spawn,
         )
-        self.offset = OffsetProcessor(self.tables.offsets, self.store)
-        self.lock = LockProcessor(self.tables.locks, self.proposer, self.clock)
+        self.put_topic("T")
+        self.offset = OffsetProcessor(self.tables, self.store, creator.group_for_request)
+        self.lock = LockProcessor(self.tables, self.proposer, self.clock)
         self.client = ClientProcessor(
             producers=self.tables.producers,
             consumers=self.tables.consumers,
@@ -73,6 +81,11 @@ class Bench:
             proposer=self.proposer,
             status=lambda: {"role": "LEADER"},
         )
+
+    def put_topic(self, name: str, queues: int = 4) -> None:
+        config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+        payload = msgspec.json.encode(TopicChange(config, 1))
+        assert self.tables.state.apply(1, StateKind.TOPIC.value, payload)
 
     def work(self) -> None:
         async def run() -> None:
@@ -113,6 +126,7 @@ def test_an_offset_is_taken_and_answered(bench: Bench) -> None:
     connection = FakeConnection()
     bench.offset.handle_update(connection, frame(15, commitOffset=8, **QUEUE))
     bench.offset.handle_update(connection, frame(15, b"", 2, commitOffset=9, **QUEUE))
+    bench.work()
     assert [answer.code for answer in connection.answers] == [0]
     answer = bench.offset.handle_query(connection, request(14, **QUEUE))
     assert answer is not None
@@ -130,6 +144,64 @@ def test_a_new_group_begins_at_the_start_of_a_queue_that_is_whole(bench: Bench) 
     assert (answer.remark or "").startswith("Not found")
 
 
+def test_a_group_may_ask_to_be_told_that_it_has_no_offset(bench: Bench) -> None:
+    for said, code in (("false", 22), ("true", 0)):
+        asked = request(14, setZeroIfNotFound=said, **QUEUE)
+        answer = bench.offset.handle_query(FakeConnection(), asked)
+        assert answer is not None
+        assert answer.code == code
+    with planted(BY_TESTS["group-at-the-end-told-zero"]):
+        asked = request(14, setZeroIfNotFound="false", **QUEUE)
+        answer = bench.offset.handle_query(FakeConnection(), asked)
+        assert answer is not None
+        assert answer.code == 0
+
+
+def test_a_negative_offset_is_none(bench: Bench) -> None:
+    connection = FakeConnection()
+    bench.offset.handle_update(connection, frame(15, commitOffset=-(2**63), **QUEUE))
+    bench.work()
+    assert connection.answers[0].code == 0
+    bench.store.first_offset = 5
+    answer = bench.offset.handle_query(connection, request(14, **QUEUE))
+    assert answer is not None
+    assert answer.code == 22
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "gone"}, 17),
+        ({"topic": "x" * 50_000}, 17),
+        ({"queueId": 4}, 1),
+        ({"queueId": -1}, 1),
+        ({"queueId": 2**31 - 1}, 1),
+        ({"consumerGroup": "g" * 50_000}, 26),
+        ({"consumerGroup": "a b"}, 26),
+        ({"consumerGroup": ""}, 26),
+    ],
+)
+def test_an_offset_of_what_does_not_exist_is_not_kept(
+    bench: Bench, fields: dict[str, object], code: int
+) -> None:
+    connection = FakeConnection()
+    bench.offset.handle_update(connection, frame(15, commitOffset=8, **{**QUEUE, **fields}))
+    (answer,) = connection.answers
+    assert answer.code == code
+    assert len(answer.remark or "") < 1_000
+    assert not bench.tables.offsets.has_pending
+    assert bench.tables.offsets.room.used == 0
+    with planted(BY_TESTS["offsets-of-nothing"]):
+        bench.offset.handle_update(connection, frame(15, commitOffset=8, **{**QUEUE, **fields}))
+    assert bench.tables.offsets.has_pending
+
+
+def test_a_group_that_commits_first_is_created(bench: Bench) -> None:
+    bench.offset.handle_update(FakeConnection(), frame(15, commitOffset=8, **QUEUE))
+    bench.work()
+    assert bench.tables.groups.get("g") is not None
+
+
 def test_a_follower_takes_no_offset_and_says_nothing_it_does_not_know(bench: Bench) -> None:
     bench.store.writable = False
     connection = FakeConnection()
@@ -139,7 +211,7 @@ def test_a_follower_takes_no_offset_and_says_nothing_it_does_not_know(bench: Ben
 
 
 def test_offsets_are_replicated_once_a_second_and_again_after_a_refusal(bench: Bench) -> None:
-    replicator = OffsetReplicator(bench.tables.offsets, bench.store)
+    replicator = OffsetReplicator(bench.tables.offsets, bench.store, lambda _: None)
     bench.tables.offsets.commit("g", "T", 0, 1)
     replicator.flush()
     replicator.flush()
@@ -199,6 +271,68 @@ def test_a_follower_locks_nothing(bench: Bench) -> None:
         assert asyncio.run(handle(None, lock_request(code, "c1"))).code == 14
 
 
+def lock_body(count: int, topic: str = "T", **other: Any) -> bytes:
+    queues = [{"brokerName": "b", "queueId": number, "topic": topic} for number in range(count)]
+    return json.dumps({"clientId": "c1", "consumerGroup": "g", "mqSet": queues, **other}).encode()
+
+
+def ask_lock(bench: Bench, body: bytes, code: int = 41) -> RemotingCommand:
+    handle = bench.lock.handle_lock if code == 41 else bench.lock.handle_unlock
+    return asyncio.run(handle(None, request(code, body)))
+
+
+def test_only_queues_that_exist_are_granted_and_get_into_the_log(bench: Bench) -> None:
+    assert granted(ask_lock(bench, lock_body(9))) == 4
+    assert granted(ask_lock(bench, lock_body(9, "gone"))) == 0
+    assert granted(ask_lock(bench, b'{"clientId":"c1","consumerGroup":"g","mqSet":[{}]}')) == 0
+    assert len(bench.tables.locks) == 4
+    assert len(bench.proposer.proposed) == 1
+    with planted(BY_TESTS["locks-of-nothing"]):
+        assert granted(ask_lock(bench, lock_body(9, "gone"))) == 9
+
+
+def test_a_long_request_becomes_several_entries(bench: Bench) -> None:
+    topic = "t" * 127
+    bench.put_topic(topic, 9_000)
+    assert granted(ask_lock(bench, lock_body(9_000, topic))) == 9_000
+    sizes = [len(payload) for _, payload in bench.proposer.proposed]
+    assert len(sizes) > 5
+    assert max(sizes) <= STATE_ENTRY_BYTES_MAX
+    assert len(bench.tables.locks) == 9_000
+    assert ask_lock(bench, lock_body(9_000, topic), 42).code == 0
+    assert max(len(payload) for _, payload in bench.proposer.proposed) <= STATE_ENTRY_BYTES_MAX
+    assert len(bench.tables.locks) == 0
+    with planted(BY_TESTS["lock-entries-unbounded"]):
+        ask_lock(bench, lock_body(9_000, topic))
+    assert max(len(payload) for _, payload in bench.proposer.proposed) > STATE_ENTRY_BYTES_MAX
+
+
+def test_what_is_not_held_is_released_without_an_entry(bench: Bench) -> None:
+    assert ask_lock(bench, lock_body(4), 42).code == 0
+    assert bench.proposer.proposed == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"consumerGroup": "g" * 256},
+        {"consumerGroup": "a/b"},
+        {"consumerGroup": None},
+        {"clientId": "c" * 256},
+        {"clientId": ""},
+        {"clientId": None},
+        {"mqSet": [{"queueId": number} for number in range(10_001)]},
+        {"mqSet": 5},
+        {"mqSet": [5]},
+        {"mqSet": [{"queueId": "x"}]},
+    ],
+)
+def test_a_lock_request_of_odd_content_is_refused(bench: Bench, other: dict[str, object]) -> None:
+    with pytest.raises((InvalidHeader, RemoteProtocolError)):
+        ask_lock(bench, lock_body(1, **other))
+    assert bench.proposer.proposed == []
+
+
 # Clients
 
 
@@ -240,8 +374,6 @@ def test_broadcasting_and_quiet_groups_are_not_notified(bench: Bench) -> None:
     assert connection.sent == []
     config = bench.tables.groups.get("g")
     assert config is not None
-    import msgspec
-
     bench.tables.groups._groups["g"] = msgspec.structs.replace(
         config, notify_consumer_ids_changed_enable=False
     )

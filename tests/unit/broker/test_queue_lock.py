@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable
 from remoting.protocol.bodies import QueueKey
+
+if TYPE_CHECKING:
+    import pytest
 
 Q0, Q1 = QueueKey("b", 0, "T"), QueueKey("b", 1, "T")
 
@@ -78,3 +83,31 @@ def test_a_restored_lease_starts_anew() -> None:
     assert other.owner("g", "T", 0, 500 + LEASE_MS - 1) == "a"
     other.expire(500 + LEASE_MS)
     assert len(other) == 0
+
+
+def test_a_greedy_group_leaves_queues_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.queue_lock.LOCKS_MAX", 100)
+    table = QueueLockTable()
+    queues = [QueueKey("b", number, "T") for number in range(200)]
+    taken = []
+    for group in "abcdef":
+        change = LockChange(group, "c", queues)
+        granted = table.grantable(change, 0)
+        table.apply_lock(msgspec.json.encode(LockChange(group, "c", granted)), 0)
+        assert table.grantable(LockChange(group, "c", granted), 1) == granted
+        taken.append(len(granted))
+    assert taken[0] == 20
+    assert taken[0] > taken[1] > taken[-1] > 0
+    table.expire(LEASE_MS)
+    assert len(table) == 0
+    assert len(table.grantable(LockChange("b", "c", queues), LEASE_MS)) == 20
+
+
+def test_leases_expire_in_the_order_of_their_renewals() -> None:
+    table = QueueLockTable()
+    grant(table, "a", 0, Q0)
+    grant(table, "a", 10, Q1)
+    grant(table, "a", 20, Q0)
+    table.expire(LEASE_MS + 10)
+    assert (table.owner("g", "T", 0, 30), table.owner("g", "T", 1, 30)) == ("a", None)
+    assert len(table) == 1

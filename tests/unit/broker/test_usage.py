@@ -32,6 +32,6 @@ def test_the_replicated_tables_are_counted() -> None:
     tables = Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), FakeClock())
     tables.state.apply(1, "offset", b'{"T@g":{"0":9,"1":9}}')
     report = tables.usage.report()
-    assert report["consumer offsets"] == [2, 1_000_000]
+    assert report["consumer offsets"] == [2 * 67, 64 * 1024 * 1024]
     assert report["topics"] == [len(tables.topics.entries), 100_000]
-    assert set(report) == {"topics", "consumer groups", "consumer offsets", "queue locks"}
+    assert set(report) >= {"topics", "consumer groups", "consumer offsets", "queue locks"}

@@ -17,6 +17,8 @@ from client import (
     PushConsumer,
     ResponseError,
 )
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from remoting.protocol.codes import RequestCode
 from runtime.clock import SystemClock
 from tests.unit.client.cluster import TOPIC, run
@@ -73,16 +75,16 @@ class Recorder:
                 await self._changed.wait()
 
 
-async def produce(cluster, count, start=0):
+async def produce(cluster, count, start=0, topic=TOPIC):
     async with Producer(cluster.config(group="pg")) as producer:
         for i in range(start, start + count):
-            await producer.send(Message(TOPIC, b"%d" % i))
+            await producer.send(Message(topic, b"%d" % i))
 
 
-def consumer_of(cluster, recorder, options=FROM_FIRST, **settings):
+def consumer_of(cluster, recorder, options=FROM_FIRST, topic=TOPIC, **settings):
     config = cluster.config(**{"leader_check_ms": 50, "persist_offset_ms": 50, **settings})
     consumer = PushConsumer(config, recorder, options, observer=recorder)
-    consumer.subscribe(TOPIC)
+    consumer.subscribe(topic)
     return consumer
 
 
@@ -234,6 +236,26 @@ def test_consume_from_last_skips_what_was_there():
         assert sorted(recorder.seen) == sorted(b"%d" % i for i in range(8, 12))
 
     run(body)
+
+
+async def consume_from_last_of_a_new_topic(cluster):
+    recorder = Recorder()
+    options = ConsumeOptions(suspend_ms=200, pull_timeout_ms=1_000)
+    async with consumer_of(cluster, recorder, options, "born-later", leader_check_ms=400):
+        await asyncio.sleep(0.1)
+        cluster.publish(TOPIC, "born-later")
+        await produce(cluster, 8, topic="born-later")
+        assert recorder.assigned.get("born-later") is None, "the test is too slow"
+        await recorder.until(lambda: len(recorder.seen) == 8)
+
+
+def test_consume_from_last_skips_nothing_of_a_topic_that_is_new():
+    run(consume_from_last_of_a_new_topic)
+
+
+def test_planted_skipping_the_beginning_of_a_new_topic_is_found():
+    with planted(BY_TESTS["new-queues-skipped"]), pytest.raises(TimeoutError):
+        run(consume_from_last_of_a_new_topic)
 
 
 def test_a_new_group_commits_where_it_begins():

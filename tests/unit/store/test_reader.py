@@ -217,6 +217,19 @@ def test_what_lies_far_behind_the_end_is_read_little_by_little_and_ahead():
     assert result.count == 3
 
 
+def test_a_queue_begins_recently_while_its_first_message_is_not_far_behind_the_end():
+    world = filled(40, cold_behind_bytes=3000)
+    entries = world.node.entries
+    assert world.node.end - entries[1][0] > 3000
+    assert not world.store.begins_recently("t", 0)
+    assert world.store.begins_recently("t", 99)
+    assert filled(40, cold_behind_bytes=10**6).store.begins_recently("t", 0)
+    assert filled(40).store.begins_recently("t", 0), "nothing is far without a limit"
+    trimmed = filled(40)
+    trimmed.store._queues.by_name["t", 0].min_offset = 1
+    assert not trimmed.store.begins_recently("t", 0)
+
+
 def test_what_is_read_ahead_is_asked_for_one_by_one_where_it_lies_far_apart():
     world = World(cold_behind_bytes=1, get_cold_messages_max=2).begin()
     world.node.lead()

@@ -1,0 +1,121 @@
+"""Offsets that nobody can read are removed on all replicas, and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from broker.client_registry import Client, GroupTraits
+from broker.config import BrokerConfig
+from broker.limits import STATE_ENTRY_BYTES_MAX
+from broker.offset_cleaning import OffsetCleaner
+from broker.replicated_state import StateKind
+from broker.subscription import GroupChange, SubscriptionGroupConfig
+from broker.tables import Tables
+from broker.topic_config import TopicChange
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.bodies import TopicConfig
+from store.results import PutStatus
+from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore
+
+if TYPE_CHECKING:
+    from broker.consumer_offset import OffsetMap
+
+
+class Bench:
+    """Tables with topic T of four queues and group g, and a cleaner over them."""
+
+    def __init__(self) -> None:
+        self.tables = Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), FakeClock())
+        self.log = FakeStore()
+        self.cleaner = OffsetCleaner(self.tables, self.log)
+        topic = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+        self.apply(StateKind.TOPIC, TopicChange(topic, 1))
+        self.apply(StateKind.GROUP, GroupChange(SubscriptionGroupConfig(group_name="g"), 1))
+        self.cleaner.tick()
+
+    def apply(self, kind: StateKind, change: object) -> None:
+        assert self.tables.state.apply(1, kind.value, msgspec.json.encode(change))
+
+    def put(self, table: OffsetMap) -> None:
+        self.apply(StateKind.OFFSET, table)
+
+    def walk(self, times: int = 1) -> int:
+        """Walk over all of the table; apply what is proposed and return in how many entries."""
+        for _ in range(times):
+            self.cleaner.tick()
+        proposed, self.log.states = self.log.states, []
+        for kind, payload, done in proposed:
+            assert len(payload) <= STATE_ENTRY_BYTES_MAX
+            assert self.tables.state.apply(1, kind, payload)
+            done(PutStatus.OK)
+        return len(proposed)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_offsets_of_what_does_not_exist_are_removed(bench: Bench) -> None:
+    bench.put(
+        {
+            "T@g": {0: 1, 3: 1, 4: 1, -1: 1, 2**31: 1},
+            "gone@g": {0: 1},
+            "T@h": {0: 1},
+            "SCHEDULE_TOPIC_XXXX@g": {0: 1},
+            "rmq_sys_of_rocketmq@g": {7: 1},
+        }
+    )
+    assert bench.walk(1) == 0
+    assert bench.walk(1) == 1
+    left = {(topic, group): ids for topic, group, ids in bench.tables.offsets.applied()}
+    assert left == {
+        ("T", "g"): [0, 3], ("SCHEDULE_TOPIC_XXXX", "g"): [0], ("rmq_sys_of_rocketmq", "g"): [7],
+    }  # fmt: skip
+    assert bench.walk(3) == 0
+
+
+def test_a_group_that_is_just_being_created_keeps_its_offset(bench: Bench) -> None:
+    bench.put({"T@new": {0: 1}})
+    assert bench.walk() == 0
+    bench.apply(StateKind.GROUP, GroupChange(SubscriptionGroupConfig(group_name="new"), 1))
+    assert bench.walk(3) == 0
+    assert bench.tables.offsets.query("new", "T", 0) == 1
+
+
+def test_a_group_with_members_keeps_its_offset(bench: Bench) -> None:
+    bench.put({"T@h": {0: 1}})
+    client = Client(FakeConnection(), "c", 0, 0, 0)
+    bench.tables.consumers.register("h", GroupTraits("", "", ""), client, [])
+    assert bench.walk(3) == 0
+
+
+def test_a_follower_removes_nothing(bench: Bench) -> None:
+    bench.put({"gone@g": {0: 1}})
+    bench.log.writable = False
+    assert bench.walk(5) == 0
+    bench.log.writable = True
+    assert bench.walk(2) == 0
+    assert bench.walk(1) == 1
+
+
+def test_much_is_removed_in_entries_of_bounded_size(bench: Bench) -> None:
+    names = [f"{number:05}{'x' * 120}@{'y' * 250}" for number in range(3_000)]
+    bench.put({name: {0: 1} for name in names})
+    bench.put({"T@h": dict.fromkeys(range(-20_000, 0), 1), '"@"': {2**63: 1}})
+    for _ in range(80):
+        bench.walk(3)
+    assert len(bench.tables.offsets) == 0
+    assert bench.tables.offsets.room.used == 0
+
+
+def test_planted_never_forgotten() -> None:
+    with planted(BY_TESTS["offsets-never-forgotten"]):
+        bench = Bench()
+        bench.put({"gone@g": {0: 1}})
+        assert bench.walk(3) > 0
+        assert len(bench.tables.offsets) == 1
