@@ -2,7 +2,7 @@
 
 Knows no protocol and no cluster; each subcommand imports what it needs when it is called, so that
 ``--help`` is quick. Exit codes: 0 done, 1 a verdict or an operation is negative, 2 wrong usage or
-input, 130 interrupted; the commands that give a verdict (demo, check, chaos, sim) use 254 for
+input, 130 interrupted; the commands that give a verdict (demo, check, chaos, sim, fuzz) use 254 for
 wrong usage and 255 for a failure of the harness. Source: the exit codes of Jepsen-like harnesses
 as the design of the chaos suite fixes them.
 """
@@ -41,7 +41,7 @@ EXIT_FAILED: Final = 1
 EXIT_VERDICT_USAGE: Final = 254
 EXIT_HARNESS: Final = 255
 EXIT_INTERRUPTED: Final = 130
-VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos", "sim"})
+VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos", "sim", "fuzz"})
 
 app = typer.Typer(
     name="ledgermq",

@@ -1,4 +1,4 @@
-"""``ledgermq demo | check | chaos | bench``: long jobs, each handed to the package that does it.
+"""``ledgermq demo | check | chaos | fuzz | bench``: long jobs, each handed to its package.
 
 Knows the options and their help; the packages get them as command-line arguments. Exit codes of
 demo, check and chaos: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254
@@ -28,11 +28,22 @@ class Backend(StrEnum):
     DOCKER = "docker"
 
 
+class Flush(StrEnum):
+    """When a broker acknowledges."""
+
+    ASYNC = "async"
+    SYNC = "sync"
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command(rich_help_panel=PANEL, epilog=EXITS)(demo)
     app.command(rich_help_panel=PANEL, epilog=EXITS)(check)
     app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(chaos)
+    app.command(
+        rich_help_panel=PANEL,
+        epilog="Exit code: 0 nothing found, 1 something found, 254 usage, 255 harness failure.",
+    )(fuzz)
     app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(bench)
 
 
@@ -129,3 +140,31 @@ def bench(context: typer.Context) -> None:
     from bench.__main__ import main
 
     raise typer.Exit(main(context.args))
+
+
+def fuzz(
+    minutes: Annotated[float, typer.Option(help="Length of the storm.")] = 3.0,
+    frames: Annotated[
+        int | None, typer.Option(help="End after so many frames, if that comes first.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides every frame.")] = 0,
+    flush: Annotated[Flush, typer.Option(help="When brokers acknowledge.")] = Flush.ASYNC,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the run goes (default runs/fuzz-TIME)."),
+    ] = None,
+) -> None:
+    """Send hostile frames to a real group and real name servers; an ordinary client runs beside.
+
+    Every request code with every field mutated, garbage, strangers at the port between members.
+    Nothing of it may end a process, stall the ordinary client, grow memory, or cost a message that
+    was acknowledged.
+
+    Example: ledgermq fuzz --minutes 10
+    """
+    from chaos.fuzz.__main__ import main
+
+    arguments = ["--minutes", str(minutes), "--seed", str(seed), "--flush", flush.value]
+    arguments += [] if frames is None else ["--frames", str(frames)]
+    arguments += [] if out is None else ["--out", str(out)]
+    raise typer.Exit(main(arguments))

@@ -183,6 +183,16 @@ class LocalCluster:
         if found:
             await asyncio.to_thread(_copy_all, found, target)
 
+    def peer_addrs(self) -> list[tuple[str, int]]:
+        """Return where brokers listen for each other, behind the proxies."""
+        return [(HOST, node.raft_port) for node in self._nodes.values()]
+
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the brokers and name servers that were started."""
+        children = [node.child for node in self._nodes.values() if node.child is not None]
+        children += [child for _, child in self._name_servers]
+        return {child.name: child.pid for child in children}
+
     def unexpected_exits(self) -> list[str]:
         """Return a line for each process that ended by itself."""
         for node in self._nodes.values():

@@ -1,0 +1,1 @@
+"""Hostile frames, by the million, against a real group and real name servers."""
