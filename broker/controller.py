@@ -35,7 +35,7 @@ from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.raft_mode import RaftMode
 from broker.registration import Registrar
-from broker.registration_body import register_request, unregister_request
+from broker.registration_body import register_request, signed, unregister_request
 from broker.replicated_state import LogProposer, StateKind
 from broker.retention import DiskUse, Retention
 from broker.tables import Tables
@@ -107,7 +107,7 @@ class BrokerController:
             config.namesrvs,
             self._client,
             build=self._registration,
-            build_leave=lambda: unregister_request(config, self._broker_id),
+            build_leave=lambda: self._signed(unregister_request(config, self._broker_id)),
             period_ms=config.register_period_ms,
         )
         self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=self._fail)
@@ -257,7 +257,14 @@ class BrokerController:
 
     def _registration(self) -> RemotingCommand:
         topics = self.tables.topics
-        return register_request(self._config, topics, self._broker_id, self._mode.term)
+        return self._signed(
+            register_request(self._config, topics, self._broker_id, self._mode.term)
+        )
+
+    def _signed(self, command: RemotingCommand) -> RemotingCommand:
+        nonce = "".join(f"{self._rng.randint(0, 2**31 - 1):08x}" for _ in range(4))
+        credentials = self._mode.credentials.credentials
+        return signed(command, credentials, self._clock.wall_ms(), nonce)
 
     def _on_namesrv_lost(self, addr: str, _connection: object) -> None:
         self._registrar.connection_lost(addr)

@@ -5,7 +5,7 @@ Pure. Source: protocol.md 3.2; RocketMQ RegisterBrokerRequestHeader, RegisterBro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remoting.protocol.bodies import (
     RegisterBrokerBody,
@@ -16,10 +16,12 @@ from remoting.protocol.bodies import (
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.headers import BrokerHeader, RegisterBrokerHeader, header_fields
+from remoting.protocol.signing import sign
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.topic_config import TopicTable
+    from remoting.protocol.signing import Credentials
 
 
 def register_request(
@@ -59,3 +61,16 @@ def unregister_request(config: BrokerConfig, broker_id: int) -> RemotingCommand:
         broker_id=broker_id,
     )
     return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=header_fields(header))
+
+
+NAMESRV_AUDIENCE: Final = "namesrv"
+"""Whom a signed registration names, see `namesrv.guard`."""
+
+
+def signed(
+    command: RemotingCommand, credentials: Credentials | None, now_ms: int, nonce: str
+) -> RemotingCommand:
+    """Return a request to a name server, signed if there is anything to sign with."""
+    if credentials is None:
+        return command
+    return sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=NAMESRV_AUDIENCE)

@@ -40,4 +40,10 @@ NAMESRV: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="unsigned-registration-taken",
+        breaks="A name server that has a key takes registrations that nobody signed.",
+        source="RocketMQ's name server asks for no credentials of brokers.",
+        plant=patch("namesrv.guard:Guard.refusal", ("if not trust or (", "if True or (")),
+    ),
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from remoting.transport.credentials import SecuritySettings
 from runtime.config import key
 
 PORT_MAX = 65535
@@ -23,5 +24,20 @@ class NamesrvConfig:
     """Answer a registration with the order configuration of all topics."""
     scan_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, low=100, high=60_000)
     """How often brokers that fell silent are looked for."""
+    shared_key: str = key("peerSharedKey", "")
+    """Ours: the key that brokers sign registrations with; better in a file."""
+    shared_key_file: str = key("peerSharedKeyFile", "")
+    """Ours: file with such keys, one a line; the first is used, all count."""
+    tls_ca_path: str = key("peerTlsCaPath", "")
+    """Ours: the CA whose certificates brokers sign registrations with."""
     connections_max: int = key("serverConnectionsMax", 4_096, low=1, high=1_000_000)
     """Ours: connections held at the same time."""
+
+    @property
+    def security(self) -> SecuritySettings:
+        """Where keys and certificates are. Errors: `FatalError` if they contradict each other."""
+        return SecuritySettings(
+            ca_path=self.tls_ca_path,
+            shared_key=self.shared_key,
+            shared_key_file=self.shared_key_file,
+        )

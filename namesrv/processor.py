@@ -11,6 +11,7 @@ import msgspec
 
 from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
+from namesrv.guard import CHANGES, REGISTRATIONS, Guard
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
 from namesrv.route_table import Registered, RouteTable
 from remoting.protocol.bodies import (
@@ -35,6 +36,7 @@ from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+GUARDED: Final = frozenset(map(int, REGISTRATIONS | CHANGES))
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -57,8 +59,8 @@ class Processor:
         self._routes: dict[str, bytes] = {}
         self._routes_version = -1
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return the handlers by request code."""
+    def handlers(self, guard: Guard) -> Mapping[int, Handler]:
+        """Return the handlers by request code, those that change something behind ``guard``."""
         plain: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
             RequestCode.PUT_KV_CONFIG: self.put_kv,
             RequestCode.GET_KV_CONFIG: self.get_kv,
@@ -77,7 +79,8 @@ class Processor:
         handlers[RequestCode.REGISTER_BROKER] = self._admission.register
         handlers[RequestCode.UNREGISTER_BROKER] = self.unregister
         handlers[RequestCode.QUERY_DATA_VERSION] = self.query_data_version
-        return handlers
+        guarded = GUARDED & set(handlers)
+        return handlers | {code: guard.protect(handlers[code]) for code in sorted(guarded)}
 
     def _registered(
         self, command: RemotingCommand, header: RegisterBrokerHeader, done: Registered

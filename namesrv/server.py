@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from dataclasses import replace
+from typing import Final
 
 from namesrv.config import NamesrvConfig
+from namesrv.guard import Guard
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
 from namesrv.route_table import EXPIRY_MS, RouteTable
 from remoting.transport.config import TransportConfig, connections_within
 from remoting.transport.connection import Connection
+from remoting.transport.credentials import CredentialStore
 from remoting.transport.server import RemotingServer
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
@@ -17,6 +20,9 @@ from runtime.process import freeze_gc, raise_open_files_limit, run_main
 from runtime.tasks import Supervisor
 
 _log = logging.getLogger(__name__)
+
+CREDENTIALS_MS: Final = 5_000
+"""How often keys and certificates are looked at for changes."""
 
 
 class NameServer:
@@ -30,10 +36,12 @@ class NameServer:
         self._tasks = Supervisor()
         self.table = RouteTable(expiry_ms)
         self._kv = KvConfig(disk, config.kv_config_path)
+        self._credentials = CredentialStore(config.security, "namesrv", clock.wall_ms)
         processor = Processor(config, self.table, self._kv, clock, self._find)
+        guard = Guard(lambda: self._credentials.trust, clock.wall_ms)
         self._server = RemotingServer(
             name="namesrv",
-            handlers=processor.handlers(),
+            handlers=processor.handlers(guard),
             config=TransportConfig(connections_max=config.connections_max),
             on_close=self._on_close,
         )
@@ -41,8 +49,10 @@ class NameServer:
     async def start(self) -> int:
         """Listen; return the port. Errors: `FatalError` if that is impossible."""
         self._kv.load()
+        self._credentials.load()
         port = await self._server.start(self._config.bind_address, self._config.listen_port)
         self._tasks.every("scan", self._config.scan_interval_ms, self._scan)
+        self._tasks.every("credentials", CREDENTIALS_MS, self._credentials.refresh)
         _log.info("event=namesrv_started addr=%s:%d", self._config.bind_address, port)
         return port
 

@@ -8,6 +8,8 @@ import pytest
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.config import NamesrvConfig
+from namesrv.guard import AUDIENCE, Guard
+from namesrv.guard import _may as may
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
 from namesrv.route_table import RouteTable
@@ -20,8 +22,10 @@ from remoting.protocol.bodies import (
     encode_body,
     encode_register_body,
 )
+from remoting.protocol.certificates import Identity, Role, node_identity
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
+from remoting.protocol.signing import KeyCredentials, Trust, sign
 from remoting.protocol.tolerant_json import loads
 from tests.unit.namesrv.test_kv_config import FakeDisk
 
@@ -48,6 +52,7 @@ class FakeConnection:
 
     def __init__(self, number: int = 1, broker_id: int | None = 0) -> None:
         self.id = number
+        self.remote = ("127.0.0.1", 4)
         self.broker_id = broker_id
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
@@ -65,10 +70,14 @@ class Server:
         kv_config = KvConfig(FakeDisk(), "")
         self.connection = FakeConnection()
         self.others: dict[int, FakeConnection] = {}
+        self.credentials: KeyCredentials | None = None
+        self.audience = AUDIENCE
+        self.nonce = 0
         processor = Processor(
             NamesrvConfig(**config), self.table, kv_config, FakeClock(), self.find
         )
-        self._handlers = processor.handlers()
+        self.trust = Trust()
+        self._handlers = processor.handlers(Guard(lambda: self.trust, lambda: 1_000_000))
 
     def find(self, number: int) -> "FakeConnection | None":
         return self.connection if number == self.connection.id else self.others.get(number)
@@ -81,6 +90,12 @@ class Server:
 
     def ask(self, code: int, body: bytes = b"", **fields: str) -> RemotingCommand:
         command = RemotingCommand(code, opaque=5, ext_fields=fields, body=body)
+        if self.credentials is not None:
+            self.nonce += 1
+            command = sign(
+                command, self.credentials, now_ms=1_000_000, nonce=str(self.nonce),
+                audience=self.audience,
+            )  # fmt: skip
         answer = self._handlers[code](self.connection, command)
         return answer if isinstance(answer, RemotingCommand) else asyncio.run(answer)
 
@@ -378,3 +393,56 @@ def test_a_configuration_value_out_of_bounds_is_refused(namespace, key, value):
     server = Server()
     assert server.ask(100, namespace=namespace, key=key, value=value).code == 1
     assert server.ask(219, namespace=namespace or "n").code == 22
+
+
+KEY = b"0123456789abcdef"
+
+
+def test_with_a_key_only_signed_registrations_count():
+    server = Server()
+    server.trust.keys = (KEY,)
+    refused = server.register()
+    assert (refused.code, "peerSharedKeyFile" in (refused.remark or "")) == (16, True)
+    server.credentials = KeyCredentials(b"another key of 16", "x")
+    assert server.register().code == 16
+    server.credentials = KeyCredentials(KEY, "b/n0")
+    server.audience = "b/n0"
+    assert server.register().code == 16, "it was meant for a broker"
+    server.audience = AUDIENCE
+    assert server.register().code == 0
+    server.credentials = None
+    fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}
+    assert server.ask(104, **fields).code == 16
+    assert server.ask(105, topic="T").code == 0, "whoever asks for a route needs no key"
+
+
+def test_a_planted_registration_without_a_signature_is_seen():
+    with planted(BY_TESTS["unsigned-registration-taken"]), pytest.raises(AssertionError):
+        test_with_a_key_only_signed_registrations_count()
+
+
+def test_what_changes_routes_is_taken_from_this_machine_or_signed():
+    server = Server()
+    server.trust.keys = (KEY,)
+    value = {"namespace": "n", "key": "k", "value": "v"}
+    assert server.ask(100, **value).code == 0
+    server.connection.remote = ("10.0.0.9", 4)
+    for code in (100, 102, 205, 216, 327):
+        assert server.ask(code, **value, brokerName="b", topic="T").code == 16
+    server.credentials = KeyCredentials(KEY, "someone")
+    assert server.ask(100, **value).code == 0
+
+
+@pytest.mark.parametrize(
+    ("identity", "code", "name", "allowed"),
+    [
+        (node_identity("b", "n0"), 103, "b", True),
+        (node_identity("b", "n0"), 103, "other", False),
+        (node_identity("b", "n0"), 205, "other", True),
+        (Identity(Role.ADMIN, "ann"), 103, "b", False),
+        (Identity(Role.ADMIN, "ann"), 205, "b", True),
+        (Identity(Role.KEY, "anyone"), 103, "b", True),
+    ],
+)
+def test_a_certificate_registers_only_the_name_of_its_group(identity, code, name, allowed):
+    assert may(identity, RemotingCommand(code, ext_fields={"brokerName": name})) is allowed

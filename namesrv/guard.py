@@ -1,0 +1,93 @@
+"""Who may register, and who may change what routes say: asked where a key or a CA is set.
+
+Brokers sign their registrations (103, 104, 322) with the shared key or with the certificate of a
+member, which can register no other name than that of its group. Configuration and permissions (100,
+102, 205, 216, 327) are changed by signed requests of administrators or members, and, since
+RocketMQ's own tools sign nothing, by whoever asks from this machine. Without key and CA there is no
+telling who asks, and nothing is asked for.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from remoting.protocol.certificates import Identity, Role
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand, make_response
+from remoting.protocol.hosts import is_loopback
+from remoting.protocol.signing import BadSignature, Trust, verify
+
+_log: Final = logging.getLogger(__name__)
+
+AUDIENCE: Final = "namesrv"
+"""Whom a signed registration names: it counts at no broker."""
+REGISTRATIONS: Final = frozenset(
+    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION}
+)
+CHANGES: Final = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+    }
+)
+_NAME: Final = "brokerName"
+
+Answer = RemotingCommand | None
+Handler = Callable[[Any, RemotingCommand], Answer | Awaitable[Answer]]
+
+
+class Guard:
+    """Lets requests through whose sender may do what they ask for.
+
+    Args:
+        trust: returns what is believed now; empty lets everything through.
+        wall_ms: the time.
+    """
+
+    def __init__(self, trust: Callable[[], Trust], wall_ms: Callable[[], int]) -> None:
+        self._trust = trust
+        self._wall_ms = wall_ms
+
+    def protect(self, handle: Handler) -> Handler:
+        """Return what asks this guard first."""
+
+        def handle_allowed(
+            connection: Any,  # noqa: ANN401 - a connection, or a test's
+            request: RemotingCommand,
+        ) -> Answer | Awaitable[Answer]:
+            problem = self.refusal(connection.remote[0], request)
+            if problem is None:
+                return handle(connection, request)
+            _log.warning(
+                "event=request_not_permitted code=%d remote=%s reason=%r",
+                request.code, connection.remote[0], problem,
+            )  # fmt: skip
+            return make_response(request, ResponseCode.NO_PERMISSION, problem)
+
+        return handle_allowed
+
+    def refusal(self, host: str, request: RemotingCommand) -> str | None:
+        """Return why a request from ``host`` is not served, None if it is."""
+        trust = self._trust()
+        if not trust or (request.code in CHANGES and is_loopback(host)):
+            return None
+        try:
+            identity = verify(request, trust, now_ms=self._wall_ms(), audience=AUDIENCE)
+        except BadSignature as error:
+            return (
+                f"{error}; set peerSharedKeyFile, or peerTlsCertPath and peerTlsKeyPath, at the"
+                " broker that registers, as peerSharedKeyFile or peerTlsCaPath is set here"
+            )
+        if not _may(identity, request):
+            return f"{identity} may not do this for {request.ext_fields.get(_NAME) or 'others'}"
+        return None
+
+
+def _may(identity: Identity, request: RemotingCommand) -> bool:
+    if identity.role is Role.NODE:
+        named = request.ext_fields.get(_NAME, "")
+        return identity.name.rpartition("/")[0] == named or request.code not in REGISTRATIONS
+    return identity.role is Role.KEY or request.code in CHANGES
