@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.creation import Creator
+from broker.door import Door
 from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.hold_sweep import HoldSweep
 from broker.machine import Machine
@@ -308,14 +309,19 @@ class BrokerController:
             proposer=proposer,
             publisher=self._registrar,
             clock=clock,
-            spawn=self._tasks.spawn,
+            serve=self._tasks.serve,
         )
+        for limit, used in creator.waiting.gauges():
+            tables.usage.add(limit, used)
         return Processors(
             send=SendProcessor(
                 topics=tables.topics.entries,
                 store=store,
                 maker=creator,
-                rewriter=PropertyRewriter(self._config.broker_cluster_name, self._unique_ids()),
+                door=Door(
+                    PropertyRewriter(self._config.broker_cluster_name, self._unique_ids()),
+                    self._config.max_message_bytes,
+                ),
                 rng=self._rng,
                 store_host=self._config.store_host,
             ),

@@ -2,6 +2,7 @@
 
 Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once
 the topic is applied and the name servers know it, so that a client told "stored" finds the route.
+Whatever a creation ends by, everybody who waits for it is answered.
 Source: protocol.md 3.3 (auto-creation), 3.6 (retry topics), 3.10 (17); architecture.md 5.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from broker.answers import BUSY, PUT_ANSWERS
+from broker.limits import CREATIONS_MAX
 from broker.replicated_state import StateKind
 from broker.subscription import GroupChange
 from broker.topic_config import (
@@ -22,11 +24,13 @@ from broker.topic_config import (
     auto_created,
     send_back_topic,
 )
+from broker.waiting import WaitingRoom
 from remoting.protocol.codes import ResponseCode
+from runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from broker.replicated_state import Proposer
@@ -37,11 +41,6 @@ if TYPE_CHECKING:
 
     Answer = tuple[int, str]
     Resume = Callable[[Answer | None], None]
-
-#: Topics and groups being created at a time.
-PENDING_MAX: Final = 1_024
-#: Requests that wait for one topic.
-PARKED_MAX: Final = 10_000
 
 _BUSY: Final = (ResponseCode.SYSTEM_BUSY, BUSY)
 
@@ -57,7 +56,7 @@ class Creator:
     """Creates what requests need and does not exist yet.
 
     Args:
-        spawn: runs a coroutine under supervision.
+        serve: runs a coroutine that may fail without ending the process.
     """
 
     def __init__(
@@ -68,24 +67,35 @@ class Creator:
         proposer: Proposer,
         publisher: Publisher,
         clock: Clock,
-        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        serve: Callable[[str, Coroutine[Any, Any, None]], object],
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._proposer = proposer
         self._publisher = publisher
         self._clock = clock
-        self._spawn = spawn
-        self._parked: dict[str, list[Resume]] = {}
+        self._serve = serve
+        self.waiting = WaitingRoom()
         self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
 
+    @property
+    def parked(self) -> Mapping[str, object]:
+        """Topics whose sends wait: a later one must not overtake them."""
+        return self.waiting.topics
+
+    def wait_behind(self, topic: str, resume: Resume, size_bytes: int) -> Answer | None:
+        """Let a send go on behind those that wait for its topic already; as `topic_for_send`."""
+        return None if self.waiting.add(topic, resume, size_bytes) else _BUSY
+
     def topic_for_send(
-        self, topic: str, default_topic: str, queues: int, resume: Resume
+        self, topic: str, default_topic: str, queues: int, resume: Resume, size_bytes: int
     ) -> Answer | None:
-        """Create a missing topic for a send, then call ``resume``.
+        """Create a missing topic for a send of so many bytes, then call ``resume``.
 
         Returns the answer that refuses the send at once, or None when ``resume`` will be called.
         """
+        if topic in self.waiting.topics:
+            return self.wait_behind(topic, resume, size_bytes)
         config = auto_created(topic, self._topics.get(default_topic), queues)
         if config is None and topic.startswith(RETRY_PREFIX):
             if self._groups.find(topic.removeprefix(RETRY_PREFIX)) is None:
@@ -100,17 +110,12 @@ class Creator:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please!{hint}",
             )
-        parked = self._parked.get(topic)
-        if parked is not None:
-            if len(parked) >= PARKED_MAX:
-                return _BUSY
-            parked.append(resume)
-            return None
-        if len(self._parked) >= PENDING_MAX or self._topics.full:
+        if len(self.waiting.topics) >= CREATIONS_MAX or self._topics.full:
             return _BUSY
-        self._parked[topic] = [resume]
-        self._spawn(f"create topic {topic}", self._create_parked(config))
-        return None
+        self.waiting.open(topic)
+        answer = self.wait_behind(topic, resume, size_bytes)
+        self._serve(f"create topic {topic}", self._create_parked(config))
+        return answer
 
     async def put_topic(self, config: TopicConfig) -> PutStatus:
         """Create or change a topic; OK means that it is applied and registered."""
@@ -127,7 +132,7 @@ class Creator:
         pending = self._pending_groups.get(config.group_name)
         if pending is not None:
             return await asyncio.shield(pending)
-        if len(self._pending_groups) >= PENDING_MAX:
+        if len(self._pending_groups) >= CREATIONS_MAX:
             return PutStatus.FULL
         future = asyncio.get_running_loop().create_future()
         self._pending_groups[config.group_name] = future
@@ -144,7 +149,7 @@ class Creator:
         """Have a group that a request used with default settings created, without waiting."""
         name = config.group_name
         if self._proposer.writable and name not in self._pending_groups:
-            self._spawn(f"create group {name}", self._put_group_quietly(config))
+            self._serve(f"create group {name}", self._put_group_quietly(config))
 
     async def consumer_group(self, group: SubscriptionGroupConfig) -> None:
         """Create a consumer's group and its retry topic if they are missing."""
@@ -152,13 +157,12 @@ class Creator:
             await self.put_group(group)
         retry = RETRY_PREFIX + group.group_name
         if self._topics.get(retry) is None and group.retry_queue_nums > 0:
-            parked = self._parked.get(retry)
-            if parked is not None:
+            if retry in self.waiting.topics:
                 created = asyncio.Event()
-                parked.append(lambda _: created.set())
-                await created.wait()
-            elif len(self._parked) < PENDING_MAX:
-                self._parked[retry] = []
+                if self.waiting.add(retry, lambda _: created.set(), 0):
+                    await created.wait()
+            elif len(self.waiting.topics) < CREATIONS_MAX:
+                self.waiting.open(retry)
                 await self._create_parked(send_back_topic(retry, group.retry_queue_nums))
 
     def misses(self, group: SubscriptionGroupConfig) -> bool:
@@ -171,16 +175,17 @@ class Creator:
 
     async def _create_parked(self, config: TopicConfig) -> None:
         """Create a topic and let go on whoever waits for it."""
-        answer: Answer | None = PUT_ANSWERS[PutStatus.UNKNOWN]
+        name = config.topic_name
+        answer: Answer | None = None
         try:
-            if self._topics.get(config.topic_name) is None:
+            if self._topics.get(name) is None:
                 status = await self.put_topic(config)
                 answer = None if status is PutStatus.OK else _creation_failure(status)
-            else:
-                answer = None
-        finally:
-            for resume in self._parked.pop(config.topic_name, []):
-                resume(answer)
+        except Exception as error:  # noqa: BLE001 - answered, and told
+            report_serving_failure(f"create topic {name}", error)
+            remark = f"topic[{name}] could not be created, {type(error).__name__}: not stored"
+            answer = ResponseCode.SYSTEM_ERROR, remark
+        await self.waiting.let_go(name, answer)
 
 
 def _creation_failure(status: PutStatus) -> Answer:

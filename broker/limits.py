@@ -1,4 +1,4 @@
-"""What clients may make a broker keep: the limits of its replicated tables. Pure."""
+"""What clients may make a broker keep: tables, sends that wait, what is remembered. Pure."""
 
 from typing import Final
 
@@ -28,6 +28,44 @@ STATE_ENTRY_BYTES_MAX: Final = Limit(
     128 * 1024, "entry of replicated state", Unit.BYTES, Scope.REQUEST, "split into several"
 )
 
+CREATIONS_MAX: Final = Limit(
+    1_024, "topics or groups being created", Unit.COUNT, Scope.PROCESS, "2, and nothing is stored"
+)
+PARKED_MAX: Final = Limit(
+    10_000, "sends that wait for their topic", Unit.COUNT, Scope.PROCESS, "2, and nothing is stored"
+)
+PARKED_BYTES_MAX: Final = Limit(
+    64 * 1024**2,
+    "sends that wait for their topic, in bytes",
+    Unit.BYTES,
+    Scope.PROCESS,
+    "2, and nothing is stored",
+)
+PARKED_TOPIC_BYTES_MAX: Final = Limit(
+    16 * 1024**2,
+    "sends that wait for one topic, in bytes",
+    Unit.BYTES,
+    Scope.PROCESS,
+    "2, and nothing is stored",
+)
+PLANS_MAX: Final = Limit(
+    512, "remembered property names", Unit.COUNT, Scope.PROCESS, "forgotten, worked out again"
+)
+PLAN_NAMES_MAX: Final = Limit(
+    32, "names that are remembered together", Unit.COUNT, Scope.REQUEST, "worked out each time"
+)
+SUFFIXES_MAX: Final = Limit(
+    1_024, "remembered batch properties", Unit.COUNT, Scope.PROCESS, "forgotten, worked out again"
+)
+TAGS_REMEMBERED_MAX: Final = Limit(
+    4_096, "remembered tags", Unit.COUNT, Scope.PROCESS, "forgotten, worked out again"
+)
+REMEMBERED_BYTES_MAX: Final = Limit(
+    512, "a text that is remembered", Unit.BYTES, Scope.REQUEST, "worked out each time"
+)
+
 LIMITS: Final = (
     TOPICS_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX, STATE_ENTRY_BYTES_MAX,
+    CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
+    PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
 )  # fmt: skip

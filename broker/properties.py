@@ -8,7 +8,12 @@ doubles at three quarters, and keys of one bucket keep their order of arrival.
 The order depends on the *names* only, so it is worked out once per combination of names and kept
 as a plan; a message then costs one split, one pick and one join. A producer's messages mostly have
 the same names in the order that is stored: the pattern of the last such message is tried first and
-costs less still. Pure: knows neither sockets nor the store.
+costs less still. What is remembered is bounded in bytes: names and values that are long, or many,
+are worked out anew each time.
+
+An item without a name or a value is dropped, as Java drops it. One whose value holds 0x01 is
+refused: readers of different versions see different values in it. Pure: knows neither sockets nor
+the store.
 Source: protocol.md 3.3 and 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
 """
 
@@ -20,16 +25,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from broker.limits import (
+    PLAN_NAMES_MAX,
+    PLANS_MAX,
+    REMEMBERED_BYTES_MAX,
+    SUFFIXES_MAX,
+    TAGS_REMEMBERED_MAX,
+)
+from broker.send_rules import Refused, level_of
 from remoting.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-PLANS_MAX = 1_024
-TAGS_CACHE_MAX = 4_096
+    from collections.abc import Callable, Iterable, Sequence
 
 _SEPARATOR = b"\x02"
 _EQUALS = b"\x01"
+_CONTENT = bytes(byte for byte in range(256) if byte not in {1, 2})
+"""What is deleted from a text to see how its separators follow each other."""
 
 
 class Rewritten(msgspec.Struct, frozen=True, gc=False):
@@ -42,16 +54,19 @@ class Rewritten(msgspec.Struct, frozen=True, gc=False):
     transactional: bool
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _Plan(msgspec.Struct):
     """How to pick the stored items out of the received ones, for one combination of names."""
 
+    order: list[int]
     pick: Callable[[list[bytes]], Any]
     single: bool
     tags: int
     delay: int
     transaction: int
     generate_unique: bool
-    shape: _Shape | None
+    shape: _Shape | None = None
+    #: Whether the shape was made, which happens when names come for the second time.
+    shaped: bool = False
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -100,7 +115,10 @@ class PropertyRewriter:
         self._suffixes: dict[bytes, bytes] = {}
 
     def rewrite(self, text: bytes) -> Rewritten:
-        """Return the properties of a single message as they are stored."""
+        """Return the properties of a single message as they are stored; the text is UTF-8.
+
+        Errors: `Refused` for an item that readers do not agree on.
+        """
         shape = self._recent
         if shape is not None:
             match = shape.match(text)
@@ -113,10 +131,15 @@ class PropertyRewriter:
         return self._rewrite_by_plan(text)
 
     def _rewrite_by_plan(self, text: bytes) -> Rewritten:
-        items = _items(text)
+        items = items_of(text)
         keys = tuple([item.partition(_EQUALS)[0] for item in items])
-        plan = self._plans.get(keys) or self._add_plan(keys)
-        self._recent = plan.shape
+        plan = self._plans.get(keys)
+        if plan is None:
+            plan = self._add_plan(keys)
+        else:
+            if not plan.shaped:
+                plan.shape, plan.shaped = _make_shape(keys, plan.order), True
+            self._recent = plan.shape
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
@@ -124,7 +147,7 @@ class PropertyRewriter:
         return Rewritten(
             picked if plan.single else _SEPARATOR.join(picked),
             0 if plan.tags < 0 else self.tags_code(items[plan.tags][5:]),
-            0 if plan.delay < 0 else _positive(items[plan.delay][6:]),
+            0 if plan.delay < 0 else level_of(items[plan.delay][6:]),
             plan.transaction >= 0 and items[plan.transaction][9:].lower() == b"true",
         )
 
@@ -132,17 +155,20 @@ class PropertyRewriter:
         """Return what is put behind the properties of every element of a batch.
 
         RocketMQ 4.9 appends the properties of the batch itself, with CLUSTER and with WAIT kept.
+        Errors: as `rewrite`.
         """
         suffix = self._suffixes.get(text)
         if suffix is None:
-            if len(self._suffixes) >= PLANS_MAX:
-                self._suffixes.clear()
-            suffix = self._suffixes[text] = self._make_suffix(text)
+            suffix = self._make_suffix(text)
+            if len(text) <= REMEMBERED_BYTES_MAX:
+                if len(self._suffixes) >= SUFFIXES_MAX:
+                    self._suffixes.clear()
+                self._suffixes[text] = suffix
         return suffix
 
     def _make_suffix(self, text: bytes) -> bytes:
         pairs: dict[str, bytes] = {}
-        for item in _items(text):
+        for item in items_of(text):
             pairs[item.partition(_EQUALS)[0].decode("utf-8", "replace")] = item
         pairs["CLUSTER"] = self._cluster
         values = list(pairs.values())
@@ -153,24 +179,33 @@ class PropertyRewriter:
         code = self._tags_codes.get(tags)
         if code is None:
             code = java_string_hash(tags.decode("utf-8", "replace"))
-            if len(self._tags_codes) >= TAGS_CACHE_MAX:
-                self._tags_codes.clear()
-            self._tags_codes[tags] = code
+            if len(tags) <= REMEMBERED_BYTES_MAX:
+                if len(self._tags_codes) >= TAGS_REMEMBERED_MAX:
+                    self._tags_codes.clear()
+                self._tags_codes[tags] = code
         return code
 
-    def tags_code_of(self, text: bytes) -> int:
-        """Return the tags code of a whole property text; the last TAGS wins, as at parse."""
-        if b"TAGS\x01" not in text:
-            return 0
-        for item in reversed(_items(text)):
-            if item.startswith(b"TAGS\x01"):
-                return self.tags_code(item[5:])
-        return 0
+    def tags_codes_of(self, texts: Iterable[bytes]) -> list[int]:
+        """Return the tags codes of regular property texts; the last TAGS wins, as at parse."""
+        codes: list[int] = []
+        known = self._tags_codes
+        for text in texts:
+            at = text.rfind(b"\x02TAGS\x01") + 1
+            if not at and not text.startswith(b"TAGS\x01"):
+                codes.append(0)
+                continue
+            end = text.find(_SEPARATOR, at)
+            tags = text[at + 5 : end] if end >= 0 else text[at + 5 :]
+            code = known.get(tags)
+            codes.append(self.tags_code(tags) if code is None else code)
+        return codes
 
     def _add_plan(self, keys: tuple[bytes, ...]) -> _Plan:
-        if len(self._plans) >= PLANS_MAX:
-            self._plans.clear()
-        plan = self._plans[keys] = _make_plan(keys)
+        plan = _make_plan(keys)
+        if len(keys) <= PLAN_NAMES_MAX and sum(map(len, keys)) <= REMEMBERED_BYTES_MAX:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            self._plans[keys] = plan
         return plan
 
 
@@ -186,13 +221,13 @@ def _make_plan(keys: tuple[bytes, ...]) -> _Plan:
     names = list(places)
     order = [places[names[i]] for i in java_map_order(names) if names[i] != "WAIT"]
     return _Plan(
+        order=order,
         pick=itemgetter(*order),
         single=len(order) == 1,
         tags=places.get("TAGS", -1),
         delay=places.get("DELAY", -1),
         transaction=places.get("TRAN_MSG", -1),
         generate_unique=generate,
-        shape=_make_shape(keys, order),
     )
 
 
@@ -206,13 +241,14 @@ def _make_shape(keys: tuple[bytes, ...], order: list[int]) -> _Shape | None:
     plain = not {b"DELAY", b"TRAN_MSG", b"CLUSTER"} & set(keys) and len(set(keys)) == len(keys)
     if not plain or received != sorted(received) or cluster + 1 in order or not received:
         return None
+    rank = {position: number for number, position in enumerate(received)}
     runs: list[int] = []
     pattern, open_run, group, tags = b"", False, 0, -1
     cluster_before = order.index(cluster)
     cluster_at = -1
     for position, key in enumerate(keys):
-        stored = position in received
-        if stored and received.index(position) == cluster_before:
+        stored = position in rank
+        if rank.get(position) == cluster_before:
             cluster_at = len(runs)
             pattern += b")" if open_run else b""
             open_run = False
@@ -236,18 +272,33 @@ def _make_shape(keys: tuple[bytes, ...], order: list[int]) -> _Shape | None:
     )
 
 
-def _items(text: bytes) -> list[bytes]:
-    """Split a property text into ``name 0x01 value`` items as MessageDecoder reads it."""
+def is_regular(text: bytes) -> bool:
+    """Tell whether a text, not empty and without a separator at its end, is items all through.
+
+    Each has a name and a value then, and all readers find the same in it.
+    """
+    skeleton = text.translate(None, _CONTENT)
+    return (
+        skeleton == b"\x01\x02" * (len(skeleton) // 2) + _EQUALS
+        and b"\x01\x02" not in text
+        and b"\x02\x01" not in text
+        and text[0] != 1
+        and text[-1] != 1
+    )
+
+
+def items_of(text: bytes) -> list[bytes]:
+    """Split a property text into ``name 0x01 value`` items as MessageDecoder reads it.
+
+    Errors: `Refused` for a value that holds 0x01.
+    """
+    text = text.removesuffix(_SEPARATOR)
     if not text:
         return []
     items = text.split(_SEPARATOR)
-    if not items[-1]:
-        items.pop()
-    regular = text.count(_EQUALS) == len(items) and b"\x01\x02" not in text
-    if regular and text[-1] != 1 and text[0] != 1 and b"\x02\x01" not in text:
+    if is_regular(text):
         return items
-    return [item for item in items if 0 < item.find(_EQUALS) < len(item) - 1]
-
-
-def _positive(digits: bytes) -> int:
-    return int(digits) if digits.isdigit() else 0
+    items = [item for item in items if 0 < item.find(_EQUALS) < len(item) - 1]
+    if any(item.count(_EQUALS) > 1 for item in items):
+        raise Refused("the message is illegal: the value of a property holds 0x01")
+    return items

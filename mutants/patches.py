@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
 from mutants.groups import GROUPS
@@ -30,6 +31,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
 BY_TESTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
     for mutant in (
+        *DOOR,
         *NAMESRV,
         *PEERS,
         *STATE,

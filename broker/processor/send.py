@@ -5,8 +5,13 @@ the topic up, rewrites the properties and hands the message to the store with a 
 calls it back once a majority holds the message, and the callback writes the answer from a template.
 All answers of one turn of the loop leave each connection with one system call.
 
+What it may contain is decided first (`broker.door`), so that nothing is created, appended or made
+to wait for a send that is refused.
+
 A send to a missing topic takes the slow path: it is parked, the topic is created through the
-replicated log and registered with the name servers, then the frame is handled again.
+replicated log and registered with the name servers, then the frame is handled again. Later sends
+to the topic wait behind it until then. A parked send whose connection has closed is stored all the
+same, as by RocketMQ, where it is under way in a thread of its own.
 Source: protocol.md 3.3, 4.6; RocketMQ SendMessageProcessor 4.9.
 """
 
@@ -24,17 +29,17 @@ from broker.answers import (
     write_command,
 )
 from broker.hosts import PeerConnection, packed_peer
-from broker.topic_config import FORBIDDEN_TOPICS, RETRY_PREFIX, topic_name_error
+from broker.send_rules import Refused
+from broker.topic_config import FORBIDDEN_TOPICS, topic_name_error
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.errors import RemoteProtocolError
 from remoting.protocol.headers import SendResponseEncoder, decode_send_header
-from remoting.protocol.message import split_batch
+from runtime.tasks import attempt
 from store.results import PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from broker.properties import PropertyRewriter
+    from broker.door import Door
     from broker.topic_config import TopicEntry
     from remoting.protocol.frame import Frame
     from remoting.protocol.headers import SendHeader
@@ -43,9 +48,10 @@ if TYPE_CHECKING:
 
 _ONEWAY: Final = 2
 _REGION_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-_TRANSACTION_BITS: Final = 0xC
-
-BATCH_MESSAGES_MAX: Final = 65_536
+_FAILED: Final = (
+    ResponseCode.SYSTEM_ERROR,
+    "the send failed by an error of the broker after it had waited for its topic, outcome unknown",
+)
 
 Resume = Callable[[tuple[int, str] | None], None]
 """Called with None when the topic exists, else with the answer that refuses the send."""
@@ -72,8 +78,15 @@ class SendStore(Protocol):
 class TopicMaker(Protocol):
     """Creates topics on behalf of sends."""
 
+    @property
+    def parked(self) -> Mapping[str, object]:
+        """Topics whose sends wait; always the same, read at every send."""
+
+    def wait_behind(self, topic: str, resume: Resume, size_bytes: int) -> tuple[int, str] | None:
+        """Call ``resume`` behind the sends that wait, or return the refusal of the send."""
+
     def topic_for_send(
-        self, topic: str, default_topic: str, queues: int, resume: Resume
+        self, topic: str, default_topic: str, queues: int, resume: Resume, size_bytes: int
     ) -> tuple[int, str] | None:
         """Create a missing topic and call ``resume``, or return the refusal of the send."""
 
@@ -85,7 +98,7 @@ class SendProcessor:
         topics: topic entries by name; read at every send.
         store: where messages go.
         maker: creates missing topics.
-        rewriter: the broker's changes to properties.
+        door: says what a send may contain.
         rng: picks the queue of sends that leave it open.
         store_host: packed address of this broker, the first part of message ids.
     """
@@ -96,14 +109,17 @@ class SendProcessor:
         topics: Mapping[str, TopicEntry],
         store: SendStore,
         maker: TopicMaker,
-        rewriter: PropertyRewriter,
+        door: Door,
         rng: Rng,
         store_host: bytes,
     ) -> None:
         self._topics = topics
         self._store = store
         self._maker = maker
-        self._rewriter = rewriter
+        self._parked = maker.parked
+        self._resuming = False
+        self._door = door
+        self._read = door.read
         self._rng = rng
         self._encode = SendResponseEncoder().encode
         self._id_head = store_host.hex().upper()
@@ -118,29 +134,35 @@ class SendProcessor:
             return
         topic = self._topics.get(header.topic)
         queue_id = header.queue_id
-        if topic is None or topic.forbidden or not 0 <= queue_id < topic.queues:
+        parked = self._parked
+        if (
+            topic is None
+            or topic.forbidden
+            or not 0 <= queue_id < topic.queues
+            or (parked and header.topic in parked)
+        ):
             picked = self._settle_queue(connection, frame, opaque, flag, header)
             if picked is None:
                 return
             topic, queue_id = picked
-        text = header.properties
-        properties = self._rewriter.rewrite(text.encode("utf-8", "replace") if text else b"")
-        sys_flag = header.sys_flag | topic.system_flag
-        if properties.delay_level or properties.transactional or sys_flag & _TRANSACTION_BITS:
-            self._refuse(connection, frame, opaque, flag, _unsupported(properties.delay_level))
+        body = frame.body
+        try:
+            sys_flag, properties = self._read(header, body)
+        except Refused as refused:
+            self._refuse(connection, frame, opaque, flag, refused.answer)
             return
         self._store.put(
             PutMessage(
                 topic.name_bytes,
                 queue_id,
                 header.flag,
-                sys_flag,
+                sys_flag | topic.system_flag,
                 header.born_timestamp,
                 packed_peer(connection),
                 header.reconsume_times or 0,
                 0,
                 properties.text,
-                frame.body,
+                body,
                 properties.tags_code,
             ),
             _ignore
@@ -151,6 +173,7 @@ class SendProcessor:
     def handle_batch(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_BATCH_MESSAGE frame."""
         opaque, flag, _, header = decode_send_header(frame)
+        header.batch = True
         self._handle_batch(connection, frame, opaque, flag, header)
 
     def _answer(  # noqa: PLR0913, PLR0917 - three from the store, the rest bound when the frame came
@@ -184,22 +207,22 @@ class SendProcessor:
         topic = self._topics.get(header.topic)
         queue_id = header.queue_id
         is_known = topic is not None and not topic.forbidden and 0 <= queue_id < topic.queues
-        if topic is None or not is_known or not self._store.writable:
+        is_free = self._store.writable and header.topic not in self._parked
+        if topic is None or not is_known or not is_free:
             picked = self._settle_queue(connection, frame, opaque, flag, header)
             if picked is None:
                 return
             topic, queue_id = picked
-        columns = None
-        if not topic.name.startswith(RETRY_PREFIX) and not header.sys_flag & _TRANSACTION_BITS:
-            columns = self._explode(header, frame.body)
-        if columns is None:
-            self._refuse(connection, frame, opaque, flag, PUT_ANSWERS[PutStatus.MESSAGE_ILLEGAL])
+        try:
+            sys_flag, columns = self._door.read_batch(header, frame.body)
+        except Refused as refused:
+            self._refuse(connection, frame, opaque, flag, refused.answer)
             return
         self._store.put_batch(
             PutBatch(
                 topic.name_bytes,
                 queue_id,
-                header.sys_flag | topic.system_flag,
+                sys_flag | topic.system_flag,
                 header.born_timestamp,
                 packed_peer(connection),
                 header.reconsume_times or 0,
@@ -228,48 +251,20 @@ class SendProcessor:
             return
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
 
-    def _explode(
-        self, header: SendHeader, body: bytes
-    ) -> tuple[Sequence[int], Sequence[bytes], Sequence[bytes], Sequence[int]] | None:
-        """Return flags, bodies, properties and tags codes of the messages in a batch body.
-
-        RocketMQ 4.9 puts the properties of the batch behind those of every element. None if the
-        body is malformed or holds what we refuse.
-        """
-        batch_text = (header.properties or "").encode("utf-8", "replace")
-        try:
-            elements = split_batch(body)
-        except RemoteProtocolError:
-            return None
-        if not 0 < len(elements) <= BATCH_MESSAGES_MAX:
-            return None
-        rewriter = self._rewriter
-        if b"DELAY\x01" in batch_text and rewriter.rewrite(batch_text).delay_level:
-            return None
-        suffix = rewriter.batch_suffix(batch_text)
-        next_suffix = b"\x02" + suffix
-        flags, bodies, own_texts = zip(*elements, strict=True)
-        texts = [
-            text + next_suffix if text and text[-1] != 2 else text + suffix for text in own_texts
-        ]
-        tags_of = rewriter.tags_code_of
-        return flags, bodies, texts, [tags_of(t) if b"TAGS\x01" in t else 0 for t in texts]
-
     def _settle_queue(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
     ) -> tuple[TopicEntry, int] | None:
         """Run the checks of protocol.md 3.3; None if the send was answered or parked."""
         answer = self._topic_refusal(header.topic)
         topic = self._topics.get(header.topic)
+        if answer is None and not self._resuming:
+            is_parked = header.topic in self._parked
+            if is_parked or topic is None:
+                answer = self._park(connection, frame, opaque, flag, header)
+                if answer is None:
+                    return None
         if answer is None and topic is None:
-            answer = self._maker.topic_for_send(
-                header.topic,
-                header.default_topic,
-                header.default_topic_queue_nums,
-                partial(self._resume, connection, frame, opaque, flag),
-            )
-            if answer is None:
-                return None
+            answer = ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist"
         if answer is None and topic is not None:
             if header.queue_id < topic.queues and (header.queue_id >= 0 or topic.write_queues):
                 queue_id = header.queue_id
@@ -284,6 +279,27 @@ class SendProcessor:
         assert answer is not None, header
         self._refuse(connection, frame, opaque, flag, answer)
         return None
+
+    def _park(
+        self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
+    ) -> tuple[int, str] | None:
+        """Have a send wait for its topic, or return its refusal."""
+        try:
+            (self._door.read_batch if header.batch else self._door.read)(header, frame.body)
+        except Refused as refused:
+            return refused.answer
+        take = self.handle_batch if header.batch else self.handle
+        resume = partial(self._resume, connection, frame, (opaque, flag), take)
+        size_bytes = len(frame.header) + len(frame.body)
+        if header.topic in self._parked:
+            return self._maker.wait_behind(header.topic, resume, size_bytes)
+        return self._maker.topic_for_send(
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            resume,
+            size_bytes,
+        )
 
     def _topic_refusal(self, topic: str) -> tuple[int, str] | None:
         if not self._store.writable:
@@ -301,15 +317,18 @@ class SendProcessor:
         self,
         connection: SendConnection,
         frame: Frame,
-        opaque: int,
-        flag: int,
+        asked: tuple[int, int],
+        take: Callable[[SendConnection, Frame], None],
         answer: tuple[int, str] | None,
     ) -> None:
         """Go on with a parked send: its topic exists now, or ``answer`` says why not."""
+        if answer is None:
+            self._resuming = True
+            if not attempt("parked send", partial(take, connection, frame)):
+                answer = _FAILED
+            self._resuming = False
         if answer is not None:
-            self._refuse(connection, frame, opaque, flag, answer)
-        else:
-            self.handle(connection, frame)
+            self._refuse(connection, frame, *asked, answer)
 
     def _refuse(
         self,
@@ -341,19 +360,6 @@ def _answer_failure(
             "queueOffset": str(queue_offset),
         }
     write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], fields)
-
-
-def _unsupported(delay_level: int) -> tuple[int, str]:
-    """Return the truthful answer to what this broker cannot keep its word about yet."""
-    if delay_level:
-        return (
-            ResponseCode.MESSAGE_ILLEGAL,
-            "delayed delivery is not supported by this broker: the message was not stored",
-        )
-    return (
-        ResponseCode.NO_PERMISSION,
-        "sending transaction messages is forbidden: not supported by this broker",
-    )
 
 
 def _ignore(_status: PutStatus, _queue_offset: int, _physical_offset: object) -> None:

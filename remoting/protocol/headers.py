@@ -10,7 +10,7 @@ the other CommandCustomHeader classes (protocol.md 1.4, 1.6, 3).
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ Header = TypeVar("Header", bound=msgspec.Struct)
 Decoded = tuple[int, int, int, Header]
 """opaque, flag, version, header"""
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 DEFAULT_REGION: Final = "DefaultRegion"
 
 
@@ -42,7 +43,7 @@ class SendHeader(msgspec.Struct, gc=False):
     default_topic_queue_nums: Int32 = msgspec.field(name="d")
     queue_id: Int32 = msgspec.field(name="e")
     sys_flag: Int32 = msgspec.field(name="f")
-    born_timestamp: int = msgspec.field(name="g")
+    born_timestamp: Int64 = msgspec.field(name="g")
     flag: Int32 = msgspec.field(name="h")
     properties: str | None = msgspec.field(name="i", default=None)
     reconsume_times: Int32 | None = msgspec.field(name="j", default=None)
@@ -262,7 +263,7 @@ _LongSendHeader: Final = msgspec.defstruct(
         ("defaultTopicQueueNums", Int32),
         ("queueId", Int32),
         ("sysFlag", Int32),
-        ("bornTimestamp", int),
+        ("bornTimestamp", Int64),
         ("flag", Int32),
         ("properties", str | None, None),
         ("reconsumeTimes", Int32 | None, None),

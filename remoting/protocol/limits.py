@@ -78,6 +78,33 @@ SIGN_NONCES_MAX: Final = Limit(
     Scope.PROCESS,
     "16 for signed requests, until one is forgotten",
 )
+PROPERTIES_BYTES_MAX: Final = Limit(
+    32_767, "properties of a message", Unit.BYTES, Scope.REQUEST, "13, and nothing is stored"
+)
+BATCH_MESSAGES_MAX: Final = Limit(
+    1_024, "messages of a batch", Unit.COUNT, Scope.REQUEST, "13, and none is stored"
+)
+"""As many as a broker stores without keeping its other clients waiting for more than 20 ms."""
+BATCH_PROPERTIES_BYTES_MAX: Final = Limit(
+    2 * 1024**2,
+    "properties of all messages of a batch",
+    Unit.BYTES,
+    Scope.REQUEST,
+    "13, and none is stored",
+)
+"""Those of the batch count once for each message, as they are stored."""
+KEY_WORDS_MAX: Final = Limit(
+    4_096, "words of KEYS, of all messages", Unit.COUNT, Scope.REQUEST, "13, and none is stored"
+)
+"""Each is an entry in the index of keys."""
+KEY_BYTES_MAX: Final = Limit(
+    128 * 1024,
+    "long KEYS, TAGS and UNIQ_KEY, of all messages",
+    Unit.BYTES,
+    Scope.REQUEST,
+    "13, and none is stored",
+)
+"""Java's hash of them is computed byte by byte. What is short needs no limit of its own."""
 
 LIMITS: Final = (
     TOPIC_LENGTH_MAX,
@@ -88,5 +115,10 @@ LIMITS: Final = (
     SIGN_CERTIFICATE_BYTES_MAX,
     SIGN_WINDOW_MS,
     SIGN_NONCES_MAX,
+    PROPERTIES_BYTES_MAX,
+    BATCH_MESSAGES_MAX,
+    BATCH_PROPERTIES_BYTES_MAX,
+    KEY_WORDS_MAX,
+    KEY_BYTES_MAX,
 )
 """What one request may contain, whoever serves it."""

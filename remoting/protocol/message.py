@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from remoting.protocol import limits
 from remoting.protocol.compression import decompress
 from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
 from remoting.protocol.hosts import unpack_host
@@ -46,7 +47,7 @@ FLAG_BORN_HOST_V6: Final = 0x10
 FLAG_STORE_HOST_V6: Final = 0x20
 
 TOPIC_BYTES_MAX_V1: Final = 127
-PROPERTIES_BYTES_MAX: Final = 32767
+PROPERTIES_BYTES_MAX: Final = int(limits.PROPERTIES_BYTES_MAX)
 SYS_FLAG_OFFSET: Final = 36
 
 RECORD_HEADS: Final = tuple(
@@ -246,10 +247,10 @@ def decode_batch(body: bytes) -> list[BatchElement]:
     return [BatchElement(content, text, flag) for flag, content, text in split_batch(body)]
 
 
-def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
+def split_batch(body: bytes, count_max: int | None = None) -> list[tuple[int, bytes, bytes]]:
     """Return (flag, body, properties) of each message in the body of a batch send. Hot.
 
-    Errors: `RemoteProtocolError`.
+    Errors: `RemoteProtocolError` for what is no batch, or one of more than ``count_max`` messages.
     """
     found: list[tuple[int, bytes, bytes]] = []
     position, end = 0, len(body)
@@ -262,7 +263,9 @@ def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
             text_bytes = body[text_at] << 8 | body[text_at + 1]
             if text_at + 2 + text_bytes != position + size:
                 raise RemoteProtocolError(f"batch element at {position} has a wrong size {size}")
-            if not position and end > size and not end % size:
+            if count_max is not None and len(found) >= count_max:
+                raise RemoteProtocolError(f"a batch of more than {count_max} messages")
+            if not position and end > size and not end % size and _is_few(end // size, count_max):
                 alike = _split_alike(body, content_bytes, text_bytes)
                 if alike is not None:
                     return alike
@@ -277,6 +280,10 @@ def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
     except (struct.error, IndexError) as error:
         raise RemoteProtocolError(f"batch element at {position}: {error}") from error
     return found
+
+
+def _is_few(count: int, count_max: int | None) -> bool:
+    return count_max is None or count <= count_max
 
 
 def _split_alike(

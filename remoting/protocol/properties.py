@@ -4,8 +4,10 @@ Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerI
 4.3, 4.4).
 """
 
+import struct
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import mul
 from typing import Final
 
 KEYS: Final = "KEYS"
@@ -28,6 +30,11 @@ TRACE_ON: Final = "TRACE_ON"
 CLUSTER: Final = "CLUSTER"
 INSTANCE_ID: Final = "INSTANCE_ID"
 
+_REMEMBERED_CHARACTERS_MAX: Final = 64
+"""Of a text whose hash is remembered, so that what clients send cannot fill the memory."""
+_WEIGHED_MAX: Final = 256
+_WEIGHTS: Final = [pow(31, n, 1 << 32) for n in range(_WEIGHED_MAX, -1, -1)]
+"""Powers of 31; the last one is the weight of the last unit."""
 NAME_END: Final = "\x01"
 PROPERTY_END: Final = "\x02"
 
@@ -67,16 +74,26 @@ def find_property(data: bytes, name: bytes) -> bytes | None:
     return data[start : end if end >= 0 else len(data)] or None
 
 
-@lru_cache(maxsize=8192)
 def java_string_hash(text: str) -> int:
     """Return Java's String.hashCode: 31*h + unit over UTF-16 units, wrapped to int32."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+    return _short_hash(text) if len(text) <= _REMEMBERED_CHARACTERS_MAX else _hash(text)
 
 
 def tags_code(tags: str | None) -> int:
     """Return the tags code that a consume queue unit holds: the hash of TAGS, 0 without tags."""
     return java_string_hash(tags) if tags else 0
+
+
+def _hash(text: str) -> int:
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for first in range(0, len(data), 2 * _WEIGHED_MAX):
+        piece = data[first : first + 2 * _WEIGHED_MAX]
+        count = len(piece) // 2
+        units = struct.unpack(f">{count}H", piece)
+        shift = _WEIGHTS[_WEIGHED_MAX - count]
+        value = value * shift + sum(map(mul, units, _WEIGHTS[-count:])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+_short_hash: Final = lru_cache(maxsize=8192)(_hash)

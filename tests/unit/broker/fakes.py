@@ -136,14 +136,24 @@ class RefusingMaker:
 
     def __init__(self, answer: tuple[int, str] | None = (17, "no such topic")) -> None:
         self.answer = answer
-        self.resumes: list[Callable[[tuple[int, str] | None], None]] = []
+        self.resumes: list[Callable[[tuple[int, str] | None], object]] = []
+        self.parked: dict[str, object] = {}
+
+    def wait_behind(
+        self, topic: str, resume: Callable[[tuple[int, str] | None], object], size_bytes: int
+    ) -> tuple[int, str] | None:
+        assert topic in self.parked
+        assert size_bytes > 0
+        self.resumes.append(resume)
+        return None
 
     def topic_for_send(
         self,
         topic: str,
         default_topic: str,
         queues: int,
-        resume: Callable[[tuple[int, str] | None], None],
+        resume: Callable[[tuple[int, str] | None], object],
+        size_bytes: int,
     ) -> tuple[int, str] | None:
         self.resumes.append(resume)
         return self.answer

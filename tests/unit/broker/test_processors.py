@@ -61,7 +61,7 @@ class Bench:
             proposer=self.proposer,
             publisher=FakePublisher(),
             clock=self.clock,
-            spawn=spawn,
+            serve=spawn,
         )
         self.put_topic("T")
         self.offset = OffsetProcessor(self.tables, self.store, creator.group_for_request)

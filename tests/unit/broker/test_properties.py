@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.properties import PropertyRewriter, java_map_order
+from broker.send_rules import Refused
 from remoting.protocol.properties import java_string_hash, parse_properties
 
 UNIQUE = b"FD00000000000000000000000000000241975FFD2B27672ABC380000"
@@ -83,8 +86,10 @@ def test_a_repeated_name_takes_the_later_value() -> None:
 
 def test_tags_of_a_batch_element_win_late() -> None:
     made = rewriter()
-    assert made.tags_code_of(text(TAGS="A") + b"\x02" + text(TAGS="T")) == java_string_hash("T")
-    assert made.tags_code_of(text(KEYS="A")) == 0
+    twice = text(TAGS="A") + b"\x02" + text(TAGS="T")
+    others = text(KEYS="A"), text(KEYS="A", TAGS="B"), text(MYTAGS="C")
+    codes = [java_string_hash("T"), 0, java_string_hash("B"), 0]
+    assert made.tags_codes_of((twice, *others)) == codes
 
 
 names = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=6)
@@ -93,7 +98,7 @@ names = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1
 @given(st.dictionaries(names, names, max_size=30))
 def test_no_property_is_lost_or_invented(items: dict[str, str]) -> None:
     made = rewriter()
-    for _ in range(2):
+    for _ in range(3):
         stored = parse_properties(made.rewrite(text(**items)).text)
         expected = {name: value for name, value in items.items() if name != "WAIT"}
         expected["CLUSTER"] = "FixtureCluster"
@@ -103,6 +108,6 @@ def test_no_property_is_lost_or_invented(items: dict[str, str]) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_give_properties(data: bytes) -> None:
-    assert b"CLUSTER\x01FixtureCluster" in rewriter().rewrite(data).text
-    rewriter().batch_suffix(data)
-    rewriter().tags_code_of(data)
+    with suppress(Refused):
+        assert b"CLUSTER\x01FixtureCluster" in rewriter().rewrite(data).text
+        assert b"CLUSTER\x01FixtureCluster" in rewriter().batch_suffix(data)

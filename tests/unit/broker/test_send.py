@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.door import Door
 from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.topic_config import TopicTable
@@ -18,6 +19,7 @@ from tests.unit.broker.fakes import FakeConnection, FakeRng, FakeStore, Refusing
 if TYPE_CHECKING:
     from remoting.protocol.frame import Frame
 
+BODY_MAX = 4 * 1024**2
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 
 
@@ -36,7 +38,7 @@ class Bench:
             topics=self.topics.entries,
             store=self.store,
             maker=self.maker,
-            rewriter=PropertyRewriter("C", lambda: b"ID"),
+            door=Door(PropertyRewriter("C", lambda: b"ID"), BODY_MAX),
             rng=FakeRng(),
             store_host=STORE_HOST,
         )

@@ -50,11 +50,11 @@ class Bench:
             proposer=self.proposer,
             publisher=self.publisher,
             clock=FakeClock(),
-            spawn=lambda _, coroutine: self.spawned.append(coroutine),
+            serve=lambda _, coroutine: self.spawned.append(coroutine),
         )
 
     def send_to(self, topic: str, queues: int = 4) -> tuple[int, str] | None:
-        return self.creator.topic_for_send(topic, "TBW102", queues, self.resumed.append)
+        return self.creator.topic_for_send(topic, "TBW102", queues, self.resumed.append, 100)
 
     def work(self) -> None:
         """Run what was spawned."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.properties import PropertyRewriter
+from broker.properties import PropertyRewriter, items_of
 from remoting.protocol.message import MessageExt, encode_record
 from remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout
@@ -100,7 +100,8 @@ VALUES = st.text(st.sampled_from("ab中🐇 "), min_size=1, max_size=5)
 def test_tags_without_a_value_are_none(text, tags):
     assert layout.tags_code(text) == java_string_hash(tags)
     rewriter = PropertyRewriter("c", lambda: b"id")
-    assert rewriter.tags_code_of(text) == layout.tags_code(text), "leader and follower"
+    stored = b"\x02".join(items_of(text)) or b"k\x01v"
+    assert rewriter.tags_codes_of([stored]) == [layout.tags_code(text)], "leader and follower"
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=5), st.booleans())

@@ -1,0 +1,97 @@
+"""What a send may not contain: bits of sysFlag, delays, and keys that take too long to index.
+
+What is let in is a record that a follower, a restart, a tool and RocketMQ's own readers read back
+equal. Codes: 13 for a message that is none, 16 for one that this broker never takes. Pure.
+Source: protocol.md 3.3, 4.2, 4.3, 4.7; RocketMQ HookUtils, MessageSysFlag, MessageDecoder.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.answers import ILLEGAL
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.compression import TYPE_LZ4, TYPE_ZLIB, TYPE_ZSTD
+from remoting.protocol.limits import KEY_BYTES_MAX, KEY_WORDS_MAX
+from remoting.protocol.message import (
+    FLAG_BORN_HOST_V6,
+    FLAG_COMPRESSED,
+    FLAG_MULTI_TAGS,
+    FLAG_STORE_HOST_V6,
+    TRANSACTION_MASK,
+)
+
+PLAIN_FLAGS: Final = FLAG_COMPRESSED | FLAG_MULTI_TAGS
+"""Bits of sysFlag that need no look."""
+UNCHECKED_KEYS_BYTES: Final = 2_048
+"""Property texts of so many bytes together hold no keys worth counting."""
+
+_HOST_FLAGS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
+_COMPRESSIONS: Final = frozenset({0, TYPE_LZ4, TYPE_ZSTD, TYPE_ZLIB})
+_SHORT_KEY_BYTES: Final = 96
+_HASHED: Final = (b"KEYS\x01", b"TAGS\x01", b"UNIQ_KEY\x01")
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
+    """A send that is not let in, with its answer."""
+
+    def __init__(self, remark: str = ILLEGAL, code: int = ResponseCode.MESSAGE_ILLEGAL) -> None:
+        super().__init__(remark)
+        self.answer: tuple[int, str] = (code, remark)
+
+
+def client_flags(sys_flag: int) -> int:
+    """Return the bits of a client's sysFlag that are stored.
+
+    The two bits that give the hosts their width are the broker's to set, by the addresses that it
+    stores: RocketMQ 5 sets them so, and a client's would make the record unreadable. Transactions
+    are refused, and so is every bit that some reader may understand otherwise than its sender:
+    those of inner batches, unknown kinds of compression, and bits without a meaning.
+    Errors: `Refused`.
+    """
+    if sys_flag & TRANSACTION_MASK:
+        remark = "sending transaction messages is forbidden: not supported by this broker"
+        raise Refused(remark, ResponseCode.NO_PERMISSION)
+    flags = sys_flag & ~_HOST_FLAGS
+    if flags & ~PLAIN_FLAGS not in _COMPRESSIONS:
+        raise Refused(f"the message is illegal: sysFlag {sys_flag:#x} has bits without a meaning")
+    return flags
+
+
+def refuse_unsupported(delay_level: int, *, transactional: bool) -> None:
+    """Refuse what this broker cannot keep its word about yet. Errors: `Refused`."""
+    if delay_level:
+        raise Refused(
+            "delayed delivery is not supported by this broker: the message was not stored"
+        )
+    if transactional:
+        client_flags(TRANSACTION_MASK)
+
+
+def level_of(digits: bytes) -> int:
+    """Return what Java's Integer.parseInt makes of a DELAY above zero, else 0.
+
+    Whatever is beyond int32 is as good as its largest number: who sends it wants a delay.
+    """
+    digits = digits.removeprefix(b"+").lstrip(b"0")
+    return min(int(digits[:10]), 0x7FFFFFFF) if digits.isdigit() else 0
+
+
+def check_keys(joined: bytes) -> None:
+    """Look whether indexing messages with these regular properties takes too long.
+
+    ``joined`` are the texts of all messages of a request. Errors: `Refused`.
+    """
+    hashed = words = 0
+    for item in joined.split(b"\x02"):
+        if len(item) > _SHORT_KEY_BYTES and item.startswith(_HASHED):
+            hashed += len(item)
+    if joined.count(b"KEYS\x01") + joined.count(b" ") > KEY_WORDS_MAX:
+        for item in joined.split(b"\x02"):
+            if item.startswith(b"KEYS\x01"):
+                words += item.count(b" ") + 1
+    if words > KEY_WORDS_MAX or hashed > KEY_BYTES_MAX:
+        raise Refused(
+            f"the message is illegal: {words} words of KEYS, the limit is {KEY_WORDS_MAX}; or "
+            f"{hashed} bytes of long KEYS, TAGS and UNIQ_KEY, the limit is {KEY_BYTES_MAX}"
+        )
