@@ -23,10 +23,12 @@ from remoting.protocol.command import decode_command
 from remoting.protocol.compression import COMPRESSED_ZLIB, compress
 from remoting.protocol.errors import RemoteProtocolError, for_code
 from remoting.protocol.frame import Frame
+from remoting.protocol.limits import BATCH_MESSAGES_MAX
 from remoting.protocol.message import BatchElement, encode_batch
 from remoting.protocol.tolerant_json import NOT_DECODED
 
-BATCH_COUNT_MAX = 10_000
+BATCH_COUNT_MAX = int(BATCH_MESSAGES_MAX)
+"""What a broker of ours takes; others take more, and nothing is gained by it."""
 
 ELEMENT_BYTES_MAX = 97
 """What a message of a group takes beyond its body and attributes: lengths and the unique key."""
