@@ -300,31 +300,37 @@ class BrokerController:
         generator = UniqueIdGenerator(config.store_host[:-4], config.process_id, first)
         return lambda: generator.next(self._clock.wall_ms()).encode()
 
-    def _make_processors(self) -> Processors:
-        tables, store, clock = self.tables, self.store, self._clock
-        proposer = LogProposer(store)
+    def _make_creator(self, proposer: LogProposer) -> Creator:
         creator = Creator(
-            topics=tables.topics,
-            groups=tables.groups,
+            topics=self.tables.topics,
+            groups=self.tables.groups,
             proposer=proposer,
             publisher=self._registrar,
-            clock=clock,
+            clock=self._clock,
             serve=self._tasks.serve,
         )
         for limit, used in creator.waiting.gauges():
-            tables.usage.add(limit, used)
+            self.tables.usage.add(limit, used)
+        return creator
+
+    def _make_send(self, creator: Creator) -> SendProcessor:
+        config = self._config
+        rewriter = PropertyRewriter(config.broker_cluster_name, self._unique_ids())
+        return SendProcessor(
+            topics=self.tables.topics.entries,
+            store=self.store,
+            maker=creator,
+            door=Door(rewriter, config.max_message_bytes),
+            rng=self._rng,
+            store_host=config.store_host,
+        )
+
+    def _make_processors(self) -> Processors:
+        tables, store, clock = self.tables, self.store, self._clock
+        proposer = LogProposer(store)
+        creator = self._make_creator(proposer)
         return Processors(
-            send=SendProcessor(
-                topics=tables.topics.entries,
-                store=store,
-                maker=creator,
-                door=Door(
-                    PropertyRewriter(self._config.broker_cluster_name, self._unique_ids()),
-                    self._config.max_message_bytes,
-                ),
-                rng=self._rng,
-                store_host=self._config.store_host,
-            ),
+            send=self._make_send(creator),
             pull=PullProcessor(
                 topics=tables.topics.entries,
                 groups=tables.groups,
