@@ -20,7 +20,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
-from remoting.protocol.bodies import decode_body
+from remoting.protocol.bodies import decode_file
 from remoting.protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class ConsumerOffsetTable:
         Raises:
             RemoteProtocolError: the data is not a snapshot.
         """
-        self._applied = decode_body(data, _Snapshot).offset_table
+        self._applied = decode_file(data, _Snapshot).offset_table
         self.room = FairShare(OFFSETS_BYTES_MAX)
         for table in (self._applied, self._pending):
             for key, queues in table.items():

@@ -20,7 +20,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
-from remoting.protocol.bodies import QueueKey, decode_body
+from remoting.protocol.bodies import QueueKey, decode_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ class QueueLockTable:
         """
         self._leases.clear()
         self._room = FairShare(LOCKS_MAX)
-        for row in decode_body(data, _Saved).lock_table:
+        for row in decode_file(data, _Saved).lock_table:
             self.apply_lock(msgspec.json.encode(row), now_ms)
 
     def _drop(self, key: _Key) -> None:

@@ -23,7 +23,7 @@ import msgspec
 
 from broker.snapshot import Capture, Snapshot
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import loads
+from remoting.protocol.tolerant_json import FILE, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,14 +156,14 @@ class SharedSnapshot(Snapshot):
     def _restore_file(self, name: str, data: bytes, restore: Callable[[bytes], None]) -> None:
         data.decode()
         restore(data)
-        theirs = loads(data)
+        theirs = loads(data, FILE)
         if isinstance(theirs, dict):
             theirs.pop(MEMBER, None)
             self._extras[name] = self._extra_of(name, theirs)
 
     def _extra_of(self, name: str, theirs: dict[str, Any]) -> Extra:
         """Return what a file holds and the table that was restored from it does not."""
-        extra = difference(theirs, loads(self._tables[name].take()))
+        extra = difference(theirs, loads(self._tables[name].take(), FILE))
         topics = extra.inside.get("topicConfigTable")
         if topics is not None:
             topics.whole = {
@@ -174,7 +174,7 @@ class SharedSnapshot(Snapshot):
     def _with_extra(self, name: str, data: bytes) -> bytes:
         extra = self._extras.get(name)
         if extra is not None and (extra.whole or extra.inside):
-            document = loads(data)
+            document = loads(data, FILE)
             add(document, extra)
             data = msgspec.json.format(msgspec.json.encode(document), indent=8)
         # Java's maps with integers as keys have no quotes around them.

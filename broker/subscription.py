@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from broker.limits import GROUPS_MAX
-from remoting.protocol.bodies import DataVersion, decode_body
+from remoting.protocol.bodies import DataVersion, decode_file
 from remoting.protocol.limits import GROUP_LENGTH_MAX
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
@@ -113,6 +113,6 @@ class SubscriptionGroupTable:
         Raises:
             RemoteProtocolError: the data is not a snapshot.
         """
-        snapshot = decode_body(data, _Snapshot)
+        snapshot = decode_file(data, _Snapshot)
         self.data_version = snapshot.data_version
         self._groups.update(snapshot.subscription_group_table)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.limits import TOPICS_MAX
-from remoting.protocol.bodies import DataVersion, TopicConfig, decode_body
+from remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
 from remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class TopicTable:
         Raises:
             RemoteProtocolError: the data is not a snapshot.
         """
-        snapshot = decode_body(data, _Snapshot)
+        snapshot = decode_file(data, _Snapshot)
         self.data_version = snapshot.data_version
         for config in snapshot.topic_config_table.values():
             if config.topic_name not in self._system:

@@ -156,7 +156,7 @@ async def ask(
     """
     from remoting.protocol.command import RemotingCommand
     from remoting.protocol.errors import RemotingError
-    from remoting.protocol.tolerant_json import loads
+    from remoting.protocol.tolerant_json import ANSWER, loads
 
     command = RemotingCommand(code=code, ext_fields=dict(fields or {}))
     if seal is not None:
@@ -168,7 +168,10 @@ async def ask(
     if answer.code != 0:
         message = f"{address}: answered with code {answer.code}: {answer.remark}"
         raise AdminError(message, may_retry=answer.code in RETRIABLE)
-    body = loads(answer.body)
+    try:
+        body = loads(answer.body, ANSWER)
+    except RemotingError as error:
+        raise AdminError(f"{address}: the answer cannot be read: {error}") from error
     if not isinstance(body, dict):
         raise AdminError(f"{address}: the answer has no JSON object as body")
     return body

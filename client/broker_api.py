@@ -17,7 +17,7 @@ from remoting.protocol.bodies import (
     LockBody,
     LockResult,
     QueueKey,
-    decode_body,
+    decode_answer,
     encode_body,
 )
 from remoting.protocol.codes import LanguageCode, RequestCode, ResponseCode
@@ -167,7 +167,7 @@ class BrokerApi:
         """Return the client ids of the group's members; an empty group is an error (code 1)."""
         fields = {"consumerGroup": self._group}
         response = await self._call(addr, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
-        return decode_body(response.body, ConsumerIdList).consumer_id_list
+        return decode_answer(response.body, ConsumerIdList).consumer_id_list
 
     async def heartbeat(self, addr: str, data: HeartbeatData) -> None:
         """Announce this client and its subscriptions."""
@@ -215,7 +215,7 @@ class BrokerApi:
         """Lock queues for orderly consumption; returns those granted (lease 60 s)."""
         body = self._lock_body(client_id, queues)
         response = await self._call(addr, RequestCode.LOCK_BATCH_MQ, {}, body=body)
-        granted = decode_body(response.body, LockResult).lock_ok_mq_set
+        granted = decode_answer(response.body, LockResult).lock_ok_mq_set
         return frozenset(MessageQueue(q.topic, q.broker_name, q.queue_id) for q in granted)
 
     async def unlock(self, addr: str, client_id: str, queues: Iterable[MessageQueue]) -> None:

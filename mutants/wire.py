@@ -47,4 +47,28 @@ WIRE: Final = (
             ("invariants_are_fatal(self._commit_log.put)", "self._commit_log.put"),
         ),
     ),
+    Mutant(
+        name="references-double",
+        breaks="What references of a JSON text expand to is not measured.",
+        source="Work is bounded for each request: 2.6 KB became 850 MB.",
+        plant=patch(
+            "remoting.protocol.tolerant_json:_Reader.read_all",
+            ("if self._references:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="slow-reader-without-end",
+        breaks="The slow reader of JSON reads any number of values.",
+        source="No request holds the loop for longer than 20 ms: 16 MB took 19 s.",
+        plant=patch("remoting.protocol.tolerant_json:_Reader._spend", ("self._left < 0", "False")),
+    ),
+    Mutant(
+        name="large-headers-are-read",
+        breaks="A header of any size is decoded.",
+        source="No request holds the loop for longer than 20 ms.",
+        plant=patch(
+            "remoting.transport.dispatch:RequestDispatcher.on_frame",
+            ("len(frame.header) > HEADER_BYTES_MAX", "False"),
+        ),
+    ),
 )

@@ -8,7 +8,7 @@ import msgspec
 from namesrv.limits import KV_BYTES_MAX, KV_NAMES_MAX, KV_VALUE_BYTES_MAX
 from remoting.protocol.bodies import KvTable
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import loads
+from remoting.protocol.tolerant_json import FILE, loads
 from runtime.disk import Disk
 from runtime.errors import FatalError
 
@@ -35,7 +35,7 @@ class KvConfig:
         if data is None:
             return
         try:
-            value = loads(data)["configTable"]
+            value = loads(data, FILE)["configTable"]
             self._table = msgspec.convert(value, dict[str, dict[str, str]])
         except (RemoteProtocolError, msgspec.ValidationError, KeyError, TypeError) as error:
             raise FatalError(f"kvConfigPath={self._path}: no key-value file: {error}") from error

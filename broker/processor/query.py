@@ -15,8 +15,9 @@ import msgspec
 from broker.answers import DAMAGED, put_failure
 from dledger.errors import RottenEntry
 from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import Int32, RemotingCommand, make_response
+from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
+from remoting.protocol.limits import Int32, Int64  # noqa: TC001 - msgspec reads them
 from store.results import Boundary, PutStatus
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class _ViewHeader(msgspec.Struct):
-    offset: int
+    offset: Int64
 
 
 class _KeyHeader(msgspec.Struct, rename="camel"):
@@ -39,8 +40,8 @@ class _KeyHeader(msgspec.Struct, rename="camel"):
     topic: str
     key: str
     max_num: Int32
-    begin_timestamp: int
-    end_timestamp: int
+    begin_timestamp: Int64
+    end_timestamp: Int64
 
 
 class QueryStore(Protocol):

@@ -16,8 +16,23 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.limits import REGISTER_BYTES_MAX
-from remoting.protocol.tolerant_json import NOT_DECODED, Json, loads
+from remoting.protocol.limits import (
+    BODY_BYTES_MAX,
+    BODY_VALUES_MAX,
+    REGISTER_BYTES_MAX,
+    Int32,
+    Int64,
+)
+from remoting.protocol.tolerant_json import (
+    ANSWER,
+    FILE,
+    NOT_DECODED,
+    REGISTRATION,
+    REQUEST,
+    Json,
+    Reach,
+    loads,
+)
 
 Body = TypeVar("Body")
 
@@ -30,16 +45,16 @@ class QueueData(_Struct, kw_only=True):
     """The queues of one topic on one broker group; ``perm`` bits: 4 read, 2 write, 1 inherit."""
 
     broker_name: str
-    perm: int
-    read_queue_nums: int
-    topic_sys_flag: int = 0
-    write_queue_nums: int
+    perm: Int32
+    read_queue_nums: Int32
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32
 
 
 class BrokerData(_Struct, kw_only=True):
     """One broker group: its addresses by broker id, 0 being the master or leader."""
 
-    broker_addrs: dict[int, str] = {}
+    broker_addrs: dict[Int64, str] = {}
     broker_name: str
     cluster: str = ""
 
@@ -76,20 +91,20 @@ class KvTable(_Struct, kw_only=True):
 class DataVersion(_Struct, kw_only=True):
     """Version of a table; two are the same when both members are."""
 
-    counter: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    timestamp: Int64 = 0
 
 
 class TopicConfig(_Struct, kw_only=True):
     """One topic as a broker holds it."""
 
     order: bool = False
-    perm: int = 6
-    read_queue_nums: int = 16
+    perm: Int32 = 6
+    read_queue_nums: Int32 = 16
     topic_filter_type: str = "SINGLE_TAG"
     topic_name: str
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
 
 
 class TopicConfigWrapper(_Struct, kw_only=True):
@@ -112,10 +127,10 @@ class SubscriptionData(_Struct, kw_only=True):
     """What a group wants of one topic; ``code_set`` holds the Java hashes of the tags."""
 
     class_filter_mode: bool = False
-    code_set: list[int] = []
+    code_set: list[Int32] = []
     expression_type: str | None = "TAG"
     sub_string: str = "*"
-    sub_version: int = 0
+    sub_version: Int64 = 0
     tags_set: list[str] = []
     topic: str
 
@@ -155,7 +170,7 @@ class QueueKey(msgspec.Struct, rename="camel", frozen=True):
     """A message queue, as member and as map key."""
 
     broker_name: str
-    queue_id: int
+    queue_id: Int32
     topic: str
 
 
@@ -179,7 +194,7 @@ class ClientConnection(_Struct, kw_only=True):
     client_addr: str
     client_id: str
     language: str
-    version: int
+    version: Int32
 
 
 class ConsumerConnection(_Struct, kw_only=True):
@@ -192,17 +207,93 @@ class ConsumerConnection(_Struct, kw_only=True):
     subscription_table: dict[str, SubscriptionData] = {}
 
 
-def decode_body(data: bytes, kind: type[Body]) -> Body:
-    """Return a body as ``kind``. Errors: `RemoteProtocolError` if it is none."""
+class _LooseConsumerData(ConsumerData, kw_only=True):
+    """Enumerations by their number, as the published C++ client writes them and fastjson reads."""
+
+    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"  # type: ignore[assignment]
+    consume_type: str | int = "CONSUME_PASSIVELY"  # type: ignore[assignment]
+    message_model: str | int = "CLUSTERING"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.consume_from_where = _member(_CONSUME_FROM_WHERE, self.consume_from_where)
+        self.consume_type = _member(_CONSUME_TYPES, self.consume_type)
+        self.message_model = _member(_MESSAGE_MODELS, self.message_model)
+
+
+class _LooseHeartbeatData(HeartbeatData, kw_only=True):
+    consumer_data_set: list[_LooseConsumerData] = []  # type: ignore[assignment]
+
+
+class _LooseTopicConfig(TopicConfig, kw_only=True):
+    topic_filter_type: str | int = "SINGLE_TAG"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.topic_filter_type = _member(_FILTER_TYPES, self.topic_filter_type)
+
+
+_CONSUME_FROM_WHERE: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+_CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+_MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+_LOOSE: Final[dict[Any, Any]] = {
+    HeartbeatData: _LooseHeartbeatData,
+    TopicConfig: _LooseTopicConfig,
+}
+"""What else of a kind is read, where the usual members do not fit."""
+
+
+def _member(names: tuple[str, ...], value: str | int) -> str:
+    """Return the name of an enumeration's member that is given by name or number."""
+    if isinstance(value, str):
+        return value
+    if not 0 <= value < len(names):
+        raise ValueError(f"{value} is none of {len(names)} members")
+    return names[value]
+
+
+def decode_body(data: bytes, kind: type[Body], reach: Reach = REQUEST) -> Body:
+    """Return a body as ``kind``. Errors: `RemoteProtocolError` if it is none.
+
+    A request's body has limits: decoding it must not hold up the others.
+    """
+    if reach is REQUEST:
+        _check_size(data)
+    loose: type[Body] = _LOOSE.get(kind, kind)
     if b'"$ref"' not in data:
-        try:
+        with suppress(*NOT_DECODED):
             return msgspec.json.decode(data, type=kind, strict=False)
-        except NOT_DECODED:
-            pass
+        if loose is not kind:
+            with suppress(*NOT_DECODED):
+                return msgspec.json.decode(data, type=loose, strict=False)
     try:
-        return msgspec.convert(_without_null(loads(data)), kind, strict=False)
+        return msgspec.convert(_without_null(loads(data, reach)), loose, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RemoteProtocolError(f"body is no {kind.__name__}: {error}") from error
+
+
+def decode_file(data: bytes, kind: type[Body]) -> Body:
+    """Return a file of a directory of ours as ``kind``. Errors: `RemoteProtocolError`."""
+    return decode_body(data, kind, FILE)
+
+
+def decode_answer(data: bytes, kind: type[Body]) -> Body:
+    """Return the body of an answer to us as ``kind``. Errors: `RemoteProtocolError`."""
+    return decode_body(data, kind, ANSWER)
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > BODY_BYTES_MAX:
+        raise RemoteProtocolError(f"body of {len(data)} bytes, more than {BODY_BYTES_MAX}")
+    values = data.count(b",") + data.count(b"{")
+    if values > BODY_VALUES_MAX:
+        raise RemoteProtocolError(f"body of {values} values, more than {BODY_VALUES_MAX}")
 
 
 def encode_body(body: msgspec.Struct) -> bytes:
@@ -212,7 +303,7 @@ def encode_body(body: msgspec.Struct) -> bytes:
 
 def decode_topic_route(data: bytes) -> TopicRouteData:
     """Return the body of a route answer. Errors: `RemoteProtocolError`."""
-    return decode_body(data, TopicRouteData)
+    return decode_answer(data, TopicRouteData)
 
 
 def decode_heartbeat(data: bytes) -> HeartbeatData:
@@ -277,7 +368,7 @@ def register_parts(
             raw = msgspec.json.decode(data, type=_RawRegisterBody, strict=False)
             wrapper = raw.topic_config_serialize_wrapper
             return wrapper.data_version, _read_topics(wrapper.topic_config_table)
-    whole = decode_body(data, RegisterBrokerBody).topic_config_serialize_wrapper
+    whole = decode_body(data, RegisterBrokerBody, REGISTRATION).topic_config_serialize_wrapper
     return whole.data_version, iter(whole.topic_config_table.items())
 
 
@@ -311,13 +402,13 @@ def _text_topics(reader: "_LengthReader") -> Iterator[tuple[str, TopicConfig]]:
 def decode_register_body(data: bytes, *, compressed: bool) -> RegisterBrokerBody:
     """Return the body of a registration, see `register_parts`. Errors: `RemoteProtocolError`."""
     if not compressed:
-        return decode_body(data, RegisterBrokerBody) if data else RegisterBrokerBody()
+        return decode_body(data, RegisterBrokerBody, REGISTRATION) if data else RegisterBrokerBody()
     reader = _inflate(data)
     version = decode_body(reader.block(), DataVersion)
     wrapper = TopicConfigWrapper(
         data_version=version, topic_config_table=dict(_text_topics(reader))
     )
-    servers = decode_body(reader.block(), list[str])
+    servers = decode_body(reader.block(), list[str], REGISTRATION)
     return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
 
 

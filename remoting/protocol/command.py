@@ -19,15 +19,17 @@ Binary header (serialize type ROCKETMQ), big-endian:
 Source: RemotingCommand, RemotingSerializable, RocketMQSerializable (protocol.md 1.2, 1.3).
 """
 
+import re
 import struct
-from typing import Annotated, Any, Final
+from typing import Final
 
 import msgspec
 
 from remoting.protocol.codes import VERSION, LanguageCode, SerializeType
 from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
 from remoting.protocol.frame import Frame, encode_frame
-from remoting.protocol.tolerant_json import NOT_DECODED, loads, text_of
+from remoting.protocol.limits import Int32
+from remoting.protocol.tolerant_json import NOT_DECODED, Json, loads, text_of
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
@@ -41,8 +43,6 @@ _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _LANGUAGE_BY_NAME: Final = {language.name: int(language) for language in LanguageCode}
 _NAME_BY_LANGUAGE: Final = {int(language): language.name for language in LanguageCode}
-
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class RemotingCommand(msgspec.Struct, gc=False):
@@ -173,6 +173,21 @@ class _JsonHeader(msgspec.Struct, gc=False):
     extFields: dict[str, str] | None = None  # noqa: N815 - the key on the wire
 
 
+_Scalar = str | int | float | bool | None
+
+
+class _LooseHeader(msgspec.Struct, gc=False):
+    """Numbers for text and text for numbers, as other clients write them and fastjson reads."""
+
+    code: _Scalar = 0
+    flag: _Scalar = 0
+    opaque: _Scalar = 0
+    version: _Scalar = 0
+    language: _Scalar = "JAVA"
+    remark: _Scalar = None
+    extFields: dict[str, _Scalar] | None = None  # noqa: N815 - the key on the wire
+
+
 class _JsonOut(msgspec.Struct, gc=False):
     """Members in the order of fastjson's output."""
 
@@ -187,51 +202,93 @@ class _JsonOut(msgspec.Struct, gc=False):
 
 
 _decode_json_fast: Final = msgspec.json.Decoder(_JsonHeader).decode
+_decode_json_loose: Final = msgspec.json.Decoder(_LooseHeader).decode
 _decode_json_head: Final = msgspec.json.Decoder(Head).decode
 _encode_json_out: Final = msgspec.json.Encoder().encode
 
 
 def _decode_json_tolerant(frame: Frame) -> RemotingCommand:
     """Read what fastjson reads and the fast path refuses."""
-    value = loads(frame.header)
-    if not isinstance(value, dict):
-        raise RemoteProtocolError("JSON header is not an object")
-    fields = value.get("extFields")
-    if fields is not None and not isinstance(fields, dict):
-        raise RemoteProtocolError("extFields is not an object")
-    remark = value.get("remark")
+    try:
+        head = _decode_json_loose(frame.header)
+    except NOT_DECODED:
+        head = _read_loose_header(frame.header)
+    fields = head.extFields
     return RemotingCommand(
-        _int32(value, "code"),
-        _int32(value, "flag"),
-        _int32(value, "opaque"),
-        _int32(value, "version"),
-        _language(value.get("language", "JAVA")),
-        None if remark is None else text_of(remark),
-        {text_of(k): text_of(v) for k, v in (fields or {}).items() if v is not None},
+        _int32(head.code, "code"),
+        _int32(head.flag, "flag"),
+        _int32(head.opaque, "opaque"),
+        _int32(head.version, "version"),
+        _language(head.language),
+        None if head.remark is None else text_of(head.remark),
+        {key: text_of(value) for key, value in (fields or {}).items() if value is not None},
         frame.body,
         SerializeType.JSON,
         fields is not None and not fields,
     )
 
 
-def _int32(value: dict[Any, Any], key: str) -> int:
+def _read_loose_header(header: bytes) -> _LooseHeader:
+    """Read a header the slow way, which is bounded."""
+    value = loads(header)
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("JSON header is not an object")
+    fields = value.get("extFields")
+    if fields is not None and not isinstance(fields, dict):
+        raise RemoteProtocolError("extFields is not an object")
+    if fields:
+        fields = {text_of(key): _scalar(item) for key, item in fields.items()}
+    remark = _scalar(value.get("remark"))
+    return _LooseHeader(
+        value.get("code"),
+        value.get("flag"),
+        value.get("opaque"),
+        value.get("version"),
+        value.get("language", "JAVA"),
+        remark,
+        fields,
+    )
+
+
+def _scalar(value: Json) -> _Scalar:
+    return text_of(value) if isinstance(value, (dict, list)) else value
+
+
+def _int32(found: object, key: str) -> int:
     """Return an int member as Java's reader would take it: numbers, digits in a string, null."""
-    found = value.get(key, 0)
     if found is None:
         return 0
     try:
-        number = int(found)
+        number = int(found)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError) as error:
         raise RemoteProtocolError(f"header member {key} is no integer") from error
     if not -(2**31) <= number < 2**31:
         raise RemoteProtocolError(f"header member {key} is no int32")
-    return number
+    return int(number)
 
 
 def _language(value: object) -> int:
     if isinstance(value, int) and value in _NAME_BY_LANGUAGE:
         return int(value)
-    return _LANGUAGE_BY_NAME.get(str(value), LanguageCode.OTHER)
+    return _LANGUAGE_BY_NAME.get(value, _OTHER) if isinstance(value, str) else _OTHER
+
+
+def maybe_head_of_large(frame: Frame) -> Head | None:
+    """Return opaque, flag and code of a header that is too large to be read; None if not found.
+
+    Looked for where writers put them: the fixed part of a binary header, either end of a JSON one.
+    """
+    if frame.serialize_type == _BINARY:
+        return decode_head(frame)
+    ends = frame.header[:_END_BYTES] + frame.header[-_END_BYTES:]
+    found = {key: int(number) for key, number in _MEMBER.findall(ends)}
+    if b"opaque" not in found:
+        return None
+    return Head(found[b"opaque"], found.get(b"flag", 0), found.get(b"code", 0))
+
+
+_END_BYTES: Final = 256
+_MEMBER: Final = re.compile(rb'"(opaque|flag|code)"\s*:\s*(-?[0-9]{1,9}|[12][0-9]{9})\b')
 
 
 def _encode_json(command: RemotingCommand) -> bytes:

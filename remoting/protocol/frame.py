@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from remoting.protocol.limits import HEADER_BYTES_MAX
 
 MAX_FRAME_BYTES: Final = 16_777_216
 """Largest frame, its length prefix included; a larger one closes the connection."""
@@ -62,7 +63,9 @@ class FrameDecoder:
     before them are still good, it is raised only by a call that has no frame to return.
     """
 
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view", "error")
+    __slots__ = (
+        "_buffer", "_end", "_frame_bytes_max", "_start", "_view", "error", "has_large_headers",
+    )  # fmt: skip
 
     def __init__(self, frame_bytes_max: int = MAX_FRAME_BYTES) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -71,6 +74,8 @@ class FrameDecoder:
         self._start = 0
         self._end = 0
         self.error: RemoteProtocolError | None = None
+        self.has_large_headers = False
+        """Whether a frame returned last has a header above `HEADER_BYTES_MAX`."""
 
     @property
     def partial_bytes(self) -> int:
@@ -90,10 +95,15 @@ class FrameDecoder:
         frame = self._only_frame()
         if frame is not None:
             self._end = 0
+            self.has_large_headers = False
             return [frame]
         frames = self._cut() if self.error is None else []
         if self.error is not None and not frames:
             raise self.error
+        # Such a header needs a buffer that is larger than usual.
+        self.has_large_headers = len(self._buffer) > RECEIVE_BYTES_USUAL and any(
+            len(frame.header) > HEADER_BYTES_MAX for frame in frames
+        )
         self._make_room(filled=self._end == len(self._buffer))
         return frames
 

@@ -17,13 +17,13 @@ import msgspec
 from remoting.protocol.codes import VERSION, LanguageCode, SerializeType
 from remoting.protocol.command import (
     FLAG_RESPONSE,
-    Int32,
     RemotingCommand,
     decode_command,
     encode_command,
 )
 from remoting.protocol.errors import InvalidHeader
 from remoting.protocol.frame import Frame, encode_frame
+from remoting.protocol.limits import Int32, Int64
 from remoting.protocol.tolerant_json import NOT_DECODED
 
 Header = TypeVar("Header", bound=msgspec.Struct)
@@ -59,13 +59,13 @@ class PullHeader(msgspec.Struct, gc=False, rename="camel"):
     consumer_group: str
     topic: str
     queue_id: Int32
-    queue_offset: int
+    queue_offset: Int64
     max_msg_nums: Int32
     sys_flag: Int32 = 0
-    commit_offset: int = 0
-    suspend_timeout_millis: int = 0
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
 
@@ -76,7 +76,7 @@ class UpdateOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     consumer_group: str
     topic: str
     queue_id: Int32
-    commit_offset: int
+    commit_offset: Int64
 
 
 class QueryOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
@@ -100,7 +100,7 @@ class SearchOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
 
     topic: str
     queue_id: Int32
-    timestamp: int
+    timestamp: Int64
     boundary_type: str | None = None
 
 
@@ -135,7 +135,7 @@ class ConsumerGroupHeader(msgspec.Struct, gc=False, rename="camel"):
 class SendBackHeader(msgspec.Struct, gc=False, rename="camel"):
     """Header of 36; ``offset`` is the physical offset of the message."""
 
-    offset: int
+    offset: Int64
     group: str
     delay_level: Int32
     origin_msg_id: str | None = None
@@ -153,11 +153,11 @@ class RegisterBrokerHeader(msgspec.Struct, gc=False, rename="camel"):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
     ha_server_addr: str = ""
     compressed: bool = False
-    body_crc32: int = msgspec.field(name="bodyCrc32", default=0)
-    raft_term: int = -1
+    body_crc32: Int64 = msgspec.field(name="bodyCrc32", default=0)
+    raft_term: Int64 = -1
 
 
 class BrokerHeader(msgspec.Struct, gc=False, rename="camel"):
@@ -166,7 +166,7 @@ class BrokerHeader(msgspec.Struct, gc=False, rename="camel"):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class RouteHeader(msgspec.Struct, gc=False, rename="camel"):

@@ -7,7 +7,13 @@ docs/security.md shows all of them, and `tests/architecture/test_limits.py` comp
 """
 
 from enum import StrEnum
-from typing import Final, Self
+from typing import Annotated, Final, Self
+
+import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Java's int and long: a number outside is no number of the protocol."""
 
 
 class Unit(StrEnum):
@@ -105,6 +111,35 @@ KEY_BYTES_MAX: Final = Limit(
     "13, and none is stored",
 )
 """Java's hash of them is computed byte by byte. What is short needs no limit of its own."""
+HEADER_BYTES_MAX: Final = Limit(
+    256 * 1024, "header of a frame", Unit.BYTES, Scope.REQUEST, "1, and the request is not read"
+)
+"""RocketMQ's 32,767 bytes of properties, each escaped to six, and room for the rest."""
+BODY_BYTES_MAX: Final = Limit(
+    1024 * 1024, "JSON body of a client's request", Unit.BYTES, Scope.REQUEST,
+    "1, and nothing changes",
+)  # fmt: skip
+BODY_VALUES_MAX: Final = Limit(
+    20_000, "commas and braces in a client's JSON body", Unit.COUNT, Scope.REQUEST,
+    "1, and nothing changes",
+)  # fmt: skip
+NESTING_MAX: Final = Limit(
+    64, "nesting of JSON that is not strict", Unit.COUNT, Scope.REQUEST,
+    "1; in a header, the connection is closed",
+)  # fmt: skip
+"""Real bodies have at most six levels."""
+TOLERANT_BYTES_MAX: Final = Limit(
+    64 * 1024, "JSON that is not strict", Unit.BYTES, Scope.REQUEST,
+    "1; in a header, the connection is closed",
+)  # fmt: skip
+TOLERANT_VALUES_MAX: Final = Limit(
+    4_000, "values in JSON that is not strict, references expanded", Unit.COUNT, Scope.REQUEST,
+    "1; in a header, the connection is closed",
+)  # fmt: skip
+TOLERANT_ANSWER_VALUES_MAX: Final = Limit(
+    50_000, "values in an answer to us that is not strict JSON", Unit.COUNT, Scope.REQUEST,
+    "the request of ours fails",
+)  # fmt: skip
 
 LIMITS: Final = (
     TOPIC_LENGTH_MAX,
@@ -120,5 +155,12 @@ LIMITS: Final = (
     BATCH_PROPERTIES_BYTES_MAX,
     KEY_WORDS_MAX,
     KEY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    BODY_BYTES_MAX,
+    BODY_VALUES_MAX,
+    NESTING_MAX,
+    TOLERANT_BYTES_MAX,
+    TOLERANT_VALUES_MAX,
+    TOLERANT_ANSWER_VALUES_MAX,
 )
 """What one request may contain, whoever serves it."""

@@ -39,6 +39,7 @@ JOIN_EACH_MAX: Final = 1024
 IDLE_SWEEPS: Final = 8
 """A connection is idle when this many sweeps in a row saw nothing of it."""
 _NO_ADDRESS: Final = ("?", 0)
+_NO_HOT: Final[dict[bytes, HotHandler]] = {}
 
 
 class Dispatcher(Protocol):
@@ -262,7 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         """Handle all frames that a read completed; what goes wrong ends this connection alone."""
         self._touched = True
         try:
-            self._handle_frames(self._decoder.received(nbytes))
+            frames = self._decoder.received(nbytes)
+            if frames:
+                self._handle_frames(frames)
         except RemoteProtocolError as error:
             self.abort(str(error))
         except Exception as error:  # noqa: BLE001 - the loop would end the process by an assertion
@@ -270,10 +273,9 @@ class Connection(asyncio.BufferedProtocol):
             self.abort("a frame that could not be handled")
 
     def _handle_frames(self, frames: list[Frame]) -> None:
-        if not frames:
-            return
         self.saw_frame = True
-        hot, pending = self._hot, self._pending
+        hot = _NO_HOT if self._decoder.has_large_headers else self._hot
+        pending = self._pending
         for frame in frames:
             if not pending:
                 # A frame with the code of a hot request can only be one while nothing is awaited.

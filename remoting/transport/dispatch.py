@@ -25,6 +25,7 @@ from remoting.protocol.command import (
     decode_command,
     decode_head,
     make_response,
+    maybe_head_of_large,
 )
 from remoting.protocol.errors import (
     InvalidHeader,
@@ -33,6 +34,7 @@ from remoting.protocol.errors import (
     ResponseError,
 )
 from remoting.protocol.frame import Frame
+from remoting.protocol.limits import HEADER_BYTES_MAX
 from remoting.transport.connection import Connection, HotHandler
 from runtime.errors import FatalError
 from runtime.tasks import report_serving_failure
@@ -72,6 +74,9 @@ class RequestDispatcher:
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """Hand a response to its request and a request to its handler."""
+        if len(frame.header) > HEADER_BYTES_MAX:
+            self._refuse_large(connection, frame)
+            return
         try:
             head = decode_head(frame)
             if head.flag & FLAG_RESPONSE:
@@ -89,6 +94,21 @@ class RequestDispatcher:
                 self.on_hot_error(connection, frame, error)
         elif command is not None:
             self._serve(connection, command)
+
+    def _refuse_large(self, connection: Connection, frame: Frame) -> None:
+        """Answer a request whose header takes too long to read, if its number is easily found."""
+        remark = f"header of {len(frame.header)} bytes, more than {HEADER_BYTES_MAX}"
+        try:
+            head = maybe_head_of_large(frame)
+        except RemoteProtocolError:
+            head = None
+        if head is None or head.flag & FLAG_RESPONSE:
+            connection.abort(remark)
+            return
+        command = RemotingCommand(
+            head.code, head.flag, head.opaque, serialize_type=frame.serialize_type
+        )
+        self._answer_error(connection, command, InvalidHeader(remark))
 
     def on_hot_error(self, connection: Connection, frame: Frame, error: Exception) -> None:
         """Answer the request of a hot handler that raised; close if its header is none."""

@@ -13,7 +13,7 @@ from dledger.codec import properties as replica
 from dledger.codec.configuration import decode_membership
 from dledger.codec.snapshot import decode_snapshot
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import loads
+from remoting.protocol.tolerant_json import FILE, loads
 from store.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
@@ -211,7 +211,7 @@ def _maybe_json(path: str, findings: Findings) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        value = loads(data)
+        value = loads(data, FILE)
     except RemoteProtocolError:
         return None
     return value if isinstance(value, dict) else None

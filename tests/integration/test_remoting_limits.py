@@ -20,13 +20,23 @@ from remoting.protocol.errors import (
     RequestTimeout,
 )
 from remoting.protocol.frame import Frame, FrameDecoder
+from remoting.protocol.limits import HEADER_BYTES_MAX
 from remoting.transport.client import RemotingClient
 from remoting.transport.config import TransportConfig
 from remoting.transport.connection import Connection
 from remoting.transport.server import RemotingServer
 from runtime.errors import FatalError
 from runtime.tasks import SERVING
-from tests.integration.remoting_world import ECHO, LATER, World, run, run_bounded, until, warnings
+from tests.integration.remoting_world import (
+    ECHO,
+    LATER,
+    SEND_FIELDS,
+    World,
+    run,
+    run_bounded,
+    until,
+    warnings,
+)
 
 GARBAGE = [
     pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
@@ -288,6 +298,30 @@ def test_without_that_a_request_ends_the_process():
         assert [type(context["exception"]) for context in watched.told] == [FatalError]
 
     run_bounded(test())
+
+
+async def ask_with_large_header(w: World, code: int) -> RemotingCommand:
+    fields = {"i": "x" * HEADER_BYTES_MAX}
+    return await w.ask(code, 1000, ext_fields={**SEND_FIELDS, **fields})
+
+
+@pytest.mark.parametrize("code", [ECHO, 310])
+def test_a_header_that_takes_long_to_read_is_refused_unread(code):
+    async def test(w: World) -> None:
+        answer = await ask_with_large_header(w, code)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "more than 262144" in (answer.remark or "")
+        assert (await w.ask(ECHO)).code == 0
+
+    run(test)
+
+
+def test_without_that_it_is_read():
+    async def test(w: World) -> None:
+        with planted(BY_TESTS["large-headers-are-read"]):
+            assert (await ask_with_large_header(w, ECHO)).code == 0
+
+    run(test)
 
 
 def test_a_frame_that_trips_the_reading_itself_ends_its_connection_alone(monkeypatch):

@@ -1,6 +1,7 @@
 """JSON bodies, strict and as fastjson writes them."""
 
 import contextlib
+import json
 import zlib
 
 import pytest
@@ -24,6 +25,7 @@ from remoting.protocol.bodies import (
     TopicRouteData,
     body_crc32,
     decode_body,
+    decode_file,
     decode_heartbeat,
     decode_register_body,
     decode_topic_route,
@@ -191,3 +193,60 @@ def test_a_broken_compressed_registration_is_refused(plain):
 def test_a_body_nested_too_deeply_is_refused(body):
     with pytest.raises(RemoteProtocolError):
         decode_heartbeat(body)
+
+
+def test_a_heartbeat_of_the_cpp_client_states_enumerations_by_number():
+    body = (
+        b'{"clientID":"1@2","consumerDataSet":[{"consumeFromWhere":4,"consumeType":0,'
+        b'"groupName":"g","messageModel":0,"subscriptionDataSet":[{"codeSet":[1],"subString":"a",'
+        b'"subVersion":"123","tagsSet":["a"],"topic":"T"}],"unitMode":false}],'
+        b'"producerDataSet":[{"groupName":"p"}]}'
+    )
+    for source in (body, body.replace(b'"groupName":"p"', b"groupName:'p'")):
+        (consumer,) = decode_heartbeat(source).consumer_data_set
+        assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        assert consumer.consume_type == "CONSUME_ACTIVELY"
+        assert consumer.message_model == "BROADCASTING"
+        assert consumer.subscription_data_set[0].sub_version == 123
+
+
+def test_enumerations_of_a_registered_topic_may_be_numbers():
+    topic = b'{"topicName":"T","topicFilterType":1,"order":0,"perm":"6"}'
+    assert decode_body(topic, TopicConfig).topic_filter_type == "MULTI_TAG"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":2}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":-1}]}',
+        b'{"clientID":"c","consumerDataSet":[null]}',
+        b'{"clientID":"c","consumerDataSet":{"groupName":"g"}}',
+        b'{"clientID":["c"]}',
+        b"{}",
+        b"[]",
+        b"",
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        b'[{"topic":"T","subVersion":%d}]}]}' % 2**63,
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        b'[{"topic":"T","codeSet":[%d]}]}]}' % 2**31,
+        b'{"clientID":"c"' + b"," * 20_001,
+        b'{"clientID":"' + b"c" * (1 << 20) + b'"}',
+    ],
+)
+def test_a_heartbeat_that_is_none_is_refused(source):
+    with pytest.raises(RemoteProtocolError):
+        decode_heartbeat(source)
+
+
+def test_what_is_no_request_has_no_such_limits():
+    topics = {f"t{i}": {"topicName": f"t{i}"} for i in range(20_000)}
+    body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}}).encode()
+    found = decode_register_body(
+        body.replace(b'"topicName"', b'"perm":6,"readQueueNums":1,"writeQueueNums":1,"topicName"'),
+        compressed=False,
+    )
+    assert len(found.topic_config_serialize_wrapper.topic_config_table) == 20_000
+    assert len(decode_file(b"{" + b"a:1," * 10_000 + b"}", dict[str, int])) == 1
+    with pytest.raises(RemoteProtocolError):
+        decode_body(b"{" + b"a:1," * 10_000 + b"}", dict[str, int])

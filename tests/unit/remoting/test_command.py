@@ -16,10 +16,16 @@ from remoting.protocol.command import (
     decode_head,
     encode_command,
     make_response,
+    maybe_head_of_large,
     peek_code,
 )
-from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from remoting.protocol.errors import InvalidHeader, LocalProtocolError, RemoteProtocolError
 from remoting.protocol.frame import Frame, FrameDecoder
+from remoting.protocol.headers import (
+    decode_pull_header,
+    decode_send_header,
+    decode_update_offset_header,
+)
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -220,3 +226,78 @@ def test_peek_reads_what_java_writes_and_falls_back_for_the_rest():
     assert peek_code(json_frame(b'{"flag":0,"code":310}')) == 310
     assert peek_code(json_frame(b'{"code":-1,"flag":0}')) == -1
     assert peek_code(json_frame(b'{"code":11}')) == 11
+
+
+def frame_of(header: bytes, serialize_type: int = 0) -> Frame:
+    return Frame(serialize_type, header, b"")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(b"5", "5"), (b"1.5", "1.5"), (b"true", "true"), (b"9223372036854775808", str(2**63))],
+)
+def test_numbers_in_ext_fields_are_text_however_long_the_header(value, text):
+    long = b'"' + b"\\u0001" * 32_767 + b'"'
+    header = b'{"code":"310","language":1,"extFields":{"e":%b,"i":%b,"x":null},"opaque":7}'
+    command = decode_command(frame_of(header % (value, long)))
+    assert command.code == 310
+    assert command.ext_fields == {"e": text, "i": "\x01" * 32_767}
+
+
+@given(
+    st.binary(max_size=60)
+    | st.dictionaries(
+        st.sampled_from(["code", "flag", "opaque", "version", "language", "remark", "extFields"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+            ),
+            max_leaves=6,
+        ),
+    ).map(lambda value: json.dumps(value).encode()),
+    st.sampled_from([0, 1]),
+)
+def test_any_header_gives_a_command_or_the_declared_error(header, serialize_type):
+    frame = frame_of(header, serialize_type)
+    for decode in (decode_command, decode_head, maybe_head_of_large):
+        with contextlib.suppress(RemoteProtocolError):
+            decode(frame)
+    for decode_hot in (decode_send_header, decode_pull_header, decode_update_offset_header):
+        with contextlib.suppress(RemoteProtocolError, InvalidHeader):
+            decode_hot(frame)
+
+
+PULL = {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("queueOffset", str(2**63)),
+        ("queueOffset", "-" + "9" * 5000),
+        ("suspendTimeoutMillis", str(2**64)),
+        ("commitOffset", "1e999"),
+        ("maxMsgNums", str(2**31)),
+        ("sysFlag", "NaN"),
+        ("queueId", ""),
+    ],
+)
+def test_numbers_that_java_cannot_hold_are_no_header(name, value):
+    header = json.dumps({"code": 11, "extFields": {**PULL, name: value}, "opaque": 1}).encode()
+    with pytest.raises(InvalidHeader, match=name):
+        decode_pull_header(frame_of(header))
+
+
+def test_the_number_of_a_large_request_is_found_at_either_end_of_its_header():
+    filler = '"extFields":{"i":"' + "x" * 300_000 + '"}'
+    heads = [
+        '{"code":310,%s,"flag":0,"language":"JAVA","opaque":77,"version":401}',
+        '{"opaque":77,"code":310,"flag":0,%s}',
+    ]
+    for text in heads:
+        head = maybe_head_of_large(frame_of((text % filler).encode()))
+        assert head is not None
+        assert (head.opaque, head.flag, head.code) == (77, 0, 310)
+    assert maybe_head_of_large(frame_of(b"{" + b"x" * 300_000)) is None

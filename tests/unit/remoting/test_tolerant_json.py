@@ -2,13 +2,18 @@
 
 import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.bodies import HeartbeatData, RegisterBrokerBody, decode_body
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import DEPTH_MAX, loads, text_of
+from remoting.protocol.limits import NESTING_MAX, TOLERANT_BYTES_MAX, TOLERANT_VALUES_MAX
+from remoting.protocol.tolerant_json import REQUEST, _Reader, loads, text_of
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.recursive(
@@ -63,20 +68,17 @@ def test_bytes_that_are_no_text_are_replaced():
 
 
 def test_references_are_resolved_wherever_they_stand():
-    source = (
-        b'{"a":[{"x":1}],"b":{"$ref":"$.a[0]"},"c":[{"$ref":"$.a[7]"},{"$ref":"a"},{"$ref":"$"}]}'
-    )
+    source = b'{"a":[{"x":1}],"b":{"$ref":"$.a[0]"},"c":[{"$ref":"$.a[7]"},{"$ref":"a"}]}'
     value = loads(source)
     assert value["b"] == {"x": 1}
-    assert value["c"][:2] == [None, None]
-    assert value["c"][2] is value
+    assert value["c"] == [None, None]
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "", "{", "[1", "[1 2]", '{"a" 1}', '{"a":}', "nil", "'open", r'"\q"', r'"\u12"', "{[1]:2}",
-        "{{'a':[1]}:2}", "[1] x", "9" * 65, "[" * (DEPTH_MAX + 2),
+        "{{'a':[1]}:2}", "[1] x", "9" * 65, "[" * (NESTING_MAX + 2),
     ],
 )  # fmt: skip
 def test_what_is_no_json_is_refused(source):
@@ -95,3 +97,97 @@ def test_text_of_writes_what_a_java_string_would_hold():
     assert text_of({"a": [1]}) == '{"a":[1]}'
     assert text_of("\ud800") == "?"
     assert text_of({(1, 2): 3}) == "{(1, 2): 3}"
+
+
+def doubling(levels: int) -> str:
+    """Return a text whose value doubles with each level, though it names each level only twice."""
+    parts = ['"a0":{"x":1}'] + [
+        f'"a{i}":[{{"$ref":"$.a{i - 1}"}},{{"$ref":"$.a{i - 1}"}}]' for i in range(1, levels)
+    ]
+    return "{" + ",".join(parts) + "}"
+
+
+def test_references_that_double_are_refused():
+    for levels in (20, 60):
+        with pytest.raises(RemoteProtocolError, match="references"):
+            loads(doubling(levels).encode())
+    assert loads(doubling(5).encode())["a4"][1][0] == [[{"x": 1}] * 2] * 2
+
+
+@pytest.mark.parametrize("kind", [HeartbeatData, RegisterBrokerBody])
+def test_a_body_of_two_kilobytes_that_doubles_is_refused(kind):
+    with pytest.raises(RemoteProtocolError, match="references"):
+        decode_body(doubling(40).encode(), kind)
+
+
+def test_without_that_a_value_of_a_kilobyte_has_a_million_parts():
+    with planted(BY_TESTS["references-double"]):
+        value = loads(doubling(20).encode())
+    assert len(str(value["a19"])) > 1_000_000
+
+
+@pytest.mark.parametrize("source", ['{"a":{"$ref":"$"}}', '{"a":[{"$ref":"$.a"}]}'])
+def test_a_value_that_holds_itself_is_refused(source):
+    with pytest.raises(RemoteProtocolError, match="references nest too deep"):
+        loads(source.encode())
+
+
+def test_references_nest_no_deeper_than_texts():
+    chain = ['"a0":{}'] + [f'"a{i}":{{"b":{{"$ref":"$.a{i - 1}"}}}}' for i in range(1, 100)]
+    with pytest.raises(RemoteProtocolError, match="references"):
+        loads(("{" + ",".join(chain) + "}").encode())
+
+
+K = TOLERANT_BYTES_MAX - 100
+LONG = {
+    "numbers": "[" + "1," * (K // 2) + "1]",
+    "objects": "[" + "{}," * (K // 3) + "1]",
+    "keys": "{" + ",".join(f"k{i}:1" for i in range(K // 9)) + "}",
+    "escapes": "['" + "\\n" * (K // 2) + "']",
+    "characters": "['" + "\\u00e9" * (K // 6) + "']",
+    "surrogates": "['" + "\\ud800" * (K // 6) + "']",
+    "space": "[" + " " * K + "'']",
+    "references": "[" + '{"$ref":"$"},' * (K // 13) + "1]",
+    "steps": '[{"$ref":"$' + ".a" * (K // 2) + '"}]',
+    "open string": "'" + "\\'" * (K // 2),
+}
+
+
+@pytest.mark.parametrize("source", LONG.values(), ids=LONG)
+def test_no_text_takes_long(source):
+    """A generous bound of the processor's time: what is refused otherwise takes half a second."""
+    began = time.process_time()
+    with contextlib.suppress(RemoteProtocolError):
+        loads(source.encode())
+    assert time.process_time() - began < 0.15
+
+
+def test_the_slow_reader_ends_after_so_many_values():
+    few = "[" + "'x'," * (TOLERANT_VALUES_MAX - 2) + "]"
+    assert len(_Reader(few, REQUEST.values_max).read_all()) == TOLERANT_VALUES_MAX - 2
+    for source in (LONG["numbers"], LONG["escapes"], LONG["keys"]):
+        with pytest.raises(RemoteProtocolError, match="more than 4000 values"):
+            _Reader(source, REQUEST.values_max).read_all()
+    with planted(BY_TESTS["slow-reader-without-end"]):
+        assert len(_Reader(LONG["numbers"], REQUEST.values_max).read_all()) == K // 2 + 1
+
+
+def test_a_text_beyond_the_reach_is_not_begun():
+    with pytest.raises(RemoteProtocolError, match="bytes, more than"):
+        loads(b" " * TOLERANT_BYTES_MAX + b"{}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["1" * 5000, "-" + "9" * 4301, "1e999999", "1." + "0" * 5000, "NaN", "Infinity", "-", "1e",
+     '{"$ref":"$[' + "9" * 5000 + ']"}', "\u0661", "{'a':\u0661}"],
+)  # fmt: skip
+@pytest.mark.parametrize("read", [loads, tolerant])
+def test_odd_numbers_raise_what_is_declared(source, read):
+    with contextlib.suppress(RemoteProtocolError):
+        read(source.encode() if read is loads else source)
+
+
+def test_numbers_as_large_as_msgspec_reads_them_become_text():
+    assert text_of(loads(b"1" * 400)) == "1" * 400
+    assert text_of({"a": 10**30}) == f'{{"a":{10**30}}}'
