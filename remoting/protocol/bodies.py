@@ -210,9 +210,9 @@ class ConsumerConnection(_Struct, kw_only=True):
 class _LooseConsumerData(ConsumerData, kw_only=True):
     """Enumerations by their number, as the published C++ client writes them and fastjson reads."""
 
-    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"  # type: ignore[assignment]
-    consume_type: str | int = "CONSUME_PASSIVELY"  # type: ignore[assignment]
-    message_model: str | int = "CLUSTERING"  # type: ignore[assignment]
+    consume_from_where: Any = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: Any = "CONSUME_PASSIVELY"
+    message_model: Any = "CLUSTERING"
 
     def __post_init__(self) -> None:
         self.consume_from_where = _member(_CONSUME_FROM_WHERE, self.consume_from_where)
@@ -221,11 +221,11 @@ class _LooseConsumerData(ConsumerData, kw_only=True):
 
 
 class _LooseHeartbeatData(HeartbeatData, kw_only=True):
-    consumer_data_set: list[_LooseConsumerData] = []  # type: ignore[assignment]
+    consumer_data_set: list[_LooseConsumerData] = []  # type: ignore[assignment]  # only read
 
 
 class _LooseTopicConfig(TopicConfig, kw_only=True):
-    topic_filter_type: str | int = "SINGLE_TAG"  # type: ignore[assignment]
+    topic_filter_type: Any = "SINGLE_TAG"
 
     def __post_init__(self) -> None:
         self.topic_filter_type = _member(_FILTER_TYPES, self.topic_filter_type)
@@ -249,11 +249,11 @@ _LOOSE: Final[dict[Any, Any]] = {
 """What else of a kind is read, where the usual members do not fit."""
 
 
-def _member(names: tuple[str, ...], value: str | int) -> str:
+def _member(names: tuple[str, ...], value: object) -> str:
     """Return the name of an enumeration's member that is given by name or number."""
     if isinstance(value, str):
         return value
-    if not 0 <= value < len(names):
+    if not isinstance(value, int) or not 0 <= value < len(names):
         raise ValueError(f"{value} is none of {len(names)} members")
     return names[value]
 

@@ -21,7 +21,7 @@ Source: RemotingCommand, RemotingSerializable, RocketMQSerializable (protocol.md
 
 import re
 import struct
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -254,12 +254,12 @@ def _scalar(value: Json) -> _Scalar:
     return text_of(value) if isinstance(value, (dict, list)) else value
 
 
-def _int32(found: object, key: str) -> int:
+def _int32(found: Any, key: str) -> int:  # noqa: ANN401 - whatever JSON holds
     """Return an int member as Java's reader would take it: numbers, digits in a string, null."""
     if found is None:
         return 0
     try:
-        number = int(found)  # type: ignore[call-overload]
+        number = int(found)
     except (TypeError, ValueError, OverflowError) as error:
         raise RemoteProtocolError(f"header member {key} is no integer") from error
     if not -(2**31) <= number < 2**31:
