@@ -10,7 +10,7 @@ the other CommandCustomHeader classes (protocol.md 1.4, 1.6, 3).
 
 import struct
 from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -30,7 +30,6 @@ Header = TypeVar("Header", bound=msgspec.Struct)
 Decoded = tuple[int, int, int, Header]
 """opaque, flag, version, header"""
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 DEFAULT_REGION: Final = "DefaultRegion"
 
 
