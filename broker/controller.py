@@ -19,6 +19,7 @@ from broker.door import Door
 from broker.handlers import Processors, command_handlers, hot_handlers
 from broker.hold_sweep import HoldSweep
 from broker.machine import Machine
+from broker.new_groups import NewGroups
 from broker.offset_cleaning import OffsetCleaner
 from broker.offset_moved import OffsetMovedEvents
 from broker.offset_replication import OffsetReplicator
@@ -329,6 +330,7 @@ class BrokerController:
         tables, store, clock = self.tables, self.store, self._clock
         proposer = LogProposer(store)
         creator = self._make_creator(proposer)
+        new_groups = NewGroups(creator.group_for_request, clock)
         return Processors(
             send=self._make_send(creator),
             pull=PullProcessor(
@@ -339,7 +341,7 @@ class BrokerController:
                 store=store,
                 held=tables.held,
                 clock=clock,
-                on_new_group=creator.group_for_request,
+                on_new_group=new_groups.for_request,
                 on_moved=OffsetMovedEvents(
                     store,
                     clock,
@@ -355,11 +357,12 @@ class BrokerController:
                 consumers=tables.consumers,
                 groups=tables.groups,
                 creator=creator,
+                new_groups=new_groups,
                 is_writable=lambda: store.writable,
                 clock=clock,
                 serve=self._tasks.serve,
             ),
-            offset=OffsetProcessor(tables, store, creator.group_for_request),
+            offset=OffsetProcessor(tables, store, new_groups.for_request),
             query=QueryProcessor(store, unique_max=self._config.default_query_max_num),
             lock=LockProcessor(tables, proposer, clock),
             admin=AdminProcessor(

@@ -4,8 +4,14 @@ from typing import Final
 
 from remoting.protocol.limits import Limit, Scope, Unit
 
-TOPICS_MAX: Final = Limit(
-    100_000, "topics", Unit.COUNT, Scope.GROUP, "2, and the topic is not created"
+TOPICS_BYTES_MAX: Final = Limit(
+    7 * 1024 * 1024, "topics, as a registration has them", Unit.BYTES, Scope.GROUP,
+    "2, and the topic is not created",
+)  # fmt: skip
+"""So that a registration, with the topics that are being created, is one that name servers take
+(`remoting.protocol.limits.REGISTER_BYTES_MAX`)."""
+TOPIC_QUEUES_MAX: Final = Limit(
+    65_536, "queues of a topic", Unit.COUNT, Scope.REQUEST, "1, and the topic is as it was"
 )
 GROUPS_MAX: Final = Limit(
     100_000, "consumer groups", Unit.COUNT, Scope.GROUP, "2, and the group is not created"
@@ -27,6 +33,15 @@ LOCK_QUEUES_MAX: Final = Limit(
 STATE_ENTRY_BYTES_MAX: Final = Limit(
     128 * 1024, "entry of replicated state", Unit.BYTES, Scope.REQUEST, "split into several"
 )
+
+NEW_GROUPS_OF_ADDRESS_MAX: Final = Limit(
+    1_000, "new consumer groups in heartbeats, one more a second", Unit.COUNT, Scope.ADDRESS,
+    "2, and the group is not created",
+)  # fmt: skip
+NEW_GROUPS_MAX: Final = Limit(
+    1_000, "new consumer groups in other requests, ten more a second", Unit.COUNT, Scope.PROCESS,
+    "pulls are served without; commits get 2",
+)  # fmt: skip
 
 CREATIONS_MAX: Final = Limit(
     1_024, "topics or groups being created", Unit.COUNT, Scope.PROCESS, "2, and nothing is stored"
@@ -65,7 +80,8 @@ REMEMBERED_BYTES_MAX: Final = Limit(
 )
 
 LIMITS: Final = (
-    TOPICS_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX, STATE_ENTRY_BYTES_MAX,
+    TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
+    STATE_ENTRY_BYTES_MAX, NEW_GROUPS_OF_ADDRESS_MAX, NEW_GROUPS_MAX,
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.consumer_offset import ConsumerOffsetTable
-from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_MAX
+from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_BYTES_MAX
 from broker.long_polling import HoldTable
 from broker.queue_lock import QueueLockTable
 from broker.replicated_state import ReplicatedState
@@ -35,11 +35,11 @@ class Tables:
         self.held = HoldTable()
         self.usage = Usage()
         for limit, table in (
-            (TOPICS_MAX, self.topics.entries),
             (GROUPS_MAX, self.groups),
             (LOCKS_MAX, self.locks),
         ):
             self.usage.add(limit, table.__len__)
+        self.usage.add(TOPICS_BYTES_MAX, lambda: self.topics.encoded_bytes)
         self.usage.add(OFFSETS_BYTES_MAX, lambda: self.offsets.room.used)
         self.state = ReplicatedState(
             topics=self.topics,

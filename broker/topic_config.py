@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.limits import TOPICS_MAX
+from broker.limits import TOPICS_BYTES_MAX
 from remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
 from remoting.protocol.limits import TOPIC_LENGTH_MAX
 
@@ -33,8 +33,12 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
-TOPIC_QUEUES_MAX = 65_536
 
+#: What one more topic may take in a registration, whatever its name.
+TOPIC_BYTES_MAX = 1_024
+#: Bits: 1 inherited by topics that are created like this one, 2 writable, 4 readable.
+PERM_MAX = PERM_INHERIT | PERM_WRITE | PERM_READ
+FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 #: Topics that clients must not send to.
 FORBIDDEN_TOPICS = frozenset(
@@ -71,6 +75,8 @@ class TopicEntry(msgspec.Struct, frozen=True):
     system_flag: int
     #: Clients may not send here.
     forbidden: bool
+    #: Member of a JSON object of topics by name.
+    encoded: bytes
 
 
 class TopicChange(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,12 +93,12 @@ class _Snapshot(msgspec.Struct, rename="camel"):
 
 def topic_name_error(topic: str) -> str | None:
     """Return why RocketMQ 4.9 refuses this topic name, or None."""
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
     if not topic.strip():
         return "The specified topic is blank."
     if not _NAME.match(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > TOPIC_LENGTH_MAX:
-        return f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
     return None
 
 
@@ -156,6 +162,8 @@ class TopicTable:
 
     def __init__(self, system: Iterable[TopicConfig], timestamp: int) -> None:
         self.entries: dict[str, TopicEntry] = {}
+        self.encoded_bytes = 0
+        self._encoded: bytes | None = None
         self.data_version = DataVersion(timestamp=timestamp, counter=0)
         self._system = {config.topic_name: config for config in system}
         for config in self._system.values():
@@ -168,7 +176,7 @@ class TopicTable:
     @property
     def full(self) -> bool:
         """Whether no further topic may be created."""
-        return len(self.entries) >= TOPICS_MAX
+        return not self._has_room()
 
     def is_system(self, topic: str) -> bool:
         """Tell whether administration of this topic is refused."""
@@ -177,6 +185,13 @@ class TopicTable:
     def configs(self) -> Mapping[str, TopicConfig]:
         """Return every configuration by topic name."""
         return {name: entry.config for name, entry in self.entries.items()}
+
+    def encode(self) -> bytes:
+        """Return the JSON object of all topics by name; made of parts, so that it is quick."""
+        if self._encoded is None:
+            members = [entry.encoded for entry in self.entries.values()]
+            self._encoded = b"{" + b",".join(members) + b"}"
+        return self._encoded
 
     def apply(self, payload: bytes) -> str:
         """Apply a replicated change and return the topic's name."""
@@ -210,8 +225,15 @@ class TopicTable:
             if config.topic_name not in self._system:
                 self._put(config)
 
+    def _has_room(self) -> bool:
+        return self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX
+
     def _put(self, config: TopicConfig) -> None:
         name = config.topic_name
+        encoded = msgspec.json.encode(name) + b":" + msgspec.json.encode(config)
+        self._encoded = None
+        former = self.entries.get(name)
+        self.encoded_bytes += len(encoded) + 1 - (len(former.encoded) + 1 if former else 0)
         self.entries[name] = TopicEntry(
             name=name,
             name_bytes=name.encode(),
@@ -222,4 +244,5 @@ class TopicTable:
             readable=bool(config.perm & PERM_READ),
             system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
             forbidden=name in FORBIDDEN_TOPICS,
+            encoded=encoded,
         )

@@ -91,4 +91,28 @@ STATE: Final = (
             ("is_old = queue in self._queues_at_first.get(queue.topic, ())", "is_old = True"),
         ),
     ),
+    Mutant(
+        name="topics-without-bound",
+        breaks="Topics are created until no registration of them fits into a frame.",
+        source="RocketMQ TopicConfigManager, which has no bound.",
+        plant=patch(
+            "broker.topic_config:TopicTable._has_room",
+            ("self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX", "True"),
+        ),
+    ),
+    Mutant(
+        name="any-topic-filter-type",
+        breaks="A topic is created with any text for its filter type, of any length.",
+        source="Seen in this system: one request 17 became an entry that no frame carries.",
+        plant=patch(
+            "broker.processor.admin:AdminProcessor._refusal",
+            ("if kind not in FILTER_TYPES:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="groups-without-stock",
+        breaks="A client may have any number of groups created by heartbeats.",
+        source="RocketMQ SubscriptionGroupManager.findSubscriptionGroupConfig.",
+        plant=patch("broker.new_groups:Stock.take", ("if self.left == 0:", "if False:")),
+    ),
 )

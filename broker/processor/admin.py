@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.answers import put_failure
-from broker.topic_config import TOPIC_QUEUES_MAX, topic_name_error
+from broker.answers import put_failure, shown
+from broker.limits import TOPIC_QUEUES_MAX
+from broker.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from remoting.protocol.bodies import TopicConfig
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
@@ -33,6 +34,7 @@ _SLAVE_REMARK: Final = (
     "Can't modify topic or subscription group from slave broker, "
     "please execute it from master broker."
 )
+_FULL: Final = "the topic table is full: name servers take no larger one"
 #: RocketMQ 4.9 answers a successful 17 with this remark; recorded clients got it.
 _TOPIC_REMARK: Final = "not set any response code"
 
@@ -63,6 +65,8 @@ class AdminProcessor:
         error = self._refusal(header)
         if error is not None:
             return make_response(request, ResponseCode.SYSTEM_ERROR, error)
+        if self._topics.full and self._topics.get(header.topic) is None:
+            return make_response(request, ResponseCode.SYSTEM_BUSY, _FULL)
         status = await self._creator.put_topic(
             TopicConfig(
                 topic_name=header.topic,
@@ -93,12 +97,17 @@ class AdminProcessor:
 
     def _refusal(self, header: CreateTopicHeader) -> str | None:
         """Return why a topic may not be created so, or None."""
-        topic = header.topic
+        topic, kind = header.topic, header.topic_filter_type
         if self._topics.is_system(topic):
-            return f"The topic[{topic}] is conflict with system topic."
-        if not all(
-            0 <= queues <= TOPIC_QUEUES_MAX
-            for queues in (header.read_queue_nums, header.write_queue_nums)
-        ):
+            return f"The topic[{shown(topic)}] is conflict with system topic."
+        error = topic_name_error(topic)
+        if error is not None:
+            return error
+        counts = (header.read_queue_nums, header.write_queue_nums)
+        if not all(0 <= queues <= TOPIC_QUEUES_MAX for queues in counts):
             return f"The topic[{topic}] may have 0 to {TOPIC_QUEUES_MAX} queues."
-        return topic_name_error(topic)
+        if not 0 <= header.perm <= PERM_MAX:
+            return f"perm = [{header.perm}] value invalid"
+        if kind not in FILTER_TYPES:
+            return f"topicFilterType = [{shown(kind)}] value invalid"
+        return None

@@ -30,12 +30,19 @@ if TYPE_CHECKING:
 
     from broker.client_registry import ConsumerRegistry, ProducerRegistry
     from broker.creation import Creator
+    from broker.new_groups import NewGroups
     from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from remoting.protocol.bodies import ConsumerData, HeartbeatData
     from remoting.protocol.frame import Frame
     from runtime.clock import Clock
 
+    Answer = tuple[int, str | None]
+
 _OK: Final = (ResponseCode.SUCCESS, None)
+_TOO_MANY_NEW: Final = (
+    ResponseCode.SYSTEM_BUSY,
+    "too many new consumer groups of this address, some were not created, try again later",
+)
 
 
 class ClientConnection(WritableConnection, Protocol):
@@ -44,6 +51,10 @@ class ClientConnection(WritableConnection, Protocol):
     @property
     def id(self) -> int:
         """Number of the connection."""
+
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Where the client is."""
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command."""
@@ -59,6 +70,7 @@ class ClientProcessor:
         consumers: ConsumerRegistry,
         groups: SubscriptionGroupTable,
         creator: Creator,
+        new_groups: NewGroups,
         is_writable: Callable[[], bool],
         clock: Clock,
         serve: Callable[[str, Coroutine[Any, Any, None], Callable[[Exception], None]], object],
@@ -67,6 +79,7 @@ class ClientProcessor:
         self._consumers = consumers
         self._groups = groups
         self._creator = creator
+        self._new_groups = new_groups
         self._is_writable = is_writable
         self._clock = clock
         self._serve = serve
@@ -85,15 +98,17 @@ class ClientProcessor:
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, client)
         missing = self._missing(heartbeat)
-        if missing:
+        admitted = [group for group in missing if self._new_groups.admit(connection.remote[0])]
+        answer = _OK if len(admitted) == len(missing) else _TOO_MANY_NEW
+        if admitted:
             self._serve(
                 f"heartbeat {heartbeat.client_id}",
-                self._create_then_answer(connection, request, client, heartbeat, missing),
+                self._create_then_answer(connection, request, client, heartbeat, admitted, answer),
                 lambda error: self._answer(connection, request, failed(error)),
             )
             return
         self._register_consumers(client, heartbeat)
-        self._answer(connection, request)
+        self._answer(connection, request, answer)
 
     def handle_unregister(
         self, connection: ClientConnection, request: RemotingCommand
@@ -160,12 +175,13 @@ class ClientProcessor:
         client: Client,
         heartbeat: HeartbeatData,
         missing: list[SubscriptionGroupConfig],
+        answer: Answer,
     ) -> None:
         for group in missing:
             await self._creator.consumer_group(group)
         if not connection.closed:
             self._register_consumers(client, heartbeat)
-            self._answer(connection, request)
+            self._answer(connection, request, answer)
 
     def _register_consumers(self, client: Client, heartbeat: HeartbeatData) -> None:
         for data in heartbeat.consumer_data_set:
@@ -182,7 +198,7 @@ class ClientProcessor:
         self,
         connection: ClientConnection,
         request: RemotingCommand,
-        answer: tuple[int, str | None] = _OK,
+        answer: Answer = _OK,
     ) -> None:
         if not request.flag & FLAG_ONEWAY:
             write_command(connection, request.serialize_type, request.opaque, answer)

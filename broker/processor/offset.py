@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Answer = tuple[int, str | None]
 
 _FULL: Final = (ResponseCode.SYSTEM_BUSY, "the table of consumer offsets is full")
+_TOO_MANY_NEW: Final = (ResponseCode.SYSTEM_BUSY, "too many new consumer groups, try again later")
 _OK: Final = (ResponseCode.SUCCESS, None)
 _NOT_FOUND: Final = "Not found, maybe this group consumer boot first"
 
@@ -53,14 +54,15 @@ class OffsetProcessor:
     """Answers offset requests of one broker.
 
     Args:
-        on_new_group: has a group created that a request used with default settings.
+        on_new_group: has a group created that a request used with default settings; False if there
+            are too many new ones.
     """
 
     def __init__(
         self,
         tables: Tables,
         store: OffsetStore,
-        on_new_group: Callable[[SubscriptionGroupConfig], object],
+        on_new_group: Callable[[SubscriptionGroupConfig], bool],
     ) -> None:
         self._topics = tables.topics.entries
         self._groups = tables.groups
@@ -125,5 +127,6 @@ class OffsetProcessor:
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                     f"Group {shown(group)} not exist!",
                 )
-            self._on_new_group(found)
+            if not self._on_new_group(found):
+                return _TOO_MANY_NEW
         return None

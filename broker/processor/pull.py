@@ -99,7 +99,7 @@ class PullProcessor:
         store: PullStore,
         held: HoldTable,
         clock: Clock,
-        on_new_group: Callable[[SubscriptionGroupConfig], None],
+        on_new_group: Callable[[SubscriptionGroupConfig], object],
         on_moved: Callable[[HeldPull, int], None],
         max_bytes: int = 262_144,
         max_count: int = 32,

@@ -12,6 +12,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.creation import Creator
 from broker.limits import STATE_ENTRY_BYTES_MAX
+from broker.new_groups import NewGroups
 from broker.offset_replication import OffsetReplicator
 from broker.processor.admin import AdminProcessor
 from broker.processor.client import ClientProcessor
@@ -64,13 +65,15 @@ class Bench:
             serve=spawn,
         )
         self.put_topic("T")
-        self.offset = OffsetProcessor(self.tables, self.store, creator.group_for_request)
+        new_groups = NewGroups(creator.group_for_request, self.clock)
+        self.offset = OffsetProcessor(self.tables, self.store, new_groups.for_request)
         self.lock = LockProcessor(self.tables, self.proposer, self.clock)
         self.client = ClientProcessor(
             producers=self.tables.producers,
             consumers=self.tables.consumers,
             groups=self.tables.groups,
             creator=creator,
+            new_groups=new_groups,
             is_writable=lambda: self.proposer.writable,
             clock=self.clock,
             serve=spawn,
@@ -351,6 +354,52 @@ def test_a_heartbeat_creates_the_group_then_registers_and_notifies(bench: Bench)
     assert len(bench.tables.producers.clients("p")) == 2
 
 
+def flood(bench: Bench, connection: FakeConnection, count: int, start: int = 0) -> int:
+    """Send a heartbeat with so many new groups; return the code of its answer."""
+    groups = [{"groupName": f"g{number}"} for number in range(start, start + count)]
+    body = json.dumps({"clientID": "c", "consumerDataSet": groups}).encode()
+    bench.client.handle_heartbeat(connection, frame(34, body))
+    bench.work()
+    return connection.answers[-1].code
+
+
+def flooded(bench: Bench) -> list[int]:
+    first, second = FakeConnection(1), FakeConnection(2)
+    second.remote = ("127.0.0.2", 1)
+    codes = [flood(bench, first, 600), flood(bench, first, 600, 600)]
+    codes.append(flood(bench, second, 10, 5_000))
+    codes.append(flood(bench, first, 1_200))
+    bench.clock.now_ms += 200_000
+    codes.append(flood(bench, first, 1_200))
+    return codes
+
+
+def test_an_address_has_a_stock_of_new_groups(bench: Bench) -> None:
+    before = len(bench.tables.groups)
+    assert flooded(bench) == [0, 2, 0, 2, 0]
+    assert len(bench.tables.groups) == before + 1_210
+
+
+def test_planted_any_number_of_new_groups(bench: Bench) -> None:
+    with planted(BY_TESTS["groups-without-stock"]):
+        assert flooded(bench) == [0] * 5
+
+
+def test_commits_of_too_many_new_groups_are_refused(bench: Bench) -> None:
+    connection = FakeConnection()
+    for number in range(1_001):
+        fields = {**QUEUE, "consumerGroup": f"g{number}"}
+        bench.offset.handle_update(connection, frame(15, commitOffset=8, **fields))
+    bench.work()
+    codes = [answer.code for answer in connection.answers]
+    assert codes == [0] * 1_000 + [2]
+    bench.clock.now_ms += 100
+    fields = {**QUEUE, "consumerGroup": "later"}
+    bench.offset.handle_update(connection, frame(15, commitOffset=8, **fields))
+    bench.work()
+    assert connection.answers[-1].code == 0
+
+
 def test_a_member_that_leaves_or_is_lost_is_told_to_the_others(bench: Bench) -> None:
     first, second, third = (FakeConnection(number) for number in (1, 2, 3))
     for connection in (first, second, third):
@@ -541,6 +590,13 @@ def test_a_topic_is_created_by_administration(bench: Bench) -> None:
         ({"topic": "bad name"}, "illegal characters"),
         ({"writeQueueNums": -1}, "queues"),
         ({"readQueueNums": 10**6}, "queues"),
+        ({"topic": "t" * 128}, "longer than"),
+        ({"topic": "../../etc"}, "illegal characters"),
+        ({"topic": "rmq_sys_" + "x" * 50_000}, "conflict with system topic"),
+        ({"perm": 8}, "perm = [8] value invalid"),
+        ({"perm": -1}, "perm = [-1] value invalid"),
+        ({"topicFilterType": "x" * 50_000}, "value invalid"),
+        ({"topicFilterType": "0"}, "topicFilterType = [0] value invalid"),
     ],
 )
 def test_a_topic_that_may_not_be_created_is_refused(
@@ -549,7 +605,28 @@ def test_a_topic_that_may_not_be_created_is_refused(
     answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(**fields)))
     assert answer.code == 1
     assert word in (answer.remark or "")
+    assert len(answer.remark or "") < 1_000
     assert bench.proposer.proposed == []
+
+
+def test_a_topic_takes_no_more_of_a_request_than_is_bounded(bench: Bench) -> None:
+    large = topic_request(topicFilterType="x" * 200_000)
+    with planted(BY_TESTS["any-topic-filter-type"]):
+        asyncio.run(bench.admin.handle_update_topic(None, large))
+    ((_, payload),) = bench.proposer.proposed
+    assert len(payload) > STATE_ENTRY_BYTES_MAX
+
+
+def test_a_full_table_takes_changes_and_no_topics(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.topic_config.TOPICS_BYTES_MAX", 0)
+    answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(topic="new")))
+    assert (answer.code, answer.remark) == (
+        2, "the topic table is full: name servers take no larger one",
+    )  # fmt: skip
+    answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(perm=4)))
+    assert answer.code == 0
 
 
 def test_a_follower_changes_no_topic(bench: Bench) -> None:

@@ -6,16 +6,21 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from broker.config import BrokerConfig
+from broker.limits import CREATIONS_MAX
 from broker.registration import Registrar
 from broker.registration_body import register_request, unregister_request
 from broker.role import broker_id, replica_number
-from broker.topic_config import TopicTable
-from remoting.protocol.bodies import TopicConfig, body_crc32
+from broker.topic_config import TopicChange, TopicTable
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.bodies import TopicConfig, body_crc32, decode_register_body
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.errors import ConnectFailed
+from remoting.protocol.limits import REGISTER_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -167,6 +172,56 @@ def test_a_registration_says_what_rocketmq_says() -> None:
     assert wrapper["topicConfigTable"]["T"]["writeQueueNums"] == 2
     leave = unregister_request(config, 2)
     assert (leave.code, leave.ext_fields["brokerId"]) == (104, "2")
+
+
+def full_table(length: int) -> TopicTable:
+    table = TopicTable([], 1)
+    while not table.full:
+        name = f"{len(table.entries):0{length}}"
+        change = TopicChange(TopicConfig(topic_name=name), 1)
+        table.apply(msgspec.json.encode(change))
+    return table
+
+
+CONFIG = BrokerConfig(broker_cluster_name="C", broker_ip1="127.0.0.1", listen_port=10_911)
+
+
+@pytest.mark.parametrize("length", [8, 127])
+def test_a_full_table_is_one_that_name_servers_take(length: int) -> None:
+    table = full_table(length)
+    for number in range(CREATIONS_MAX):  # that were on their way when it became full
+        change = TopicChange(TopicConfig(topic_name=f"{number:0262}"), 1)
+        table.apply(msgspec.json.encode(change))
+    request = register_request(CONFIG, table, 0, 5)
+    assert len(request.body) <= REGISTER_BYTES_MAX
+    assert request.ext_fields["compressed"] == "false"
+    found = decode_register_body(request.body, compressed=False).topic_config_serialize_wrapper
+    assert found.topic_config_table == table.configs()
+    assert found.data_version == table.data_version
+
+
+def test_planted_topics_without_bound_are_none_that_name_servers_take() -> None:
+    table = TopicTable([], 1)
+    with planted(BY_TESTS["topics-without-bound"]):
+        for number in range(25_000):
+            change = TopicChange(TopicConfig(topic_name=f"{number:0127}"), 1)
+            table.apply(msgspec.json.encode(change))
+        assert not table.full
+    request = register_request(CONFIG, table, 0, 5)
+    assert len(table.encode()) > REGISTER_BYTES_MAX
+    assert request.ext_fields["compressed"] == "true", "a table of old is sent all the same"
+    assert request.ext_fields["bodyCrc32"] == str(body_crc32(request.body))
+    found = decode_register_body(request.body, compressed=True).topic_config_serialize_wrapper
+    assert found.topic_config_table == table.configs()
+
+
+def test_the_bytes_of_a_table_are_those_that_it_takes() -> None:
+    table = TopicTable([TopicConfig(topic_name="S")], 1)
+    for number in (1, 2, 1, 3):
+        config = TopicConfig(topic_name=f"T{number}", perm=number, read_queue_nums=10**number)
+        table.apply(msgspec.json.encode(TopicChange(config, 1)))
+        assert json.loads(table.encode())[f"T{number}"]["perm"] == number
+        assert table.encoded_bytes == len(table.encode()) - 1
 
 
 @pytest.mark.parametrize(
