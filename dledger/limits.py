@@ -14,7 +14,31 @@ PEER_FRAME_BYTES_MAX: Final = Limit(
 """Twice what a leader sends: versions before had no bound, and what they appended must reach all
 members still. An entry that is larger keeps its replica from leading, see `dledger.repair`."""
 
-LIMITS: Final = (ENTRY_BYTES_MAX, PEER_FRAME_BYTES_MAX)
+PEER_PENDING_MAX: Final = Limit(
+    128, "peer connections of nobody known", Unit.COUNT, Scope.PROCESS, "the oldest is closed"
+)
+PEER_PENDING_PER_ADDRESS_MAX: Final = Limit(
+    32,
+    "peer connections of nobody known at one address",
+    Unit.COUNT,
+    Scope.ADDRESS,
+    "the oldest is closed",
+)
+PEER_STRANGERS_MAX: Final = Limit(
+    16, "servers that speak and are no members", Unit.COUNT, Scope.PROCESS, "the oldest is closed"
+)
+PEER_HANDSHAKE_MS: Final = Limit(
+    3_000, "peer that has not proven who it is", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
+)
+
+LIMITS: Final = (
+    ENTRY_BYTES_MAX,
+    PEER_FRAME_BYTES_MAX,
+    PEER_PENDING_MAX,
+    PEER_PENDING_PER_ADDRESS_MAX,
+    PEER_STRANGERS_MAX,
+    PEER_HANDSHAKE_MS,
+)
 
 PEER_MESSAGE_BYTES: Final = 4 * 1024
 """More than a frame with entries has besides them: prefix, header, fields, names."""

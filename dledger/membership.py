@@ -17,9 +17,10 @@ from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
+from dledger.link import is_address
 from dledger.listener import ConfigurationListener, DLedgerListener
 from dledger.replica import place_body
-from dledger.rpc import PeerTransport, is_address
+from dledger.rpc import PeerTransport
 from dledger.storage.log_store import LogStore
 
 ELECTIONS_WAITED: Final = 10

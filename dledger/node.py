@@ -97,12 +97,13 @@ class DLedgerNode(Office):
         self._rng: Rng = rng or SystemRng()
         self._on_fatal = on_fatal
         self.credentials = MemberCredentials(config, self._clock)
-        self._opened = False
-        self._started = False
-        self._running = False
+        self._opened = self._started = self._running = False
 
         self._appender = Appender(
-            config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
+            config,
+            propose=self._propose,
+            schedule=self._call_turn,
+            refusal=self._refusal,
         )
         self.reserve = self._appender.reserve
         self.reserve_batch = self._appender.reserve_batch
@@ -134,12 +135,11 @@ class DLedgerNode(Office):
         config = self.config
         self.credentials.load()
         replica = open_replica(config, self._disk, self._rng, self._make_noop)
-        self._replica = replica
-        self._store = replica.store
-        self._raft = replica.raft
+        self._replica, self._store, self._raft = replica, replica.store, replica.raft
         self._transport: PeerTransport = TcpTransport(
-            config, on_message=self._on_message, on_unreachable=self._on_unreachable
-        )
+            config, self.credentials, on_message=self._on_message,
+            on_unreachable=self._on_unreachable, make_nonce=self._rng.token,
+        )  # fmt: skip
         self._driver = Driver(
             self._raft,
             self._store,

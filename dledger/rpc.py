@@ -2,7 +2,8 @@
 
 Node i dials node j to carry everything i says to j, and only that; the answers come on the
 connection that j dialled. So a link can fail in one direction alone, as networks do, and so can a
-proxy in between.
+proxy in between. On connections with a shared key or TLS the acceptor speaks, too, until both know
+who is there; then a message counts only if its sender is the one who has proven to be it.
 
 Nothing here waits for anyone. A message that cannot leave now (not connected, or too much waits in
 the socket already) is dropped: the core repeats what matters. A broken connection is reported,
@@ -12,36 +13,38 @@ one log line.
 
 import asyncio
 import logging
-import socket
+import os
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
+from dledger.codec.handshake import NotProven
 from dledger.codec.peer import Hello, Misaddressed, PeerCodec
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
-from dledger.errors import CorruptEntry
-from dledger.limits import PEER_FRAME_BYTES_MAX
-from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
-from runtime.cancel import timeout
+from dledger.door import Door, Mode
+from dledger.inbound import Inbound
+from dledger.limits import (
+    PEER_PENDING_MAX,
+    PEER_PENDING_PER_ADDRESS_MAX,
+    PEER_STRANGERS_MAX,
+)
+from dledger.link import Link, is_address, split_address
+from dledger.tls_listener import TlsListener
+from remoting.protocol.errors import LocalProtocolError
+from remoting.protocol.frame import Frame
+from remoting.protocol.hosts import is_loopback
+from remoting.transport.credentials import CredentialStore
+from runtime.clock import SystemClock
 from runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 
-INBOUND_MAX: Final = 64
-"""Most connections accepted at a time; the group is small, so more are a mistake or an attack."""
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  # compared, not bound
-HOST_CHARACTERS_MAX: Final = 253
-"""Longest name that DNS has."""
 LINKS_MAX: Final = 64
 """Most servers dialled."""
 HALF_FRAME_S: Final = 10.0
 """An accepted connection on which a frame has begun and nothing came for so long is closed."""
-CONNECT_TIMEOUT_S: Final = 1.0
-USER_TIMEOUT_MS: Final = 1500
-"""A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
-cut that drops packets, the kernel alone would wait out its growing retransmission timer."""
 
 
 class PeerTransport(Protocol):
@@ -74,21 +77,28 @@ class TcpTransport:
     def __init__(
         self,
         config: DLedgerConfig,
+        credentials: CredentialStore | None = None,
         *,
         on_message: Callable[[Message], None],
         on_unreachable: Callable[[NodeId], None],
+        make_nonce: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        """Make it; ``credentials`` have been read, None where ``config`` names none."""
         self._config = config
+        if credentials is None:
+            credentials = CredentialStore(config.security, config.self_id, SystemClock().wall_ms)
+        self.door = Door(config, credentials, make_nonce)
         self._on_message = on_message
         self._on_unreachable = on_unreachable
         others = tuple(peer for peer in config.peers if peer != config.self_id)
         self._codec = PeerCodec(config.group, config.self_id, others)
         self._members: Mapping[NodeId, str] = {peer: config.peers[peer] for peer in others}
-        self._links: dict[NodeId, _Link] = {}
+        self._links: dict[NodeId, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._inbound: dict[_Inbound, None] = {}
-        self._by_sender: dict[NodeId, _Inbound] = {}
+        self._inbound: dict[Inbound, None] = {}
+        self._by_sender: dict[NodeId, Inbound] = {}
         self._server: asyncio.Server | None = None
+        self._tls: TlsListener | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -96,13 +106,29 @@ class TcpTransport:
         if not self._config.listen_address:
             return
         host, port = split_address(self._config.listen_address)
+        self._maybe_warn(host)
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Inbound(self), host, port)
+            if self.door.mode is Mode.TLS:
+                self._tls = TlsListener(self)
+                await self._tls.start(host, port)
+            else:
+                self._server = await loop.create_server(lambda: Inbound(self), host, port)
         except OSError as error:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
         self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
         self.set_members(self._members)
+
+    def _maybe_warn(self, host: str) -> None:
+        """Say that anybody is believed, where others than this machine can speak here."""
+        hosts = [host, *(address.rpartition(":")[0] for address in self._members.values())]
+        if self.door.mode is Mode.OPEN and not all(is_loopback(one.strip("[]")) for one in hosts):
+            _log.warning(
+                "event=peers_not_authenticated address=%s: whoever reaches it can speak as a member"
+                " and change the log; set peerTlsCertPath, peerTlsKeyPath and peerTlsCaPath (see:"
+                " ledgermq certs), or at least peerSharedKeyFile",
+                self._config.listen_address,
+            )
 
     def set_members(self, addresses: Mapping[NodeId, str]) -> None:
         """Dial who is new, or has moved; who is a member no more is given up by and by.
@@ -132,7 +158,7 @@ class TcpTransport:
             self._unlink(peer)
         if is_address(address):
             hello = self._codec.encode_hello(peer, self._config.listen_address)
-            link = _Link(peer, address, self._config, self._on_unreachable)
+            link = Link(peer, address, self._config, self.door, self._on_unreachable)
             self._links[peer] = link
             link.start(hello)
 
@@ -147,6 +173,8 @@ class TcpTransport:
             self._sweep.cancel()
         if self._server is not None:
             self._server.close()
+        if self._tls is not None:
+            await self._tls.close()
         for inbound in list(self._inbound):
             inbound.close()
         self._inbound.clear()
@@ -166,8 +194,8 @@ class TcpTransport:
 
     # Called by the connections
 
-    def on_frame(self, inbound: "_Inbound", frame: Frame) -> None:
-        """Take a frame. Errors: `CorruptEntry`."""
+    def on_frame(self, inbound: Inbound, frame: Frame) -> None:
+        """Take a frame. Errors: `CorruptEntry`, `NotProven`: it speaks for somebody else."""
         try:
             message = self._codec.decode(frame)
         except Misaddressed as error:
@@ -176,17 +204,27 @@ class TcpTransport:
                 _log.warning("event=misaddressed remote=%s %s", inbound.remote, error)
             return
         if inbound.sender is None:
-            inbound.sender = message.sender
-            previous = self._by_sender.get(message.sender)
-            self._by_sender[message.sender] = inbound
-            if previous is not None:
-                previous.close()
+            self.on_proven(inbound, message.sender)
+        elif message.sender != inbound.sender:
+            raise NotProven(f"a message of {message.sender} on the connection of {inbound.sender}")
         if isinstance(message, Hello):
             self._on_hello(inbound, message)
         else:
             self._on_message(message)
 
-    def _on_hello(self, inbound: "_Inbound", hello: Hello) -> None:
+    def on_proven(self, inbound: Inbound, sender: NodeId) -> None:
+        """Take who is at the other end: the newest connection of each counts."""
+        inbound.sender = sender
+        previous = self._by_sender.pop(sender, None)
+        self._by_sender[sender] = inbound
+        if previous is not None:
+            previous.close()
+        strangers = [one for one in self._by_sender if one not in self._members]
+        if len(strangers) > PEER_STRANGERS_MAX:
+            oldest = self._by_sender.pop(strangers[0])
+            self._drop(oldest)
+
+    def _on_hello(self, inbound: Inbound, hello: Hello) -> None:
         """Dial a server that is no member as far as this one knows: it needs answers."""
         if hello.sender not in self._members and len(self._links) < LINKS_MAX:
             host, _, port = hello.address.rpartition(":")
@@ -194,24 +232,28 @@ class TcpTransport:
                 host = inbound.remote.rpartition(":")[0]
             self._link(hello.sender, self._config.peers.get(hello.sender, f"{host}:{port}"))
 
-    def on_opened(self, inbound: "_Inbound") -> bool:
-        """Take a new connection; where there are too many, the oldest that said nothing goes.
+    def on_opened(self, inbound: Inbound) -> None:
+        """Take a new connection; where there are too many of nobody known, the oldest goes.
 
-        Whoever holds connections open cannot keep the members out: theirs are the newest, or have
-        spoken. A silent one of a member that is closed so is dialled anew.
+        Whoever holds connections open cannot keep the members out: theirs are the newest, or known.
+        A silent one of a member that is closed so is dialled anew.
         """
-        if len(self._inbound) >= INBOUND_MAX:
-            silent = next((one for one in self._inbound if one.sender is None), None)
-            closed = inbound if silent is None else silent
-            _log.warning("event=too_many_connections closed=%s", closed.remote)
-            if silent is None:
-                return False
-            del self._inbound[silent]
-            silent.close()
+        pending = [one for one in self._inbound if one.sender is None]
+        of_host = [one for one in pending if one.host == inbound.host]
+        if len(of_host) >= PEER_PENDING_PER_ADDRESS_MAX:
+            self._drop(of_host[0])
+        elif len(pending) >= PEER_PENDING_MAX:
+            self._drop(pending[0])
         self._inbound[inbound] = None
-        return True
 
-    def on_closed(self, inbound: "_Inbound") -> None:
+    def _drop(self, inbound: Inbound) -> None:
+        """Close a connection to make room for others."""
+        error = NotProven("too many connections of nobody known")
+        self.door.complain("too_many_connections", f"closed={inbound.host}", error)
+        self._inbound.pop(inbound, None)
+        inbound.close()
+
+    def on_closed(self, inbound: Inbound) -> None:
         """Report a peer whose connection broke, unless it has a newer one or we closed it."""
         if self._inbound.pop(inbound, inbound) is inbound:
             return
@@ -221,6 +263,7 @@ class TcpTransport:
             self._on_unreachable(sender)
 
     def _close_half_frames(self) -> None:
+        self.door.refresh()
         for inbound in list(self._inbound):
             if inbound.is_stuck():
                 _log.warning("event=half_peer_frame remote=%s", inbound.remote)
@@ -230,148 +273,3 @@ class TcpTransport:
                 self._unlink(peer)
         loop = asyncio.get_running_loop()
         self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
-
-
-class _Inbound(asyncio.BufferedProtocol):
-    """An accepted connection: frames in, nothing out."""
-
-    def __init__(self, owner: TcpTransport) -> None:
-        self._owner = owner
-        self._decoder = FrameDecoder(PEER_FRAME_BYTES_MAX)
-        self._transport: asyncio.Transport | None = None
-        self.remote = "?"
-        self.sender: NodeId | None = None
-        self.complained = False
-        self._moved = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self.remote = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
-        if not self._owner.on_opened(self):
-            self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.writable()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._moved = True
-        try:
-            for frame in self._decoder.received(nbytes):
-                self._owner.on_frame(self, frame)
-        except (RemoteProtocolError, CorruptEntry) as error:
-            _log.warning("event=bad_peer_frame remote=%s error=%r", self.remote, str(error))
-            self.close()
-
-    def is_stuck(self) -> bool:
-        """Tell whether nothing has come since the last call although a frame has begun."""
-        moved, self._moved = self._moved, False
-        return not moved and self._decoder.partial_bytes > 0
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.on_closed(self)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-
-class _Outbound(asyncio.Protocol):
-    """A dialled connection: only its end is of interest."""
-
-    def __init__(self) -> None:
-        self.lost: asyncio.Event = asyncio.Event()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set()
-
-
-class _Link:
-    """Keeps one connection to a peer up; reconnects forever, at growing intervals."""
-
-    def __init__(
-        self,
-        peer: NodeId,
-        address: str,
-        config: DLedgerConfig,
-        on_unreachable: Callable[[NodeId], None],
-    ) -> None:
-        self._peer = peer
-        self.address = address
-        self._hello = b""
-        self._config = config
-        self._on_unreachable = on_unreachable
-        self._transport: asyncio.Transport | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, hello: bytes) -> None:
-        self._hello = hello
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def can_send(self) -> bool:
-        """Tell whether a message would leave, now or soon."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return False
-        return transport.get_write_buffer_size() < self._config.peer_buffer_bytes_max
-
-    def write(self, buffers: tuple[bytes | memoryview, ...]) -> None:
-        if self._transport is not None:
-            self._transport.writelines(buffers)
-
-    async def _run(self) -> None:
-        delay_ms = self._config.reconnect_ms_min
-        while True:
-            protocol = await self._dial()
-            if protocol is not None:
-                _log.info("event=peer_connected peer=%s", self._peer)
-                delay_ms = self._config.reconnect_ms_min
-                await protocol.lost.wait()
-                self._transport = None
-                _log.info("event=peer_disconnected peer=%s", self._peer)
-                self._on_unreachable(self._peer)
-            await asyncio.sleep(delay_ms / 1000)
-            delay_ms = min(delay_ms * 2, self._config.reconnect_ms_max)
-
-    async def _dial(self) -> _Outbound | None:
-        host, port = split_address(self.address)
-        source = self._config.source_address
-        loop = asyncio.get_running_loop()
-        try:
-            async with timeout(CONNECT_TIMEOUT_S):
-                transport, protocol = await loop.create_connection(
-                    _Outbound, host, port, local_addr=(source, 0) if source else None
-                )
-        except (OSError, TimeoutError, UnicodeError):  # no name, says its encoding: a..b
-            return None
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-        self._transport = transport
-        transport.write(self._hello)
-        return protocol
-
-
-def is_address(address: str) -> bool:
-    """Tell whether `split_address` takes it."""
-    host, _, port = address.rpartition(":")
-    is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
-    if not is_host or " " in host:
-        return False
-    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``. Errors: `FatalError`."""
-    host, _, port = address.rpartition(":")
-    if not is_address(address):
-        raise FatalError(f"{address!r} is not an address of the form host:port")
-    return host.strip("[]"), int(port)

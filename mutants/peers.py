@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 PEERS: Final = (
     Mutant(
@@ -23,6 +23,28 @@ PEERS: Final = (
         plant=patch(
             "broker.guard:Guard.protect",
             ("if problem is None:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="sender-not-compared",
+        breaks="A message counts whoever has proven to be at the other end of the connection.",
+        source="Authentication of connections without authorization of what is said on them.",
+        plant=patch(
+            "dledger.rpc:TcpTransport.on_frame",
+            ("elif message.sender != inbound.sender:", "elif False:"),
+        ),
+    ),
+    Mutant(
+        name="seal-without-number",
+        breaks="A sealed frame between members counts again when it is repeated.",
+        source="A seal over the content alone.",
+        plant=patches(
+            patch(
+                "dledger.codec.handshake:Sealer.seal", ("self._number += 1", "self._number += 0")
+            ),
+            patch(
+                "dledger.codec.handshake:Opener.open", ("self._number += 1", "self._number += 0")
+            ),
         ),
     ),
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 GROUP: Final = "RaftGroup0"
 BROKER_PORT: Final = 10_911
 PEER_PORT: Final = 40_911
+PEER_KEY: Final = "a key that all members share"
 NAMESRV_PORT: Final = 9_876
 DISK_HANG_TICKS: Final = 20
 """A sync that takes so many ticks means that the disk hangs; sooner than in production, so that
@@ -106,6 +107,7 @@ class Layout:
             dledger_group=GROUP,
             dledger_self_id=name,
             dledger_peers=peers,
+            peer_shared_key=PEER_KEY if options.peer_key else "",
             tick_ms=options.tick_ms,
             heartbeat_ticks=options.heartbeat_ticks,
             election_ticks_min=options.election_ticks_min,

@@ -48,6 +48,10 @@ class SplitRng:
         """Return an integer of ``low``..``high``, both included; 53 bits of it are chance."""
         return low + int(self.random() * (high - low + 1))
 
+    def token(self, size: int) -> bytes:
+        """Return bytes."""
+        return bytes(int(self.random() * 256) for _ in range(size))
+
     def chance(self, probability: float) -> bool:
         """Return true with ``probability``."""
         return self.random() < probability

@@ -22,6 +22,7 @@ PACKAGE_P: Final = 0.3
 EVENTS_MAX: Final = 50
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
+PEER_KEY_P: Final = 0.5
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
 ODD_P: Final = 0.15
@@ -83,6 +84,7 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         queue_file_bytes=rng.split("queue files").choice((400, 2_000, 20_000)),
         safety_ms=rng.split("safety").choice((8_000, 10_000, 14_000)),
         preferred="n0" if rng.split("preferred").chance(PREFERRED_P) else "",
+        peer_key=rng.split("peer key").chance(PEER_KEY_P),
         overkill=overkill,
     )
 

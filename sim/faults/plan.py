@@ -170,6 +170,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long a broker waits for a majority before it answers that the outcome is unknown."""
     preferred: str = ""
     """The host that is to lead whenever it can; empty for none."""
+    peer_key: bool = False
+    """Whether members share a key. Rules that drop, double, replay or spoil frames between them
+    then end a connection, where without a key they reach the members."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
 

@@ -80,6 +80,7 @@ def test_another_key_is_refused_and_an_older_one_counts_beside_the_new():
     assert verify(signed(key=other), Trust((KEY, other)), now_ms=NOW)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["code", "field", "name", "new", "missing", "body", "time", "nonce", "signer"])
 )
@@ -112,7 +113,7 @@ def test_whatever_is_changed_is_noticed(what):
 _texts = st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(_texts, st.binary(max_size=3), _texts, st.binary(max_size=3))
 def test_two_requests_have_one_text_only_if_they_say_the_same(fields, body, others, other_body):
     def said(found):

@@ -1,0 +1,232 @@
+"""A connection that is dialled: kept up for ever, used once the other side has proven itself."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from dledger.codec.handshake import Dialler, NotProven, Sealer, check_welcome
+from dledger.config import DLedgerConfig
+from dledger.core.model import NodeId
+from dledger.door import Door, Mode
+from dledger.errors import CorruptEntry
+from dledger.inbound import HANDSHAKE_S
+from remoting.protocol.errors import RemoteProtocolError
+from remoting.protocol.frame import Frame, FrameDecoder
+from runtime.cancel import timeout
+from runtime.errors import FatalError
+
+_log: Final = logging.getLogger(__name__)
+
+HOST_CHARACTERS_MAX: Final = 253
+"""Longest name that DNS has."""
+CONNECT_TIMEOUT_S: Final = 1.0
+USER_TIMEOUT_MS: Final = 1500
+"""A connection whose bytes nobody acknowledges for so long is given up and dialled anew: after a
+cut that drops packets, the kernel alone would wait out its growing retransmission timer."""
+
+
+class Outbound(asyncio.Protocol):
+    """A dialled connection: what comes back belongs to the handshake, then only its end counts.
+
+    Args:
+        dialler: with a shared key, the own half of the handshake.
+        awaits_welcome: over TLS, whether the other side says that all is well.
+    """
+
+    def __init__(self, dialler: Dialler | None, *, awaits_welcome: bool) -> None:
+        self._dialler = dialler
+        self._awaits_welcome = awaits_welcome
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self.sealer: Sealer | None = None
+        self.error: Exception | None = None
+        self.settled = asyncio.Event()
+        """The handshake has ended, well or not."""
+        self.lost = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take that there is a connection."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self._dialler is not None:
+            self._transport.write(self._dialler.greeting)
+        elif not self._awaits_welcome:
+            self.settled.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read."""
+        if self.settled.is_set():
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+        except (NotProven, RemoteProtocolError, CorruptEntry) as error:
+            self._end(error)
+
+    def _take(self, frame: Frame) -> None:
+        assert self._transport is not None
+        if self.settled.is_set():
+            return
+        if self._dialler is not None:
+            proof, self.sealer = self._dialler.answer(frame)
+            self._transport.write(proof)
+        else:
+            check_welcome(frame)
+        self.settled.set()
+
+    def _end(self, error: Exception) -> None:
+        self.error = self.error or error
+        self.settled.set()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take that the connection is gone."""
+        if not self.settled.is_set():
+            self._end(exc or NotProven("it hung up; its log says why"))
+        self.lost.set()
+
+
+class Link:
+    """Keeps one connection to a peer up; reconnects forever, at growing intervals."""
+
+    def __init__(
+        self,
+        peer: NodeId,
+        address: str,
+        config: DLedgerConfig,
+        door: Door,
+        on_unreachable: Callable[[NodeId], None],
+    ) -> None:
+        self._peer = peer
+        self.address = address
+        self._hello = b""
+        self._config = config
+        self._door = door
+        self._on_unreachable = on_unreachable
+        self._transport: asyncio.Transport | None = None
+        self._sealer: Sealer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, hello: bytes) -> None:
+        """Begin to dial; ``hello`` is the first frame of every connection."""
+        self._hello = hello
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Give up for good."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def can_send(self) -> bool:
+        """Tell whether a message would leave, now or soon."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        return transport.get_write_buffer_size() < self._config.peer_buffer_bytes_max
+
+    def write(self, buffers: tuple[bytes | memoryview, ...]) -> None:
+        """Send a frame, if there is a connection."""
+        if self._transport is not None:
+            if self._sealer is not None:
+                buffers = self._sealer.seal(buffers)
+            self._transport.writelines(buffers)
+
+    async def _run(self) -> None:
+        delay_ms = self._config.reconnect_ms_min
+        while True:
+            protocol = await self._dial()
+            if protocol is not None:
+                _log.info("event=peer_connected peer=%s", self._peer)
+                delay_ms = self._config.reconnect_ms_min
+                await protocol.lost.wait()
+                self._transport = None
+                _log.info("event=peer_disconnected peer=%s", self._peer)
+                self._on_unreachable(self._peer)
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = min(delay_ms * 2, self._config.reconnect_ms_max)
+
+    async def _dial(self) -> Outbound | None:
+        try:
+            transport, protocol = await self._connect()
+        except (ssl.SSLError, NotProven) as error:
+            self._door.complain("peer_not_proven", f"peer={self._peer}", error)
+            return None
+        except (OSError, TimeoutError, UnicodeError):  # no name, says its encoding: a..b
+            return None
+        try:
+            await self._confirm(transport, protocol)
+        except (OSError, NotProven, CorruptEntry, RemoteProtocolError) as error:
+            transport.abort()
+            self._door.complain("peer_not_proven", f"peer={self._peer}", error)
+            return None
+        except BaseException:
+            transport.abort()
+            raise
+        set_options(transport.get_extra_info("socket"))
+        self._transport, self._sealer = transport, protocol.sealer
+        self.write((self._hello,))
+        return protocol
+
+    async def _confirm(self, transport: asyncio.Transport, protocol: Outbound) -> None:
+        """Wait until the handshake has ended. Errors: those of the handshake."""
+        try:
+            async with timeout(HANDSHAKE_S):
+                await protocol.settled.wait()
+        except TimeoutError:
+            raise NotProven("it did not answer: has it a shared key, or certificates?") from None
+        if protocol.error is not None:
+            raise protocol.error
+        if self._door.mode is Mode.TLS:
+            found = self._door.member(transport)
+            if found != self._peer:
+                raise NotProven(f"its certificate is that of {found}")
+
+    async def _connect(self) -> tuple[asyncio.Transport, Outbound]:
+        """Dial. Errors: `OSError`, `TimeoutError`, `UnicodeError`, `NotProven`."""
+        host, port = split_address(self.address)
+        source, door = self._config.source_address, self._door
+        local = (source, 0) if source else None
+        loop = asyncio.get_running_loop()
+        dialler = door.dial(self._peer) if door.mode is Mode.KEY else None
+        is_tls = door.mode is Mode.TLS
+        # A simulated network knows no TLS, nor its arguments.
+        secure: dict[str, Any] = {"ssl": door.context(is_server=False)} if is_tls else {}
+        async with timeout(HANDSHAKE_S if is_tls else CONNECT_TIMEOUT_S):
+            return await loop.create_connection(
+                lambda: Outbound(dialler, awaits_welcome=is_tls),
+                host,
+                port,
+                local_addr=local,
+                **secure,
+            )
+
+
+def set_options(sock: socket.socket) -> None:
+    """Let a connection that is dead be noticed, and small messages leave at once."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def is_address(address: str) -> bool:
+    """Tell whether `split_address` takes it."""
+    host, _, port = address.rpartition(":")
+    is_host = 0 < len(host) <= HOST_CHARACTERS_MAX and host.isascii() and host.isprintable()
+    if not is_host or " " in host:
+        return False
+    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``. Errors: `FatalError`."""
+    host, _, port = address.rpartition(":")
+    if not is_address(address):
+        raise FatalError(f"{address!r} is not an address of the form host:port")
+    return host.strip("[]"), int(port)

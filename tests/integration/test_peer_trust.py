@@ -1,0 +1,396 @@
+"""Members know each other: with a key or certificates a group works, and nobody else is heard."""
+
+import asyncio
+import contextlib
+import struct
+
+import pytest
+
+from cli.certificates import Authority
+from dledger.codec.handshake import Acceptor, Dialler
+from dledger.codec.peer import PeerCodec
+from dledger.core.messages import AppendReply, VoteRequest
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.certificates import node_identity
+from remoting.protocol.frame import FrameDecoder
+from remoting.transport.credentials import SecuritySettings
+from tests.integration.dledger_group import Group, run
+
+KEY = "a key that the members share"
+
+
+class Trusting(Group):
+    """A group with keys or certificates, one set for each node."""
+
+    def __init__(self, path, securities, **settings):
+        super().__init__(path, len(securities), **settings)
+        self.securities = dict(zip(self.ids, securities, strict=True))
+
+    def config(self, node_id, **other):
+        return super().config(node_id, security=self.securities[node_id], **other)
+
+
+def keyed(count=3, key=KEY):
+    return [SecuritySettings(shared_key=key)] * count
+
+
+def certified(authority, ids=("n0", "n1", "n2"), group="group"):
+    found = []
+    for node_id in ids:
+        stem = f"{group}-{node_id}"
+        if not (authority.directory / f"{stem}.crt").exists():
+            authority.issue(node_identity(group, node_id), stem)
+        found.append(of_stem(authority, stem))
+    return found
+
+
+def of_stem(authority, stem):
+    directory = authority.directory
+    return SecuritySettings(
+        cert_path=f"{directory}/{stem}.crt",
+        key_path=f"{directory}/{stem}.key",
+        ca_path=f"{directory}/ca.crt",
+    )
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority.create(tmp_path / "ca", "CA", 10)
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records]
+
+
+def outcome(work):
+    """Run a coroutine and return what it does."""
+    found = []
+
+    async def main():
+        found.append(await work)
+
+    run(main())
+    return found[0]
+
+
+async def works(group, count=20):
+    await group.append(count)
+    await group.settle()
+
+
+def test_a_group_with_a_key_replicates_fails_over_and_recovers(tmp_path):
+    async def main():
+        group = Trusting(tmp_path, keyed())
+        await group.start()
+        leader = await group.append(20)
+        await group.stop(leader.self_id)
+        await group.append(20)
+        await group.start(leader.self_id)
+        await works(group)
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
+
+
+def test_a_group_with_certificates_replicates_fails_over_and_recovers(tmp_path, authority):
+    async def main():
+        group = Trusting(tmp_path, certified(authority))
+        await group.start()
+        leader = await group.append(20)
+        await group.stop(leader.self_id)
+        await group.append(20)
+        await group.start(leader.self_id)
+        await works(group)
+        await group.stop()
+        assert not group.fatal
+
+    run(main())
+
+
+# Strangers
+
+
+async def connect(node, ssl=None):
+    host, port = node.config.listen_address.split(":")
+    names = {"server_hostname": host} if ssl else {}
+    return await asyncio.open_connection(host, int(port), ssl=ssl, **names)
+
+
+async def is_closed(reader):
+    """Tell whether the other side hangs up soon."""
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(5):
+            while await reader.read(1 << 16):
+                pass
+    return True
+
+
+def deposing(node, sender, term=None):
+    """Return the frames by which a leader was deposed at will."""
+    codec = PeerCodec("group", sender, (node.self_id,))
+    term = node.term + 1 if term is None else term
+    vote = VoteRequest(sender, node.self_id, term, 1 << 40, term - 1, True)
+    reply = AppendReply(sender, node.self_id, term, 0)
+    return b"".join(b"".join(codec.encode(message)) for message in (vote, reply))
+
+
+@pytest.mark.parametrize("how", ["key", "tls"])
+def test_whoever_has_neither_key_nor_certificate_is_not_heard(tmp_path, authority, how, caplog):
+    async def main():
+        securities = keyed() if how == "key" else certified(authority)
+        group = Trusting(tmp_path, securities)
+        await group.start()
+        leader = await group.append(10)
+        term = leader.term
+        for sender in ("n0", "n1", "n2", "n9"):
+            if sender == leader.self_id:
+                continue
+            reader, writer = await connect(leader)
+            with contextlib.suppress(OSError):
+                writer.write(deposing(leader, sender))
+                await writer.drain()
+            assert await is_closed(reader)
+            writer.close()
+        await group.append(10)
+        assert (leader.is_leader, leader.term) == (True, term)
+        await group.stop()
+
+    run(main())
+    assert any("event=peer_refused remote=127.0.0.1" in line for line in lines(caplog))
+
+
+async def speak_as(leader, proven, claimed):
+    """Prove to be one member, by the key, and speak as another."""
+    reader, writer = await connect(leader)
+    dialler = Dialler(KEY.encode(), ("group", proven, leader.self_id), bytes(32))
+    writer.write(dialler.greeting)
+    (challenge,) = FrameDecoder().feed(await reader.read(4096))
+    proof, sealer = dialler.answer(challenge)
+    codec = PeerCodec("group", claimed, (leader.self_id,))
+    term = leader.term + 1
+    vote = VoteRequest(claimed, leader.self_id, term, 1 << 40, term - 1, True)
+    writer.write(proof + b"".join(sealer.seal(codec.encode(vote))))
+    await writer.drain()
+    closed = asyncio.ensure_future(is_closed(reader))
+    await asyncio.wait([closed], timeout=0.3)
+    closed.cancel()
+    writer.close()
+
+
+async def deposed_by_another_member(tmp_path):
+    """Tell whether a member can depose the leader in the name of another."""
+    group = Trusting(tmp_path, keyed())
+    await group.start()
+    leader = await group.append(10)
+    term = leader.term
+    proven, claimed = (one for one in group.ids if one != leader.self_id)
+    await speak_as(leader, proven, claimed)
+    deposed = leader.term != term
+    await group.append(10)
+    await group.stop()
+    return deposed
+
+
+def test_a_member_speaks_for_itself_alone(tmp_path, caplog):
+    assert outcome(deposed_by_another_member(tmp_path / "a")) is False
+    assert any("a message of" in line for line in lines(caplog))
+    with planted(BY_TESTS["sender-not-compared"]):
+        assert outcome(deposed_by_another_member(tmp_path / "b")) is True
+
+
+def test_wrong_key_is_told_on_both_sides_and_the_others_go_on(tmp_path, caplog):
+    async def main():
+        securities = [*keyed(2), *keyed(1, "quite another key, also long")]
+        group = Trusting(tmp_path, securities)
+        await group.start()
+        leader = await group.append(10)
+        assert leader.self_id != "n2"
+        await asyncio.sleep(0.3)
+        assert group.nodes["n2"].commit_index == -1
+        await group.stop()
+
+    run(main())
+    found = lines(caplog)
+    assert any("peer_refused" in line and "n2 has a shared key" in line for line in found)
+    assert any("peer_not_proven peer=n" in line for line in found)
+    assert sum("peer_refused" in line for line in found) <= 2 * 3 * 5
+
+
+def test_certificates_that_do_not_count_are_told_on_both_sides(tmp_path, authority, caplog):
+    # n2 has a certificate of another CA; it trusts the right one, too.
+    other = Authority.create(tmp_path / "other", "CA", 10)
+    paths = other.issue(node_identity("group", "n2"), "group-n2")
+    both = tmp_path / "both.crt"
+    both.write_bytes(
+        (authority.directory / "ca.crt").read_bytes() + (other.directory / "ca.crt").read_bytes()
+    )
+
+    async def main():
+        foreign = SecuritySettings(
+            cert_path=str(paths[0]), key_path=str(paths[1]), ca_path=str(both)
+        )
+        group = Trusting(tmp_path, [*certified(authority, ("n0", "n1")), foreign])
+        await group.start()
+        await group.append(10)
+        await asyncio.sleep(0.5)
+        assert group.nodes["n2"].commit_index == -1
+        await group.stop()
+
+    run(main())
+    found = lines(caplog)
+    assert any("peer_refused remote=127.0.0.1" in x and "ertificate" in x for x in found)
+    assert any("peer_not_proven peer=n2" in x and "certificate verify failed" in x for x in found)
+    assert any("peer_not_proven peer=n0" in x for x in found), found
+    assert all(f"{authority.directory}/ca.crt" in x or "both.crt" in x
+               for x in found if "peer_refused" in x)  # fmt: skip
+
+
+async def heard_with(tmp_path, authority, stem, sender):
+    """Tell whether who dials with a certificate can depose the leader as ``sender``."""
+    from remoting.transport.credentials import CredentialStore
+    from runtime.clock import SystemClock
+
+    store = CredentialStore(of_stem(authority, stem), "x", SystemClock().wall_ms)
+    store.load()
+    group = Trusting(tmp_path, certified(authority))
+    await group.start()
+    leader = await group.append(10)
+    term = leader.term
+    reader, writer = await connect(leader, store.tls_context(is_server=False))
+    with contextlib.suppress(OSError):
+        writer.write(deposing(leader, sender))
+        await writer.drain()
+    closed = asyncio.ensure_future(is_closed(reader))
+    await asyncio.wait([closed], timeout=0.3)
+    closed.cancel()
+    writer.close()
+    heard = leader.term != term
+    await group.stop()
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("identity", "sender"),
+    [
+        (node_identity("other", "n7"), "n7"),
+        (node_identity("group", "n7"), "n1"),
+        (node_identity("group", "n7"), "n2"),
+    ],
+)
+def test_a_certificate_speaks_for_its_owner_in_its_group(tmp_path, authority, identity, sender):
+    authority.issue(identity, "stranger")
+    assert outcome(heard_with(tmp_path, authority, "stranger", sender)) is False
+
+
+def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, monkeypatch, caplog):
+    monkeypatch.setattr("dledger.rpc.HALF_FRAME_S", 0.1)
+    caplog.set_level("INFO")
+
+    async def main():
+        group = Trusting(tmp_path, certified(authority))
+        await group.start()
+        await works(group)
+        for node_id in group.ids:
+            authority.issue(node_identity("group", node_id), f"group-{node_id}", renew=True)
+        await group.until(
+            lambda: all(node.credentials.version > 1 for node in group.nodes.values())
+        )
+        await group.stop("n1")
+        await group.start("n1")
+        await works(group)
+        await group.stop()
+
+    run(main())
+    assert sum("event=credentials_read" in line for line in lines(caplog)) >= 3
+
+
+def test_strangers_do_not_keep_members_out(tmp_path):
+    async def main():
+        group = Trusting(tmp_path, keyed())
+        await group.start()
+        await group.append(10)
+        await group.stop("n1", "n2")
+        held = [await connect(group.nodes["n0"]) for _ in range(200)]
+        await group.start("n1", "n2")
+        await works(group)
+        for _, writer in held:
+            writer.close()
+        await group.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        struct.pack(">iI", 1 << 20, 1 << 24 | 21) + bytes(20_000),
+        b"".join(PeerCodec("group", "n1", ("n0",)).encode(AppendReply("n1", "n0", 1, 0))) * 3,
+        Dialler(KEY.encode(), ("group", "n1", "n0"), bytes(32)).greeting,
+    ],
+    ids=["nothing", "a byte", "much", "messages", "a greeting"],
+)
+def test_who_proves_nothing_is_gone_soon(tmp_path, monkeypatch, data):
+    monkeypatch.setattr("dledger.inbound.HANDSHAKE_S", 0.3)
+
+    async def main():
+        group = Trusting(tmp_path, keyed(1))
+        await group.start()
+        await group.append(1)
+        reader, writer = await connect(group.nodes["n0"])
+        writer.write(data)
+        async with asyncio.timeout(3):
+            assert await is_closed(reader)
+        writer.close()
+        await group.append(1)
+        assert not group.nodes["n0"]._transport._inbound
+        await group.stop()
+
+    run(main())
+
+
+def test_an_impostor_learns_only_a_name(tmp_path):
+    # Somebody listens where a member should be, and has no key.
+    async def main():
+        group = Trusting(tmp_path, keyed(2), tick_ms=10)
+        host, port = group.peers["n1"].split(":")
+        heard = bytearray()
+
+        async def serve(reader, writer):
+            (greeting,) = FrameDecoder().feed(await reader.read(4096))
+            impostor = Acceptor((KEY.encode(),), ("group", "n1"), bytes)
+            challenge = bytearray(impostor.challenge(greeting))
+            challenge[-1] ^= 1  # it cannot know it
+            writer.write(bytes(challenge))
+            heard.extend(await reader.read(4096))
+            writer.close()
+
+        server = await asyncio.start_server(serve, host, int(port))
+        await group.start("n0")
+        await asyncio.sleep(0.5)
+        server.close()
+        await group.stop()
+        assert not heard
+
+    run(main())
+
+
+def test_a_listener_beyond_this_machine_says_that_it_believes_anybody(tmp_path, caplog):
+    async def main(securities, host):
+        group = Trusting(tmp_path / securities[0].shared_key, securities)
+        group.peers = {i: a.replace("127.0.0.1", host) for i, a in group.peers.items()}
+        await group.start("n0")
+        await group.stop()
+
+    def warned():
+        return any("event=peers_not_authenticated" in line and "peerTlsCertPath" in line
+                   and "peerSharedKeyFile" in line for line in lines(caplog))  # fmt: skip
+
+    run(main([SecuritySettings()], "127.0.0.1"))
+    run(main(keyed(1), "0.0.0.0"))
+    assert not warned()
+    run(main([SecuritySettings()], "0.0.0.0"))
+    assert warned()
