@@ -6,7 +6,6 @@ noted in `Ledger`, to be read back at the end.
 """
 
 import asyncio
-import contextlib
 import json
 import random
 import struct
@@ -107,9 +106,7 @@ class Storm:
             except (OSError, EOFError):
                 self._tally.answers["connection closed"] += 1
             finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+                writer.transport.abort()  # whoever does not read must not hold up the end
 
     async def _bursts(
         self,
