@@ -45,13 +45,14 @@ class Strangers:
                 self._silent.pop(0).close()
             return
         for _ in range(rng.choice((1, 3, 20))):
+            if writer.is_closing():
+                break
             data = self._frame()
             writer.write(data)
             self._tally.frames += 1
             self._tally.sent_bytes += len(data)
-        await writer.drain()
-        await asyncio.sleep(0)
-        writer.close()
+        await asyncio.sleep(PAUSE_S)
+        writer.transport.abort()
 
     def _frame(self) -> bytes:
         """Return a frame with a number that members use, and what no member says."""

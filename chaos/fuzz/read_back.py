@@ -13,6 +13,7 @@ from remoting.protocol.message import decode_records
 from runtime.cancel import timeout
 
 PULL: Final = 11
+CREATE_TOPIC: Final = 17
 COUNT: Final = 256
 ANSWER_TIMEOUT_S: Final = 10.0
 FOUND: Final = 0
@@ -20,9 +21,15 @@ PROBLEMS_MAX: Final = 20
 
 
 async def read_back(find: Callable[[], tuple[str, int]], ledger: Ledger) -> tuple[int, list[str]]:
-    """Return how many messages were read back equal, and what is wrong."""
+    """Return how many messages were read back equal, and what is wrong.
+
+    Topics that were made unreadable by requests that may do so are opened again first.
+    """
     reader = _Reader(*await asyncio.open_connection(*find()))
     count, problems = 0, []
+    for topic in sorted({topic for topic, _ in ledger.messages}):
+        queues = 1 + max(queue_id for name, queue_id in ledger.messages if name == topic)
+        await reader.open_topic(topic, queues)
     for (topic, queue_id), expected in sorted(ledger.messages.items()):
         position, last = min(expected), max(expected)
         missing = dict(expected)
@@ -54,6 +61,17 @@ class _Reader:
         self._writer = writer
         self._splitter = FrameSplitter()
         self._opaque = 0
+
+    async def open_topic(self, topic: str, queues: int) -> None:
+        """Have a topic readable again, whatever hostile requests have made of its settings."""
+        self._opaque += 1
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
+            "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        self._writer.write(json_frame(CREATE_TOPIC, 0, self._opaque, fields, b""))
+        await self._answer()
 
     async def pull(
         self, topic: str, queue_id: int, offset: int
