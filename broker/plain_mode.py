@@ -69,6 +69,7 @@ class PlainMode:
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
         self._due = asyncio.Event()
+        self._state = state
         self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
 
         self.log = PlainLog(
@@ -178,6 +179,7 @@ class PlainMode:
         return {
             **self.log.status(),
             "applied": self._store.applied_index,
+            "quarantined": self._store.quarantined + self._state.quarantined,
             "boot_id": self.boot_id,
         }
 

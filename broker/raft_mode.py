@@ -52,6 +52,7 @@ class RaftMode:
         self._config = config
         self._disk = disk
         self._store = store
+        self._state = state
         self.snapshot = Snapshot(f"{config.store_path}/config", state, disk, clock)
         self.log = DLedgerNode(
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
@@ -136,6 +137,7 @@ class RaftMode:
         return {
             **self.log.status(),
             "applied": self._store.applied_index,
+            "quarantined": self._store.quarantined + self._state.quarantined,
             "boot_id": self.boot_id,
         }
 

@@ -12,9 +12,11 @@ import asyncio
 import logging
 from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+
+from remoting.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
     from store.results import PutStatus, StateCallback
 
 _log = logging.getLogger(__name__)
+
+BAD_CONTENT: Final = (
+    msgspec.MsgspecError, ProtocolError, ValueError, TypeError, LookupError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
+"""What an applier raises for a payload that no table can take: it looks at nothing else, so every
+replica comes to the same end. Anything else that it raises is no matter of content, and fatal."""
 
 
 class StateKind(StrEnum):
@@ -103,6 +112,8 @@ class ReplicatedState:
         self.locks = locks
         #: By kind, how many records were applied since the start.
         self.revisions: Counter[str] = Counter()
+        self.quarantined = 0
+        """Records that no table could take, since the start."""
         self._appliers: dict[str, Callable[[bytes], object]] = {
             StateKind.TOPIC.value: topics.apply,
             StateKind.GROUP.value: groups.apply,
@@ -123,7 +134,10 @@ class ReplicatedState:
         try:
             applier(payload)
             self.revisions[kind] += 1
-        except msgspec.MsgspecError as error:
-            _log.error("event=state_record_skipped index=%d kind=%s reason=%s", index, kind, error)
+        except BAD_CONTENT as error:
+            self.quarantined += 1
+            _log.error(
+                "event=record_quarantined index=%d kind=%s reason=%r", index, kind, str(error)
+            )
             return False
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from dledger.errors import RottenEntry
-from store.layout import store_timestamp
+from store.layout import stored_or_zero
 from store.retention import Segment
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SegmentAges:
         if stamp is None:
             try:
                 for _, _, chunk, at, _ in self._log.bodies(index, self._log.commit_index, 1):
-                    stamp = self._stamps[position] = store_timestamp(chunk[at:])
+                    stamp = self._stamps[position] = stored_or_zero(chunk[at:])
             except RottenEntry:
                 return None
         return stamp

@@ -14,6 +14,7 @@ from mutants.groups import GROUPS
 from mutants.namesrv import NAMESRV
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
+from mutants.records import RECORDS
 from mutants.replication import REPLICATION
 from mutants.serving import SERVING
 from mutants.state import STATE
@@ -34,6 +35,7 @@ BY_TESTS: Final[dict[str, Mutant]] = {
         *DOOR,
         *NAMESRV,
         *PEERS,
+        *RECORDS,
         *STATE,
         *WIRE,
     )

@@ -28,7 +28,7 @@ from store.checkpoint import (
     encode_times,
     join_checkpoint,
 )
-from store.layout import UNIT_BYTES, store_timestamp
+from store.layout import UNIT_BYTES, stored_or_zero
 
 if TYPE_CHECKING:
     from runtime.disk import Disk
@@ -221,7 +221,7 @@ class Checkpointer:
         if index >= self._node.first_index and position >= 0:
             term = self._node.term_at(index)
             try:
-                stored = store_timestamp(self._node.body_of(index, position))
+                stored = stored_or_zero(self._node.body_of(index, position))
             except RottenEntry:
                 stored = 0
         else:

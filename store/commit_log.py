@@ -6,6 +6,9 @@ known. Reading back and indexing are `store.dispatch`'s; the log itself is the n
 
 Queue offsets are provisional until committed: they are dropped with the leadership, and a new
 leader counts on from what the committed log says (`CommitLog.become_writable`).
+What is written is what `store.layout.read_record` reads back equal, whatever a message says of
+itself: the host bits of sysFlag follow from the widths of the hosts in the record, and what no
+record or unit can hold is refused (`store.layout`, "whole").
 Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, MessageExtEncoder.
 """
 
@@ -30,13 +33,15 @@ from remoting.protocol.message import (
 from store.answering import tell
 from store.layout import (
     FLAG_NOT_INDEXED,
+    FLAGS_HOSTS_V6,
     KIND_NOOP,
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
     UNIT,
     delivery_code,
+    state_kind,
     state_properties,
-    store_timestamp,
+    stored_or_zero,
 )
 from store.notes import write_note
 from store.pending import OwnBatch, Pending, cut_in_two, last_index
@@ -58,6 +63,8 @@ if TYPE_CHECKING:
 
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
 """Nothing was appended; ``struct.error``: a value of the message does not fit its field."""
+_NO_HOSTS: Final = ~FLAGS_HOSTS_V6
+"""Of a message's sysFlag: all but what its record says of the width of hosts."""
 _pack_short: Final = struct.Struct(">H").pack
 _pack_int: Final = struct.Struct(">i").pack
 _BODY_BYTES: Final = 4
@@ -67,6 +74,9 @@ _PLACE: Final = struct.Struct(">iIIiiqq")
 _pack_place: Final = _PLACE.pack
 _pack_unit: Final = UNIT.pack
 _NO_HOST: Final = bytes(8)
+_CODE_MIN: Final = -(1 << 63)
+_CODE_MAX: Final = (1 << 63) - 1
+"""What a unit of a consume queue can hold as a tags code."""
 
 
 class StateProposal(msgspec.Struct):
@@ -185,7 +195,12 @@ class CommitLog:
             return None
         bodies = list(map(len, batch.bodies))
         texts = list(map(len, batch.properties))
+        codes, count = batch.tags_codes, len(bodies)
+        if not count == len(texts) == len(codes) == len(batch.flags) or not count:
+            return None
         if not min(bodies) or sum(bodies) > self._body_max or max(texts) > PROPERTIES_BYTES_MAX:
+            return None
+        if min(codes) < _CODE_MIN or max(codes) > _CODE_MAX:
             return None
         fixed = head[0] + len(queue.topic_field) + 2
         return [fixed + body + text for body, text in zip(bodies, texts, strict=True)]
@@ -197,8 +212,9 @@ class CommitLog:
         _, pack, flags = self._heads[len(batch.born_host)]
         sizes, physicals, now = places
         common = pack(
-            0, MAGIC_V1, 0, batch.queue_id, 0, 0, 0, batch.sys_flag | flags, batch.born_timestamp,
-            batch.born_host, now, self._store_host, batch.reconsume_times, 0, 0,
+            0, MAGIC_V1, 0, batch.queue_id, 0, 0, 0, batch.sys_flag & _NO_HOSTS | flags,
+            batch.born_timestamp, batch.born_host, now, self._store_host, batch.reconsume_times,
+            0, 0,
         )[_PLACE.size : -_BODY_BYTES]  # fmt: skip
         topic_field, queue_id, queue_offset = queue.topic_field, queue.queue_id, queue.next_offset
         body_bytes = text_bytes = -1
@@ -223,7 +239,7 @@ class CommitLog:
         """Say why a batch was refused, by its first message that is outside the limits."""
         if not self.writable:
             return PutStatus.NOT_LEADER
-        for body, text in zip(batch.bodies, batch.properties, strict=True):
+        for body, text in zip(batch.bodies, batch.properties, strict=False):
             if len(text) > PROPERTIES_BYTES_MAX:
                 return PutStatus.PROPERTIES_SIZE_EXCEEDED
             if not 0 < len(body) <= self._body_max:
@@ -237,6 +253,9 @@ class CommitLog:
             return
         properties = state_properties(kind)
         size = _state_size(self._store_host, payload, properties)
+        if len(properties) > PROPERTIES_BYTES_MAX or state_kind(properties) != kind:
+            done(PutStatus.MESSAGE_ILLEGAL)  # whoever reads it back would not know what it is
+            return
         try:
             physical = self._reserve(size)
         except _REFUSALS as error:
@@ -356,7 +375,7 @@ class CommitLog:
         with suppress(RottenEntry):
             last = self._node.last_body()
             if last is not None:
-                self._last_timestamp = max(self._last_timestamp, store_timestamp(last))
+                self._last_timestamp = max(self._last_timestamp, stored_or_zero(last))
 
     def _timestamp(self) -> int:
         now = self._wall_ms()
@@ -374,6 +393,11 @@ class CommitLog:
             return -1
         if properties_bytes > PROPERTIES_BYTES_MAX:
             return -1
+        if message.sys_flag & FLAG_NOT_INDEXED:
+            if message.topic == STATE_TOPIC_BYTES:
+                return -1  # who reads it back would take it for replicated state
+        elif not _CODE_MIN <= message.tags_code <= _CODE_MAX:
+            return -1
         return head[0] + body_bytes + len(queue.topic_field) + 2 + properties_bytes
 
     def _record(
@@ -386,8 +410,9 @@ class CommitLog:
         size, queue_offset, physical, now = place
         head = pack(
             size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, message.queue_id, message.flag, queue_offset,
-            physical, message.sys_flag | flags, message.born_timestamp, message.born_host, now,
-            self._store_host, message.reconsume_times, message.prepared_offset, len(body),
+            physical, message.sys_flag & _NO_HOSTS | flags, message.born_timestamp,
+            message.born_host, now, self._store_host, message.reconsume_times,
+            message.prepared_offset, len(body),
         )  # fmt: skip
         return b"".join((head, body, queue.topic_field, _pack_short(len(properties)), properties))
 

@@ -446,6 +446,11 @@ class ConsumeQueues:
         return self.has_space
 
 
+def names_queue(topic: bytes, queue_id: int) -> bool:
+    """Tell whether there can be such a queue."""
+    return 0 <= queue_id <= _QUEUE_ID_MAX and _maybe_names(topic) is not None
+
+
 def _maybe_names(topic: bytes) -> tuple[bytes, str, bytes] | None:
     """Return a topic encoded, decoded and as records have it; None if it can name no directory."""
     if not 0 < len(topic) <= TOPIC_BYTES_MAX or topic in {b".", b".."}:

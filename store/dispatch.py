@@ -37,7 +37,8 @@ from store.layout import (
 )
 from store.notes import ALIKE, LOOKED_INTO, Note, Run, maybe_read_note, rows_of
 from store.pending import OwnBatch, cut_in_two
-from store.read_back import read_back
+from store.quarantine import Quarantine
+from store.read_back import NO_MESSAGE, read_back
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Dispatcher:
         """Whether an entry is damaged and dispatch stands before it."""
         self.applied_term = 0
         """Term of the last entry read back; 0 before the first."""
+        self.quarantine = Quarantine(node, queues)
+        """Entries that hold no message."""
         self._taken_over: set[ConsumeQueue] = set()
         """Queues with units of an earlier process, behind which nothing was dispatched yet."""
         self._queues_end: int | None = None
@@ -354,13 +357,13 @@ class Dispatcher:
     def _dispatch_log(self, first: int, last: int, limit: int) -> int:
         """Read entries back from the log and dispatch them; return how many.
 
-        Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a committed entry
-        is no record, or a queue lacks what comes before.
+        Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a queue lacks
+        what comes before.
         """
         found: list[ReadBack] = []
         try:
             read_back(self._node.bodies(first, last, limit), found)
-        except (RottenEntry, FatalError):
+        except RottenEntry:
             self._dispatch_records(found)
             raise
         assert found, (first, last, limit)
@@ -383,15 +386,16 @@ class Dispatcher:
             if flags & FLAG_NOT_INDEXED:
                 self._dispatch_unindexed(record, keyed)
                 continue
-            keyed.append((topic, text, physical, stored, flags))
             queue = by_topic.get(topic, _NO_QUEUES).get(queue_id)
-            queue = queue or self._queue_of(topic, queue_id, index)
-            if offset < queue.max_offset:
+            queue = queue or self._maybe_queue_of(topic, queue_id, record)
+            if queue is None:
                 continue
-            if taken_over and self._is_of_a_queue_before(queue, physical):
+            keyed.append((topic, text, physical, stored, flags))
+            is_known = offset < queue.max_offset
+            if taken_over and not is_known and self._is_of_a_queue_before(queue, physical):
                 continue
-            if offset > queue.max_offset:
-                self._begin(queue, offset, index)
+            if offset != queue.max_offset and not self._has_place(queue, record, keyed):
+                continue
             if not queue.tail:
                 unwritten.append(queue)
             tags = tags_code(text) if b"TAGS\x01" in text else 0
@@ -407,9 +411,12 @@ class Dispatcher:
             self._rows += self.keys.rows_of(keyed)
 
     def _dispatch_unindexed(self, record: "ReadBack", keyed: "list[Keyed]") -> None:
-        """Dispatch a record that is in no queue: replicated state, or half a transaction."""
+        """Dispatch what is in no queue: replicated state, half a transaction, no message at all."""
         index, physical, size, _, _, flags, stored, topic, text, chunk, at = record
-        if topic == STATE_TOPIC_BYTES:
+        if topic is NO_MESSAGE:
+            if size:  # RocketMQ has entries without anything
+                self.quarantine.add(index, physical, text.decode())
+        elif topic == STATE_TOPIC_BYTES:
             self._apply_state(index, text, chunk[at : at + size])
         else:
             keyed.append((topic, text, physical, stored, flags))
@@ -427,14 +434,21 @@ class Dispatcher:
         if own is not None and own.done is not None:
             tell(own.done, PutStatus.OK)
 
-    def _queue_of(self, topic: bytes, queue_id: int, index: int) -> "ConsumeQueue":
+    def _maybe_queue_of(
+        self, topic: bytes, queue_id: int, record: "ReadBack"
+    ) -> "ConsumeQueue | None":
+        """Return a queue; None, and the record is quarantined, if there can be none.
+
+        Errors: `FatalError` in a log without a group: there no CRC covers what a record says.
+        """
         queue = self._queues.maybe_make(topic, queue_id)
         if queue is None:
-            where = self._node.describe(self._applied_position)
-            message = (
-                f"entry {index}: topic {topic!r} queue {queue_id} cannot name a queue: {where}"
-            )
-            raise FatalError(message, EXIT_ENVIRONMENT)
+            index, physical = record[:2]
+            reason = f"topic {topic!r} queue {queue_id} cannot name a queue"
+            if not self._node.counts_entries:
+                message = f"entry {index}: {reason}: {self._node.describe(physical)}"
+                raise FatalError(message, EXIT_ENVIRONMENT)
+            self.quarantine.add(index, physical, reason)
         return queue
 
     def _is_of_a_queue_before(self, queue: "ConsumeQueue", physical: int) -> bool:
@@ -451,22 +465,25 @@ class Dispatcher:
         self._taken_over.discard(queue)
         return False
 
-    def _begin(self, queue: "ConsumeQueue", offset: int, index: int) -> None:
-        """Let a queue begin above 0, as it does when the log's head was removed.
+    def _has_place(self, queue: "ConsumeQueue", record: "ReadBack", keyed: "list[Keyed]") -> bool:
+        """Tell whether a message belongs where its queue ends although it states another offset.
 
-        Errors: `FatalError` when it was not: then the record is damaged where it has no CRC, and
-        what follows would be taken for known already.
+        A queue begins above 0 when the log's head was removed. Otherwise it has the message, or the
+        log must show what became of the offsets before it; see `Quarantine`. Errors: as there.
         """
         node = self._node
-        is_whole = not node.counts_entries and node.first_position == 0
-        if queue.max_offset or is_whole:
-            message = (
-                f"entry {index}: {queue.topic} queue {queue.queue_id} ends at {queue.max_offset}, "
-                f"the message of the entry has queue offset {offset}:"
-                f" {self._node.describe(self._applied_position)}"
-            )
-            raise FatalError(message, EXIT_ENVIRONMENT)
-        self._queues.begin(queue, offset)
+        index, physical, _, _, offset = record[:5]
+        has_place: bool | None
+        if offset < queue.max_offset:
+            has_place = self.quarantine.replaces(queue, index, offset, physical)
+        elif queue.max_offset or (not node.counts_entries and node.first_position == 0):
+            has_place = self.quarantine.skips(queue, index, offset, physical)
+        else:
+            self._queues.begin(queue, offset)
+            return True
+        if has_place is None:
+            keyed.pop()
+        return bool(has_place)
 
     def _notify(self) -> None:
         """Tell the listener once per queue that it has more messages."""

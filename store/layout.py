@@ -14,6 +14,10 @@ Consume queue unit, 20 bytes::
 
     0 physicalOffset i64    8 size i32    12 tagsCode i64
 
+A record is *whole* when one reading of it explains all of its bytes: the host bits of sysFlag say
+how wide its hosts are, and head, body, topic and properties then add up to its size. Everybody who
+reads records back goes by this (`read_record`, `whole_record`), and `store.commit_log` writes
+nothing else.
 Source: protocol.md 4.1, 4.2, 5.3, 7.5; RocketMQ CommitLog, ConsumeQueue, MessageVersion.
 """
 
@@ -39,6 +43,8 @@ UNIT_BYTES: Final = 20
 UNIT: Final = Struct(">qiq")
 GAP_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 """Fills a queue's first file below its first message, as RocketMQ does."""
+SKIPPED_BYTES: Final = 0x7FFFFFFF
+"""The size in a unit that names no message: below the first one, or see `store.quarantine`."""
 
 FLAG_NOT_INDEXED: Final = TRANSACTION_PREPARED
 """Set in prepared (4) and rollback (12) records: they are in no queue."""
@@ -53,6 +59,8 @@ SCHEDULE_TOPIC_BYTES: Final = b"SCHEDULE_TOPIC_XXXX"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 """Queues that RocketMQ fills with messages of other topics; they are left to it."""
 
+_LEVEL_DIGITS_MAX: Final = 10
+"""Java's ``int`` has so many; what is longer is no level."""
 _TAGS_CACHE_MAX: Final = 10_000
 _tags_cache: dict[bytes, int] = {}
 
@@ -112,6 +120,30 @@ def read_record(view: bytes | memoryview, start: int = 0) -> RecordFields:
         message = f"lengths do not add up: size={size} body={body} tail={len(tail)}"
         raise CorruptRecord(message)
     return size, queue_id, queue_offset, sys_flag, stored, topic, tail[properties_at:]
+
+
+def whole_record(view: bytes | memoryview, start: int, size: int, physical: int) -> RecordFields:
+    """Return the fields of the record that fills ``size`` bytes and lies at ``physical``.
+
+    Errors: `CorruptRecord` when it is not whole, or states another place.
+    """
+    fields = read_record(view, start)
+    if fields[0] != size:
+        message = f"{size} bytes hold a record of {fields[0]}"
+        raise CorruptRecord(message)
+    stated = int.from_bytes(view[start + 28 : start + 36], "big", signed=True)
+    if stated != physical:
+        message = f"the record at {physical} states {stated} as its place"
+        raise CorruptRecord(message)
+    return fields
+
+
+def stored_or_zero(view: bytes | memoryview) -> int:
+    """Return the store timestamp (ms) of a record, 0 if it is not whole."""
+    try:
+        return read_record(view)[4]
+    except CorruptRecord:
+        return 0
 
 
 def record_size(view: memoryview, physical_offset: int) -> int | None:
@@ -193,7 +225,7 @@ def delivery_code(properties: bytes, stored: int, delays_ms: Sequence[int]) -> i
     Without a level above 0 it is the hash of TAGS, as anywhere else.
     """
     level_text = find_property(properties, b"DELAY")
-    if level_text is None or not level_text.lstrip(b"-").isdigit():
+    if level_text is None or not level_text.isdigit() or len(level_text) > _LEVEL_DIGITS_MAX:
         return tags_code(properties)
     level = min(int(level_text), len(delays_ms))
     return stored + delays_ms[level - 1] if level > 0 else tags_code(properties)

@@ -12,12 +12,13 @@ from dledger.errors import RottenEntry
 from store.layout import (
     FLAG_NOT_INDEXED,
     GAP_UNIT,
+    SKIPPED_BYTES,
     UNIT,
     UNIT_BYTES,
     CorruptRecord,
     delivery_code,
-    read_record,
     tags_code,
+    whole_record,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Mender:
         """Where in the log to look on."""
         self._found: dict[int, bytes] = {}
         """Units by queue offset."""
+        self._holes = 0
+        """Entries without a message that were walked over: they may be why offsets are missing."""
+        self._behind = 0
+        """Where the first message of the queue behind the block lies; 0: not found yet."""
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
         """The log does not have all of their messages."""
 
@@ -67,6 +72,8 @@ class Mender:
 
     def _begin(self, queue: "ConsumeQueue", block: int) -> None:
         self._found = {}
+        self._holes = 0
+        self._behind = 0
         self._next = self._node.first_index
         before = queue.block_range(block)[0] // UNIT_BYTES - 1
         if block > 0 and before >= queue.min_offset:
@@ -89,13 +96,19 @@ class Mender:
             count += 1
             self._next = self._node.following(index)
             try:
-                record = read_record(chunk, at)
+                record = whole_record(chunk, at, size, physical)
             except CorruptRecord:
+                self._holes += 1
                 continue
             _, queue_id, offset, flags, stored, _, properties = record
             if flags & FLAG_NOT_INDEXED or queue_id != queue.queue_id:
                 continue
-            if record[5] == queue.topic_field[1:] and start <= offset < end:
+            if record[5] != queue.topic_field[1:]:
+                continue
+            if offset >= end:
+                self._behind = physical
+                return True
+            if start <= offset:
                 if queue.is_schedule:
                     tags = delivery_code(properties, stored, self._delays_ms)
                 else:
@@ -107,6 +120,8 @@ class Mender:
 
     def _maybe_finish(self, queue: "ConsumeQueue", block: int, *, is_at_end: bool) -> None:
         start, end = (position // UNIT_BYTES for position in queue.block_range(block))
+        if is_at_end and self._holes:
+            self._skip(max(start, queue.min_offset), end)
         lacks = any(n not in self._found for n in range(max(start, queue.min_offset), end))
         if lacks:
             if is_at_end:
@@ -124,3 +139,14 @@ class Mender:
             "event=queue_mended topic=%s queue=%d units_from=%d units=%d",
             queue.topic, queue.queue_id, start, end - start,
         )  # fmt: skip
+
+    def _skip(self, start: int, end: int) -> None:
+        """Skip offsets that no message has, where entries without a message explain it."""
+        following = self._behind
+        for offset in range(end - 1, start - 1, -1):
+            unit = self._found.get(offset)
+            if unit is not None:
+                following = UNIT.unpack(unit)[0]
+            elif following and self._holes:
+                self._found[offset] = UNIT.pack(following, SKIPPED_BYTES, 0)
+                self._holes -= 1

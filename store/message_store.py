@@ -201,6 +201,11 @@ class MessageStore:
         return self._commit_log.writable
 
     @property
+    def quarantined(self) -> int:
+        """Committed entries without a message that were met since the start."""
+        return self._dispatcher.quarantine.count
+
+    @property
     def applied_index(self) -> int:
         """Last entry dispatched: its state is applied, its message readable; -1 for none."""
         return self._dispatcher.applied_index

@@ -7,7 +7,7 @@ they are is not in it: that is what the span's own index units are for.
 
 A *run* is entries that follow each other and were stored at the same time. Big-endian::
 
-    0 version u8 (1)   1 has keys u8   2 queues u16   4 runs u32
+    0 version u8 (2)   1 has keys u8   2 queues u16   4 runs u32
     queues, each:  topic length u8, topic, queue id i32
     runs, each:    entries u32, kind u8, keys u8, queue u16, queue offset i64, store time i64 (ms),
                    tags code i64
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from store.layout import Row
     from store.pending import Pending
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Who wrote version 1 did not check its records: what they hold is read back."""
 LOOKED_INTO: Final = 0
 """Entries that are read: state, halves of transactions, delayed messages, whose unit depends on
 settings."""

@@ -1,7 +1,7 @@
 """Records read back from the log, many at a time, for dispatch. The hot path of a follower.
 
 Messages that follow each other are mostly of few topics and have IPv4 hosts: what such a record
-holds is taken from where it must lie, and anything else is left to `store.layout.read_record`.
+holds is taken from where it must lie, and anything else is left to `store.layout.whole_record`.
 Pure. Source: protocol.md 4.1; RocketMQ CommitLog.checkMessageAndReturnSize.
 """
 
@@ -9,21 +9,23 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from remoting.protocol.message import MAGIC_V1
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from store.layout import FLAGS_HOSTS_V6, CorruptRecord, read_record
+from store.layout import FLAG_NOT_INDEXED, FLAGS_HOSTS_V6, CorruptRecord, whole_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from store.layout import RecordFields
     from store.ports import Body
 
 ReadBack = tuple[int, int, int, int, int, int, int, bytes, bytes, "bytes | memoryview", int]
 """``(index, physical offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
 properties, chunk, where in it)`` of an entry's record."""
+NO_MESSAGE: Final = b"no message"
+"""In the place of the topic, this very object: the entry holds no whole record. Its sysFlag says
+then that it is not indexed, and in the place of the properties stands why it is none."""
 
-_HEAD: Final = Struct(">iI4xi4xq8xi16xq20xi")
-"""A head with IPv4 hosts: size, magic, queue id, queue offset, sysFlag, store time, body bytes."""
+_HEAD: Final = Struct(">iI4xi4xqqi16xq20xi")
+"""A head with IPv4 hosts: size, magic, queue id, queue offset, place, sysFlag, store time, body
+bytes."""
 _unpack: Final = _HEAD.unpack_from
 _HEAD_BYTES: Final = _HEAD.size
 assert _HEAD_BYTES == 88
@@ -34,19 +36,20 @@ _NO_FIELD: Final = bytes(256)
 def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
     """Add the records of the entries of ``walk`` to ``found``.
 
-    Errors: what the walk raises, `FatalError` for an entry that holds no record; those before it
-    are found.
+    An entry that holds no whole record is found, too, see `NO_MESSAGE`: its bytes are what was
+    written, or the walk would not have it. Errors: what the walk raises; those before it are found.
     """
     add = found.append
     topic, field, field_bytes = b"", _NO_FIELD, 0
     for index, physical, chunk, at, body_bytes in walk:
         if chunk.__class__ is bytes and body_bytes > _HEAD_BYTES:
-            size, magic, queue_id, offset, flags, stored, content_bytes = _unpack(chunk, at)
+            size, magic, queue_id, offset, place, flags, stored, content_bytes = _unpack(chunk, at)
             text_at = at + _HEAD_BYTES + content_bytes + field_bytes + 2
             end = at + body_bytes
             if (
                 size == body_bytes
                 and magic == MAGIC_V1
+                and place == physical
                 and content_bytes >= 0
                 and text_at <= end
                 and not flags & FLAGS_HOSTS_V6
@@ -58,20 +61,18 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
                     (index, physical, size, queue_id, offset, flags, stored, topic, text, chunk, at)
                 )
                 continue
-        size, queue_id, offset, flags, stored, topic, text = _read(index, chunk, at, body_bytes)
+        try:
+            record = whole_record(chunk, at, body_bytes, physical)
+        except CorruptRecord as error:
+            reason = str(error).encode()
+            add(
+                (
+                    index, physical, body_bytes, 0, 0, FLAG_NOT_INDEXED, 0, NO_MESSAGE, reason,
+                    chunk, at,
+                )
+            )  # fmt: skip
+            continue
+        size, queue_id, offset, flags, stored, topic, text = record
         field = bytes((len(topic) & 0xFF,)) + topic
         field_bytes = len(field)
         add((index, physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
-
-
-def _read(index: int, chunk: "bytes | memoryview", at: int, body_bytes: int) -> "RecordFields":
-    """Return the fields of the record of an entry. Errors: `FatalError` if it is none."""
-    try:
-        record = read_record(chunk, at)
-    except CorruptRecord as error:
-        message = f"entry {index} holds no message: {error}"
-        raise FatalError(message, EXIT_ENVIRONMENT) from error
-    if record[0] != body_bytes:
-        message = f"entry {index} of {body_bytes} bytes holds a record of {record[0]}"
-        raise FatalError(message, EXIT_ENVIRONMENT)
-    return record

@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.errors import RottenEntry
 from store.consume_queue import DamagedUnits
-from store.layout import UNIT, UNIT_BYTES, record_size, store_timestamp
+from store.layout import (
+    FLAGS_HOSTS_V6,
+    SKIPPED_BYTES,
+    UNIT,
+    UNIT_BYTES,
+    CorruptRecord,
+    record_size,
+    store_timestamp,
+    whole_record,
+)
 from store.results import Boundary, GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -42,9 +51,13 @@ _LIGHT_QUEUE: Final = "%LMQ%"
 """Queues whose units name records of other topics (``enableLmq``)."""
 _NO_PIECE: Final = (0, b"")
 _log = logging.getLogger(__name__)
-_unpack_place = Struct(">i4xq").unpack_from
-"""Queue id and queue offset of a record, from byte 12 on."""
+_unpack_place = Struct(">i4xq8xi").unpack_from
+"""Queue id, queue offset and sysFlag of a record, from byte 12 on."""
 _unpack_physical = Struct(">q").unpack_from
+
+
+class _NoMessage(LookupError):  # noqa: N818  # an outcome, no error
+    """A unit names what an earlier version put into the queue, see `store.quarantine`."""
 
 
 class Reader:
@@ -161,9 +174,13 @@ class Reader:
                 continue
             try:
                 record = body_at(physical, size)
-                if _unpack_place(record, 12) != (queue.queue_id, offset + scanned - 1):
-                    _check_place(queue, record)
+                queue_id, queue_offset, flags = _unpack_place(record, 12)
+                at_place = (queue_offset, queue_id) == (offset + scanned - 1, queue.queue_id)
+                if not at_place or flags & FLAGS_HOSTS_V6:
+                    _check_record(queue, record, physical, at_place=at_place)
             except (RottenEntry, LookupError) as error:
+                if size == SKIPPED_BYTES or isinstance(error, _NoMessage):
+                    continue
                 scanned -= 1
                 self._note(queue, offset + scanned, physical, error)
                 if scanned == 0:
@@ -172,11 +189,9 @@ class Reader:
             buffers.append(record)
             count += 1
             total += size
-        if count:
-            status = GetStatus.FOUND
-        elif not scanned and status is not GetStatus.DAMAGED:
+        if not scanned and status is not GetStatus.DAMAGED:
             status = GetStatus.OFFSET_FOUND_NULL
-        return buffers, total, scanned, status
+        return buffers, total, scanned, GetStatus.FOUND if count else status
 
     def _note(self, queue: "ConsumeQueue", offset: int, physical: int, error: Exception) -> None:
         """Look again at units that name no message of their queue: they may have rotted.
@@ -304,19 +319,37 @@ class Reader:
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
         """Return when a message was stored (ms). Errors: `RottenEntry`."""
         physical, size, _ = UNIT.unpack(queue.read(offset, 1))
+        while size == SKIPPED_BYTES and offset + 1 < queue.max_offset:
+            offset += 1  # the message behind stands for what was skipped before it
+            physical, size, _ = UNIT.unpack(queue.read(offset, 1))
         try:
-            return store_timestamp(self._node.body_at(physical, size))
+            record = self._node.body_at(physical, size)
+            if record[39] & FLAGS_HOSTS_V6 and not _is_whole(record, physical):
+                return int.from_bytes(record[40:48], "big")  # born then, at least
+            return store_timestamp(record)
         except LookupError as error:
             raise RottenEntry(-1, self._node.describe(physical)) from error
 
 
-def _check_place(queue: "ConsumeQueue", record: memoryview) -> None:
+def _check_record(
+    queue: "ConsumeQueue", record: memoryview, physical: int, *, at_place: bool
+) -> None:
     """Take a record of another queue or offset as none, unless RocketMQ puts such there.
 
-    Errors: `LookupError`.
+    Errors: `LookupError`; `_NoMessage`.
     """
-    if not queue.topic.startswith(_LIGHT_QUEUE):
+    if not at_place and not queue.topic.startswith(_LIGHT_QUEUE):
         raise LookupError(queue.topic, len(record))
+    if not _is_whole(record, physical):
+        raise _NoMessage(physical)
+
+
+def _is_whole(record: memoryview, physical: int) -> bool:
+    try:
+        whole_record(record, 0, len(record), physical)
+    except CorruptRecord:
+        return False
+    return True
 
 
 def _out_of_range(offset: int, low: int, high: int) -> GetResult:

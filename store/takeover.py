@@ -24,7 +24,7 @@ from store.checkpoint import (
     maybe_decode_checkpoint,
 )
 from store.consume_queue import CRC_BYTES
-from store.layout import UNIT_BYTES, store_timestamp
+from store.layout import UNIT_BYTES, stored_or_zero
 from store.recovery import Recovered, load_queues
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: 
     if not log.holds(mark.index, mark.term, mark.position):
         return False
     try:
-        stored = store_timestamp(log.body_of(mark.index, mark.position))
+        stored = stored_or_zero(log.body_of(mark.index, mark.position))
     except RottenEntry:
         return False
     if stored != head.store_timestamp:

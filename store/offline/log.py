@@ -39,8 +39,10 @@ from store.offline.records import (
     Damage,
     Record,
     head_problem,
+    name_problem,
     read_fields,
 )
+from store.plain.record import inspect
 
 Progress = Callable[[int], None]
 """Told how many bytes were passed."""
@@ -193,7 +195,12 @@ class LogWalk:
         if problem:
             raise _NoEntry(problem)
         view = file.read(offset, int.from_bytes(head[:4], "big"))
-        return self._record(view, (position, -1, 0), info, offset)
+        try:
+            return self._record(view, (position, -1, 0), info, offset)
+        except CorruptRecord as error:
+            if inspect(view, 0, position) != len(view):
+                raise
+            return self._odd(view, (position, -1, 0), (info, offset), str(error))
 
     def _read_entry(self, file: StoreFile, info: FileInfo, offset: int) -> Record | int:
         position = info.base + offset
@@ -216,23 +223,46 @@ class LogWalk:
         if self._check and not body_matches(header.body_crc, body):
             message = "CRC of the body does not match"
             raise _NoEntry(message)
-        index = header.entry_index
-        place = (position, index, header.term)
+        place = (position, header.entry_index, header.term)
+        return self._read_body(header, body, place, (info, offset + HEADER_BYTES))
+
+    def _read_body(
+        self,
+        header: EntryHeader,
+        body: memoryview,
+        place: tuple[int, int, int],
+        at: tuple[FileInfo, int],
+    ) -> Record:
+        """Return what an entry holds. Errors: `_NoEntry`, `CorruptRecord`."""
         try:
-            record = self._record(body, place, info, offset + HEADER_BYTES)
-        except CorruptRecord:
+            record = self._record(body, place, *at)
+        except CorruptRecord as error:
             if header.body_crc == 0 and header.channel != CHANNEL_CONFIGURATION and len(body):
                 raise
-        else:
-            is_configuration = record.is_state and state_kind(record.properties) == KIND_RAFT_CONFIG
-            if self._check and is_configuration != (header.channel == CHANNEL_CONFIGURATION):
-                message = f"channel is {header.channel}, which its record is not of"
-                raise _NoEntry(message)
-            return record
-        physical = position + HEADER_BYTES
+            return self._odd(body, place, at, str(error) if len(body) else "")
+        is_configuration = record.is_state and state_kind(record.properties) == KIND_RAFT_CONFIG
+        if self._check and is_configuration != (header.channel == CHANNEL_CONFIGURATION):
+            message = f"channel is {header.channel}, which its record is not of"
+            raise _NoEntry(message)
+        problem = name_problem(record)
+        return self._odd(body, place, at, problem) if problem else record
+
+    def _odd(
+        self, view: memoryview, place: tuple[int, int, int], at: tuple[FileInfo, int], problem: str
+    ) -> Record:
+        """Return what is as it was written, and has a problem; a message only if it is whole."""
+        info, offset = at
+        try:
+            record = self._record(view, place, info, offset, check=False)
+        except CorruptRecord:
+            record = None
+        if record is not None and not name_problem(record):
+            return record._replace(problem=problem)
+        position, index, term = place
+        physical = position + self._header_bytes
         return Record(
-            index, header.term, position, physical + len(body), physical, len(body), -1, 0,
-            FLAG_NOT_INDEXED, 0, b"", b"", body, info.path, offset + HEADER_BYTES,
+            index, term, position, physical + len(view), physical, len(view), -1, 0,
+            FLAG_NOT_INDEXED, 0, b"", b"", view, info.path, offset, problem,
         )  # fmt: skip
 
     def _header(self, head: memoryview, position: int, room: int) -> EntryHeader:
@@ -266,13 +296,19 @@ class LogWalk:
         return None
 
     def _record(
-        self, view: memoryview, place: tuple[int, int, int], info: FileInfo, offset: int
+        self,
+        view: memoryview,
+        place: tuple[int, int, int],
+        info: FileInfo,
+        offset: int,
+        *,
+        check: bool | None = None,
     ) -> Record:
         """Return the record that fills ``view``; ``place``: position, index, term of its entry."""
         position, index, term = place
         physical = position + self._header_bytes
         size, queue_id, queue_offset, sys_flag, stored, topic, properties = read_fields(
-            view, physical, check=self._check
+            view, physical, check=self._check if check is None else check
         )
         return Record(
             index, term, position, physical + size, physical, size, queue_id, queue_offset,

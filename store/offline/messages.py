@@ -114,8 +114,10 @@ class Dump:
             for item in walk.run():
                 if isinstance(item, Damage):
                     self.damages.append((item.path, item.offset, item.reason))
-                else:
-                    yield item
+                    continue
+                if item.problem:
+                    self.damages.append((item.path, item.offset, item.problem))
+                yield item
             if walk.end.reason:
                 self.tail = (walk.end.path, walk.end.offset, walk.end.reason)
 

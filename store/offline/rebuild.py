@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from bisect import bisect_right
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -35,7 +36,15 @@ from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
 from store.consume_queue import ConsumeQueues
 from store.index.key_index import KeyIndex
 from store.index.marks import INDEX_FILE
-from store.layout import SCHEDULE_TOPIC_BYTES, UNIT, UNIT_BYTES, delivery_code, tags_code
+from store.layout import (
+    SCHEDULE_TOPIC_BYTES,
+    SKIPPED_BYTES,
+    UNIT,
+    UNIT_BYTES,
+    delivery_code,
+    tags_code,
+)
+from store.limits import SKIPPED_MAX
 from store.offline.files import ReadError, StoreFile, is_directory, shown
 from store.offline.findings import Findings
 from store.offline.folder import REBUILD_DIRECTORY, REPLACED, LogKind
@@ -50,6 +59,7 @@ if TYPE_CHECKING:
 
     from runtime.clock import Clock
     from runtime.disk import Disk
+    from store.consume_queue import ConsumeQueue
     from store.layout import Keyed
     from store.offline.folder import StoreFolder
     from store.offline.log import Progress
@@ -259,11 +269,17 @@ class Writer:
         self._old = old
         self._keys: list[Keyed] = []
         self._index_files = 0
+        self._holes: list[int] = []
+        """Where what is no message lies."""
+        self._ends: dict[ConsumeQueue, int] = {}
+        """Where the last message of a queue lies."""
 
     def add(self, record: Record) -> None:
         """Put one message. Errors: `OSError`; `FatalError` for one that fits into no queue."""
         if record.is_queued and record.topic:
             self._add_unit(record)
+        elif record.problem:
+            self._holes.append(record.physical)
         if self._index is not None and not record.is_state:
             self._keys.append(
                 (record.topic, record.properties, record.physical, record.stored, record.sys_flag)
@@ -287,6 +303,8 @@ class Writer:
         offset = record.queue_offset
         if queue is not None and offset > 0 and not queue.max_offset:
             self._queues.begin(queue, offset)
+        if queue is not None and offset > queue.max_offset:
+            self._skip(queue, record)
         if queue is None or offset != queue.max_offset:
             expected = "no queue can have this name" if queue is None else (
                 f"offset {queue.max_offset} comes next"
@@ -295,13 +313,24 @@ class Writer:
                 f"{shown(record.path)} offset {record.offset}: message {offset} of"
                 f" {shown(record.name)}/{record.queue_id} fits into no queue: {expected}"
             )
-        if not queue.tail:
-            self._queues.unwritten.append(queue)
-        queue.tail += UNIT.pack(record.physical, record.size, self._code(record))
-        queue.max_offset += 1
-        self._queues.unwritten_units += 1
+        self._ends[queue] = record.physical
+        self._put_units(queue, UNIT.pack(record.physical, record.size, self._code(record)))
         if self._queues.unwritten_units >= UNITS_IN_MEMORY_MAX:
             self._flush_queues()
+
+    def _put_units(self, queue: ConsumeQueue, units: bytes) -> None:
+        if not queue.tail:
+            self._queues.unwritten.append(queue)
+        queue.tail += units
+        queue.max_offset += len(units) // UNIT_BYTES
+        self._queues.unwritten_units += len(units) // UNIT_BYTES
+
+    def _skip(self, queue: ConsumeQueue, record: Record) -> None:
+        """Skip offsets as a broker does, if what is no message explains them all."""
+        missing = record.queue_offset - queue.max_offset
+        holes = len(self._holes) - bisect_right(self._holes, self._ends.get(queue, -1))
+        if missing <= min(holes, SKIPPED_MAX):
+            self._put_units(queue, UNIT.pack(record.physical, SKIPPED_BYTES, 0) * missing)
 
     def _code(self, record: Record) -> int:
         """Return the tags code; of a delayed message what its unit has, if that is sound.

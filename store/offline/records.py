@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from remoting.protocol.message import MAGIC_V1, MAGIC_V2
+from store.consume_queue import names_queue
 from store.layout import (
     FLAG_NOT_INDEXED,
     STATE_TOPIC_BYTES,
@@ -47,6 +48,8 @@ class Record(NamedTuple):
     path: str
     offset: int
     """Of the record in its file."""
+    problem: str = ""
+    """Why it is no message although these bytes are what was written; empty if it is one."""
 
     @property
     def is_queued(self) -> bool:
@@ -62,6 +65,13 @@ class Record(NamedTuple):
     def name(self) -> str:
         """Its topic as text."""
         return self.topic.decode("utf-8", "replace")
+
+
+def name_problem(record: Record) -> str:
+    """Say why no queue can have the topic and queue id of a message; empty if one can."""
+    if not record.is_queued or names_queue(record.topic, record.queue_id):
+        return ""
+    return f"topic {record.topic!r} queue {record.queue_id} cannot name a queue"
 
 
 class Damage(NamedTuple):

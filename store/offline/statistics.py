@@ -101,6 +101,7 @@ def collect(folder: StoreFolder, progress: Progress | None = None) -> Statistics
                 found.damaged += 1
                 continue
             records += 1
+            found.damaged += bool(item.problem)
             first_ms = first_ms or item.stored
             if item.is_queued and item.topic:
                 _count_of(found, (item.topic, item.queue_id)).add(item)

@@ -217,6 +217,10 @@ class _Check:
             if damage is not None:
                 self._on_damage(log, damage, last_index, item)
                 damage = None
+            if item.problem:
+                self._on_no_message(item)
+                queue_check.on_damage()
+                index_check.on_damage(item.end)
             records += 1
             messages += item.is_queued
             size += item.end - item.position
@@ -251,6 +255,15 @@ class _Check:
             Part.LOG, "damaged", damage.path, damage.offset, what,
             LOG_REMEDY if log.kind is LogKind.DLEDGER else
             "our broker refuses to start, RocketMQ drops what lies behind: keep a copy",
+        )  # fmt: skip
+
+    def _on_no_message(self, record: Record) -> None:
+        """Name what was written and is no message: it was acknowledged, and cannot be delivered."""
+        where = f"entry {record.entry_index}" if record.entry_index >= 0 else "the record"
+        self._findings.damage(
+            Part.LOG, "no message", record.path, record.offset,
+            f"{where} at {record.position} is what was written, but no message: {record.problem}",
+            "a broker leaves it out (event=record_quarantined) and goes on behind it",
         )  # fmt: skip
 
     @property

@@ -56,14 +56,64 @@ _HEAD: Final = Struct(">iIi16xqi44xi")
 assert _HEAD.size == RECORD_HEADS[0].size
 _HEAD_BYTES: Final = _HEAD.size
 _unpack: Final = _HEAD.unpack_from
+_unpack_begin: Final = Struct(">iIi").unpack_from
 _unpack_stored: Final = Struct(">Q").unpack_from
 
 
 def inspect(view: memoryview, at: int, position: int) -> int:
     """Return the size of the sound record at ``at``, or `IS_BLANK`, or one of `PROBLEMS`.
 
-    ``view`` is a whole segment, ``position`` where in the log ``at`` is. Errors: none.
+    One that is all there but for the host bits of its sysFlag counts as sound here (`misread`): it
+    is what was written, and what lies behind it must not be lost. Whoever reads it finds that it is
+    no message. ``view`` is a whole segment, ``position`` where in the log ``at`` is. Errors: none.
     """
+    size = _inspect(view, at, position)
+    if size in (BAD_LENGTHS, BAD_CRC) and view[at + 39] & _FLAGS_V6:
+        return _true_layout(view, at)[0] or size
+    return size
+
+
+def misread(view: memoryview, at: int) -> bool:
+    """Tell whether the sound record at ``at`` has hosts of another width than its sysFlag says."""
+    flags = view[at + 39] & _FLAGS_V6
+    return bool(flags) and _fit(view, at, flags >> 4) == 0
+
+
+def _true_layout(view: memoryview, at: int) -> tuple[int, int]:
+    """Return the size of a record that other widths of its hosts explain, with these; else 0.
+
+    All of it must be there, and a CRC that says so: a torn or rotten record is none of these.
+    """
+    stated = view[at + 39] >> 4 & 3
+    has_crc = any(view[at + 8 : at + 12])
+    for widths in range(len(RECORD_HEADS)):
+        size = _fit(view, at, widths) if has_crc and widths != stated else 0
+        if size:
+            return size, widths
+    return 0, stated
+
+
+def _fit(view: memoryview, at: int, widths: int) -> int:
+    """Return the size of the record at ``at`` if hosts of these widths explain all of it, or 0."""
+    size, magic, crc = _unpack_begin(view, at)
+    body_at = at + RECORD_HEADS[widths].size
+    topic_bytes = 1 if magic == MAGIC_V1 else 2
+    end = at + size
+    if not body_at + topic_bytes + 2 <= end <= len(view):
+        return 0
+    topic_at = body_at + int.from_bytes(view[body_at - 4 : body_at], "big", signed=True)
+    if not body_at <= topic_at <= end - topic_bytes - 2:
+        return 0
+    name_at = topic_at + topic_bytes
+    properties_at = name_at + int.from_bytes(view[topic_at:name_at], "big") + 2
+    stated = int.from_bytes(view[properties_at - 2 : properties_at], "big")
+    if stated > PROPERTIES_BYTES_MAX or properties_at + stated != end:
+        return 0
+    return size if crc in (0, crc32(view[body_at:topic_at]) & 0x7FFFFFFF) else 0
+
+
+def _inspect(view: memoryview, at: int, position: int) -> int:
+    """Judge a record by its sysFlag."""
     try:
         size, magic, crc, stated, flags, body_bytes = _unpack(view, at)
     except StructError:
@@ -96,8 +146,11 @@ def inspect(view: memoryview, at: int, position: int) -> int:
 
 def stored_ms(view: memoryview, at: int) -> int:
     """Return the store timestamp (ms) of the sound record at ``at``."""
-    if view[at + 39] & FLAG_BORN_HOST_V6:
-        at += 12
+    flags = view[at + 39] & _FLAGS_V6
+    if flags:
+        if misread(view, at):
+            flags = _true_layout(view, at)[1] << 4
+        at += 12 if flags & FLAG_BORN_HOST_V6 else 0
     stored: int = _unpack_stored(view, at + 56)[0]
     return stored
 
@@ -113,6 +166,8 @@ def is_torn(view: memoryview, at: int, size: int) -> bool:
     _, magic, _, _, flags, body_bytes = _unpack(view, at)
     body_at = at + _HEAD_BYTES
     if flags & _FLAGS_V6:
+        if misread(view, at):
+            return False
         body_at, body_bytes = _body_place_v6(view, at, flags)
     topic_at = body_at + body_bytes
     if magic == MAGIC_V1:

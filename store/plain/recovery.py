@@ -13,6 +13,9 @@ neither. What lies behind that place is cut: the rest of the file is zeroed, lat
 removed, and a line in the log tells file, offset and bytes. A torn write, or a file that was made
 ahead, is nothing more than that.
 
+A record that is all there and only says that its hosts are wider than they are (`record.misread`)
+is what an earlier version wrote: the walk steps over it, whatever follows, and dispatch names it.
+
 But when a sound message lies behind the damage that was certainly synced (it is older than the
 checkpoint, or the stop was clean), stored messages have rotted. RocketMQ cuts them off all the
 same, with everything behind. We refuse to start (`FatalError`), unless ``cut_damaged`` is set.
@@ -31,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from runtime.errors import FatalError
-from store.layout import store_timestamp
+from store.layout import FLAGS_HOSTS_V6, store_timestamp
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
     BLANK_BYTES,
@@ -152,7 +155,16 @@ class _Recovery:
         bases = self._segments.bases if self._safe_timestamp_ms > 0 else range(0)
         for base in reversed(bases):
             head = memoryview(self._segments.peek(base, HEAD_BYTES_MAX))
-            if head[4:7] == MAGIC_START and 0 < store_timestamp(head) < self._safe_timestamp_ms:
+            if head[4:7] != MAGIC_START:
+                continue
+            if head[39] & FLAGS_HOSTS_V6:  # whether that is true, the whole record tells
+                view = self._segments.segment_view(base)
+                if view is None or inspect(view, 0, base) <= 0:
+                    continue
+                stored = stored_ms(view, 0)
+            else:
+                stored = store_timestamp(head)
+            if 0 < stored < self._safe_timestamp_ms:
                 return base
         return self._segments.start
 

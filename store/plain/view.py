@@ -12,17 +12,16 @@ from typing import Final
 from dledger.core.model import Role
 from dledger.errors import RottenEntry
 from runtime.disk import read_ahead
-from store.layout import store_timestamp
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
     BAD_CRC,
     BLANK,
-    HEAD_BYTES_MAX,
     IS_BLANK,
     MAGIC_START,
     PROBLEMS,
     inspect,
     is_blank,
+    stored_ms,
 )
 from store.plain.segments import Segments
 from store.plain.writer import Extent
@@ -227,10 +226,10 @@ class PlainView:
 
     def _last_stored_ms(self) -> int:
         """Return when the last entry was stored (ms), 0 if there is none."""
-        start = self.written.last_start
-        return (
-            0 if start < self._segments.start else store_timestamp(self.view(start, HEAD_BYTES_MAX))
-        )
+        segments, start = self._segments, self.written.last_start
+        at = start % segments.segment_bytes
+        view = None if start < segments.start else segments.segment_view(start - at)
+        return 0 if view is None else stored_ms(view, at)
 
     def _inspect(self, position: int) -> int:
         """Return the size of the sound record at ``position``, 0 or below if there is none."""

@@ -11,6 +11,7 @@ import pytest
 from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.retention import DiskUse, Retention
 from dledger.errors import RottenEntry
+from remoting.protocol.message import MessageExt, encode_record
 from runtime.disk import RealDisk
 from store.retention import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
 
@@ -179,8 +180,11 @@ class Bodies:
         stamp = self.stamps[first]
         if stamp is None:
             raise RottenEntry(first, "damaged")
-        record = bytes(7 + 56) + stamp.to_bytes(8, "big") + bytes(20)
-        yield first, first, memoryview(record), 7, 84
+        host = bytes(8)
+        record = encode_record(
+            MessageExt("t", 0, 0, 0, 0, first, 1, host, stamp, host, 0, 0, b"b", b"")
+        )
+        yield first, first, memoryview(bytes(7) + record), 7, len(record)
 
 
 def test_a_segment_is_as_old_as_the_message_behind_it() -> None:

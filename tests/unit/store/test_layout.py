@@ -14,10 +14,10 @@ HOSTS = {4: bytes(8), 16: bytes(20)}
 FLAGS = {(4, 4): 0, (16, 4): 0x10, (4, 16): 0x20, (16, 16): 0x30}
 
 
-def record_of(topic="t", body=b"b", properties=b"", widths=(4, 4), transaction=0):
+def record_of(topic="t", body=b"b", properties=b"", widths=(4, 4), transaction=0, physical=4096):
     return encode_record(
         MessageExt(
-            topic, 3, 0, FLAGS[widths] | transaction, 77, 4096, 1, HOSTS[widths[0]], 99,
+            topic, 3, 0, FLAGS[widths] | transaction, 77, physical, 1, HOSTS[widths[0]], 99,
             HOSTS[widths[1]], 0, 0, body, properties,
         )
     )  # fmt: skip

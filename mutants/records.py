@@ -1,0 +1,59 @@
+"""Planted bugs of the record: how it is written, what becomes of a bad one, and its time stamp.
+
+Sources: RocketMQ's CommitLog and MessageExtEncoder; what was sent to a group from outside.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch, patches
+
+RECORDS: Final = (
+    Mutant(
+        name="host-bits-of-the-message",
+        breaks="A record says of the width of its hosts what the message says, not what is in it.",
+        source="RocketMQ MessageExtEncoder sets the bits from the addresses that it writes.",
+        plant=patches(
+            patch(
+                "store.commit_log:CommitLog._record",
+                ("message.sys_flag & _NO_HOSTS | flags", "message.sys_flag | flags"),
+            ),
+            patch(
+                "store.commit_log:CommitLog._batch_records",
+                ("batch.sys_flag & _NO_HOSTS | flags", "batch.sys_flag | flags"),
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-offset-for-a-quarantined-record",
+        breaks="Who reads a bad record back does not count the queue offset that it was given.",
+        source="State machine safety (Raft 5.4.3): all replicas apply the same entries alike.",
+        plant=patch(
+            "store.quarantine:Quarantine._holes_behind",
+            ("count += size > 0", "count += size < 0"),
+        ),
+    ),
+    Mutant(
+        name="a-bad-record-ends-the-process",
+        breaks="A committed entry that is no message ends every replica that reads it back.",
+        source="An earlier version of ours: a send that claimed IPv6 hosts bricked its group.",
+        plant=patch(
+            "store.quarantine:Quarantine.add",
+            (
+                "if index in self._named:",
+                "raise FatalError(f'entry {index} holds no message', EXIT_ENVIRONMENT)\n"
+                "    if index in self._named:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="recovery-cuts-at-a-misread-record",
+        breaks="The start of a plain log takes a record with wrong host bits for its end.",
+        source="RocketMQ CommitLog.recoverAbnormally stops at what does not parse.",
+        plant=patch(
+            "store.plain.record:inspect",
+            ("return _true_layout(view, at)[0] or size", "return size"),
+        ),
+    ),
+)
