@@ -285,6 +285,8 @@ class BrokerController:
 
     async def _save_snapshot(self) -> None:
         capture = self._mode.snapshot.capture(self.store.applied_index)
+        if not await self._mode.secure(capture.applied_index):
+            return  # the log may lose what these tables include
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._writer, self._mode.snapshot.write, capture)

@@ -77,11 +77,17 @@ class RaftMode:
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
-        applied_index, bases = self.compactor.load(self.snapshot.load())
-        if applied_index > self.log.end_index:
-            # The log has lost its end. What it gets there instead is not applied: the tables on
-            # disk must not say so once it has grown, should the next stop be a crash.
-            applied_index = self.log.first_index - 1
+        empty = self.snapshot.take()
+        saved_index = self.snapshot.load()
+        is_ahead = saved_index > self.log.end_index
+        if is_ahead:
+            # The log has lost its end (a version that did not sync it first wrote the tables). They
+            # hold what came from there: they are made again from what the log has.
+            self.snapshot.restore(empty)
+            saved_index = -1
+        applied_index, bases = self.compactor.load(saved_index)
+        if is_ahead:
+            # Now, should the next stop be a crash.
             self._save_as_of(applied_index)
         self._store.load(applied_index, bases)
 
@@ -117,6 +123,13 @@ class RaftMode:
     async def pause(self, seconds: float) -> None:
         """Wait until the tables are to be written again."""
         await asyncio.sleep(seconds)
+
+    async def secure(self, index: int) -> bool:
+        """Wait until tables that include an entry may be written: not before the entry is synced.
+
+        Otherwise a loss of power could take the entry and leave what followed from it.
+        """
+        return await self.log.sync_to(index)
 
     def restore(self, state: bytes) -> list[QueueBase]:
         """Take over the state of a snapshot that took the log's place."""

@@ -3,24 +3,31 @@
 Nothing is decided here: `Leadership` and `MembershipDesk` have the state, the core the rules.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
+from typing import Final
 
 from dledger.appender import Appender
 from dledger.core.configuration import Change
 from dledger.core.model import LogIndex, NodeId
 from dledger.errors import NotLeader
+from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.listener import Annotator, BodyJudge, DLedgerListener
 from dledger.membership import MembershipDesk
 from dledger.rpc import PeerTransport
 from dledger.view import ReplicaView
 
+SYNC_WAIT_S: Final = 0.005
+
 
 class Office(ReplicaView, ABC):
     """The administrable side of a node; whoever inherits opens the parts and runs the loop."""
 
     _running: bool
+    _opened: bool
     _appender: Appender
+    _flusher: Flusher
     _desk: MembershipDesk
     _leadership: Leadership
     _transport: PeerTransport
@@ -71,6 +78,16 @@ class Office(ReplicaView, ABC):
         begun = self._leadership.begin_read()
         self._after_input()
         return await self._leadership.read_index(begun, self.config.max_wait_ack_ms)
+
+    async def sync_to(self, index: LogIndex) -> bool:
+        """Return once entry ``index`` survives a loss of power here; False if it may never do so.
+
+        Whoever writes down what follows from an entry asks first: the entry must not be lost alone.
+        """
+        while self._running and self._driver.synced_index < index:
+            self._flusher.start_sync()
+            await asyncio.sleep(SYNC_WAIT_S)
+        return self._opened and self._driver.synced_index >= index
 
     async def change_membership(self, change: Change) -> LogIndex:
         """Add a learner, promote it, or remove a member; return the index once it is committed.

@@ -56,4 +56,16 @@ RECORDS: Final = (
             ("return _true_layout(view, at)[0] or size", "return size"),
         ),
     ),
+    Mutant(
+        name="tables-ahead-of-the-log",
+        breaks="Tables are written as of an entry that a loss of power can still take.",
+        source="Write-ahead logging: what follows from an entry is written behind it.",
+        plant=patch("broker.raft_mode:RaftMode.secure", ("await self.log.sync_to(index)", "True")),
+    ),
+    Mutant(
+        name="tables-outlive-the-log",
+        breaks="Tables on disk that are ahead of the log are kept, and the log applied to them.",
+        source="As above; RocketMQ's config files outlive the messages, too.",
+        plant=patch("broker.raft_mode:RaftMode.load", ("self.snapshot.restore(empty)", "pass")),
+    ),
 )
