@@ -149,8 +149,9 @@ class RaftMode:
         """Return the log's view of itself."""
         return {
             **self.log.status(),
+            **self._store.status(),
             "applied": self._store.applied_index,
-            "quarantined": self._store.quarantined + self._state.quarantined,
+            "state_quarantined": self._state.quarantined,
             "boot_id": self.boot_id,
         }
 

@@ -149,7 +149,9 @@ class Retention:
             self._used = used
             self._set_level(next_level(self._level, used, self._config))
         now_ms = self._clock.wall_ms()
-        is_sound = self._watch.is_sound(now_ms, self._clock.monotonic_ms())
+        stamps = [one.closed_ms for one in self._retained.segments() if one.closed_ms is not None]
+        newest_ms = max(stamps, default=None)
+        is_sound = self._watch.is_sound(now_ms, self._clock.monotonic_ms(), newest_ms)
         if is_sound != self._clock_is_sound:
             self._clock_is_sound = is_sound
             _log.warning(

@@ -68,4 +68,22 @@ RECORDS: Final = (
         source="As above; RocketMQ's config files outlive the messages, too.",
         plant=patch("broker.raft_mode:RaftMode.load", ("self.snapshot.restore(empty)", "pass")),
     ),
+    Mutant(
+        name="stamps-follow-a-leap",
+        breaks="A wall clock that leaps ahead takes the store timestamps along for good.",
+        source="RocketMQ stamps with the wall clock; its timestamps fall again, ours must not.",
+        plant=patch(
+            "store.stamps:Stamps._judge",
+            ("if wall_ms <= self._trusted_ms:", "if wall_ms <= self._trusted_ms or True:"),
+        ),
+    ),
+    Mutant(
+        name="a-clock-is-believed-at-a-start",
+        breaks="A process that starts with a clock ahead drops all segments as too old.",
+        source="RocketMQ CleanCommitLogService goes by the wall clock alone.",
+        plant=patch(
+            "store.retention:ClockWatch.is_sound",
+            ("newest_ms is not None and wall_ms - newest_ms > START_AHEAD_MS", "False"),
+        ),
+    ),
 )

@@ -53,6 +53,7 @@ from store.results import (
     PutStatus,
     StateCallback,
 )
+from store.stamps import Stamps
 
 if TYPE_CHECKING:
     from runtime.clock import Clock
@@ -100,7 +101,6 @@ class CommitLog:
         self._node = node
         self._reserve = node.reserve
         self._append = node.append
-        self._wall_ms = clock.wall_ms
         self._queues = queues
         self._by_key = queues.by_key
         self._by_topic = queues.by_topic
@@ -109,7 +109,8 @@ class CommitLog:
         self._delays_ms = config.delay_levels_ms
         self._store_host = config.store_host
         self._heads = _heads_for(config.store_host)
-        self._last_timestamp = 0
+        self.stamps = Stamps(clock)
+        self._timestamp = self.stamps.now
         self._states: dict[int, StateProposal] = {}
         self._marks: deque[tuple[int, int]] = deque()
         self.pending: deque[Pending] = deque()
@@ -326,6 +327,7 @@ class CommitLog:
         Called at every tick: what was there at one tick and still waits ``max_wait_ack_ms`` later
         is late, so that a put need not note its time. Late entries stay: they may yet commit.
         """
+        self.stamps.tick()
         marks = self._marks
         if self.pending:
             marks.append((now_ms, last_index(self.pending[-1])))
@@ -374,15 +376,7 @@ class CommitLog:
     def _carry_timestamp_on(self) -> None:
         with suppress(RottenEntry):
             last = self._node.last_body()
-            if last is not None:
-                self._last_timestamp = max(self._last_timestamp, stored_or_zero(last))
-
-    def _timestamp(self) -> int:
-        now = self._wall_ms()
-        if now > self._last_timestamp:
-            self._last_timestamp = now
-            return now
-        return self._last_timestamp
+            self.stamps.carry_on(0 if last is None else stored_or_zero(last))
 
     def _size(self, message: PutMessage, queue: "ConsumeQueue") -> int:
         """Return the bytes of the record, -1 if the message is outside the limits."""

@@ -200,10 +200,10 @@ class MessageStore:
         """Whether this replica leads and has applied everything of earlier terms."""
         return self._commit_log.writable
 
-    @property
-    def quarantined(self) -> int:
-        """Committed entries without a message that were met since the start."""
-        return self._dispatcher.quarantine.count
+    def status(self) -> dict[str, int]:
+        """Return what an administrator asks: entries without a message, what the clocks say."""
+        quarantined = self._dispatcher.quarantine.count
+        return {"quarantined": quarantined, **self._commit_log.stamps.status()}
 
     @property
     def applied_index(self) -> int:

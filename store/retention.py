@@ -22,6 +22,8 @@ MANUAL_ROUNDS: Final = 20
 """Rounds that look for expired segments at any hour after a request."""
 JUMP_MS: Final = HOUR_MS
 """A wall clock that moved so far ahead of the monotonic one has jumped."""
+START_AHEAD_MS: Final = 24 * HOUR_MS
+"""A clock that is so far ahead of the log at a start may be wrong, or the log was silent."""
 DISTRUST_MS: Final = HOUR_MS
 """For so long after a jump nothing goes by age: whoever set the clock may set it back."""
 
@@ -163,10 +165,18 @@ class ClockWatch:
         self._ahead_ms: int | None = None
         self._sound_at_ms: int | None = None
 
-    def is_sound(self, wall_ms: int, monotonic_ms: int) -> bool:
-        """Return whether the wall clock may be believed; to be asked in every round."""
+    def is_sound(self, wall_ms: int, monotonic_ms: int, newest_ms: int | None = None) -> bool:
+        """Return whether the wall clock may be believed; to be asked in every round.
+
+        ``newest_ms``: the newest stamp of a closed segment, None for none. There is nothing else
+        to hold the clock of a process against that has just begun.
+        """
         ahead_ms = wall_ms - monotonic_ms
-        if self._ahead_ms is not None and ahead_ms - self._ahead_ms >= JUMP_MS:
+        if self._ahead_ms is None:
+            has_leapt = newest_ms is not None and wall_ms - newest_ms > START_AHEAD_MS
+        else:
+            has_leapt = ahead_ms - self._ahead_ms >= JUMP_MS
+        if has_leapt:
             self._sound_at_ms = monotonic_ms + DISTRUST_MS
         self._ahead_ms = ahead_ms
         return self._sound_at_ms is None or monotonic_ms >= self._sound_at_ms

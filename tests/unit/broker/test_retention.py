@@ -51,7 +51,8 @@ class Log:
     """Segments of 100 bytes, all old but the last; ``held`` bytes of the first may not go."""
 
     def __init__(self, count: int) -> None:
-        self.parts = [Segment(n * 100, n * 100 + 100, OLD) for n in range(count)]
+        self.parts = [Segment(n * 100, n * 100 + 100, OLD) for n in range(count - 1)]
+        self.parts.append(Segment(count * 100 - 100, count * 100, NOW))
         self.held_from = 1 << 60
 
     def segments(self) -> list[Segment]:

@@ -59,7 +59,7 @@ def test_what_is_no_message_is_named_and_all_others_are_served(bad, caplog):
     with caplog.at_level(logging.ERROR):
         world = World(node=node).begin()
     assert caplog.text.count("event=record_quarantined index=1 ") == 1
-    assert (world.store.quarantined, world.fatal) == (1, [])
+    assert (world.store.status()["quarantined"], world.fatal) == (1, [])
     assert world.store.max_offset("t", 0) == 4
     assert units_of(world)[1][1] == SKIPPED_BYTES
     first = world.store.get("t", 0, 0, 32, 10_000, None)
@@ -189,7 +189,7 @@ def test_an_entry_without_anything_is_nothing_worth_naming(caplog):
     add(node, "t", 0)
     node.commit_index = 1
     world = World(node=node).begin()
-    assert world.store.quarantined == 0
+    assert world.store.status()["quarantined"] == 0
     assert world.store.max_offset("t", 0) == 1
 
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.retention import (
     DISTRUST_MS,
     HOUR_MS,
+    START_AHEAD_MS,
     ClockWatch,
     Level,
     RetentionConfig,
@@ -199,3 +202,17 @@ def test_levels_follow_the_disk(used: list[float]) -> None:
         assert level is not Level.FULL or part > CONFIG.forced_ratio
         assert next_level(level, part, CONFIG) is level, "settled"
         assert part <= CONFIG.full_ratio or level >= before
+
+
+def test_a_clock_that_is_ahead_of_the_log_at_a_start_is_not_believed_at_once():
+    watch = ClockWatch()
+    assert not watch.is_sound(NOW + START_AHEAD_MS + 1, 0, NOW)
+    assert not watch.is_sound(NOW + START_AHEAD_MS + 1, DISTRUST_MS - 1, NOW)
+    assert watch.is_sound(NOW + START_AHEAD_MS + 1 + DISTRUST_MS, DISTRUST_MS, NOW)
+    assert ClockWatch().is_sound(NOW + START_AHEAD_MS, 0, NOW)
+    assert ClockWatch().is_sound(NOW, 0, None)
+
+
+def test_planted_trust_in_a_clock_at_a_start_is_found_here():
+    with planted(BY_TESTS["a-clock-is-believed-at-a-start"]):
+        assert ClockWatch().is_sound(NOW + START_AHEAD_MS + 1, 0, NOW)
