@@ -131,8 +131,8 @@ PRODUCT_BUGS: Final = (
         plant=patch(
             "store.dispatch:Dispatcher._dispatch_records",
             (
-                "if offset < queue.max_offset:\n            continue",
-                "if offset < queue.max_offset:\n            offset = queue.max_offset",
+                "is_known = offset < queue.max_offset\n",
+                "is_known, offset = False, max(offset, queue.max_offset)\n",
             ),
         ),
     ),

@@ -101,7 +101,9 @@ SERVING: Final = (
         source="A search by time is a binary search: store times never fall along the log.",
         needs="clock_jump clock_strobe",
         plant=patch(
-            "store.commit_log:CommitLog._timestamp", ("if now > self._last_timestamp:", "if True:")
+            "store.stamps:Stamps.now",
+            ("if wall_ms > self.last:\n        if", "if True:\n        if"),
+            ("max(self.last, wall_ms)", "wall_ms"),
         ),
     ),
     Mutant(

@@ -7,9 +7,12 @@ log's own work around it stays unguarded, so that a bug there ends the process.
 from typing import TYPE_CHECKING, Final
 
 from runtime.tasks import report_serving_failure
+from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
 ANSWERING: Final = "the answer to a put"
 
@@ -20,3 +23,13 @@ def tell(done: "Callable[..., object]", *result: object) -> None:
         done(*result)
     except Exception as error:  # noqa: BLE001 - one request's failure, not the log's
         report_serving_failure(ANSWERING, error)
+
+
+def refuse(_message: "PutMessage", done: "PutCallback") -> None:
+    """Answer one message DISK_FULL."""
+    done(PutStatus.DISK_FULL, -1, -1)
+
+
+def refuse_batch(_batch: "PutBatch", done: "BatchCallback") -> None:
+    """Answer a batch DISK_FULL."""
+    done(PutStatus.DISK_FULL, -1, [])

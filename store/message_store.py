@@ -17,6 +17,7 @@ from dledger.listener import exit_process
 from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
 from store import beginning
+from store.answering import refuse, refuse_batch
 from store.checkpoint import LogMark
 from store.checkpointer import Checkpointer
 from store.commit_log import CommitLog
@@ -29,7 +30,6 @@ from store.mending import Mender
 from store.notes import is_sound_note
 from store.reader import Reader
 from store.recovery import Recovered, agree_with_log, load_queues
-from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -269,7 +269,7 @@ class MessageStore:
 
     def refuse_messages(self, refused: bool) -> None:  # noqa: FBT001 - a switch is what it is
         """Answer every message DISK_FULL, or take them again; state records are taken always."""
-        self.put, self.put_batch = (_refuse, _refuse_batch) if refused else self._open
+        self.put, self.put_batch = (refuse, refuse_batch) if refused else self._open
 
     def on_committed(self, commit_index: int) -> None:
         """Dispatch what was committed, and answer those who wait for it."""
@@ -494,11 +494,3 @@ class MessageStore:
             self._commit_log.writable = False
             self._listener.on_writable(False, self._node.term)  # noqa: FBT003 - the contract's event
             self._commit_log.abandon()
-
-
-def _refuse(_message: "PutMessage", done: "PutCallback") -> None:
-    done(PutStatus.DISK_FULL, -1, -1)
-
-
-def _refuse_batch(_batch: "PutBatch", done: "BatchCallback") -> None:
-    done(PutStatus.DISK_FULL, -1, [])

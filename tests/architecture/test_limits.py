@@ -14,7 +14,13 @@ from remoting.protocol.limits import Limit
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
-MODULES = ("remoting.protocol.limits", "dledger.limits", "store.limits", "broker.limits", "namesrv.limits")
+MODULES = (
+    "remoting.protocol.limits",
+    "dledger.limits",
+    "store.limits",
+    "broker.limits",
+    "namesrv.limits",
+)
 
 
 def rows():

@@ -257,8 +257,9 @@ def unit_of(node, index):
 
 
 @pytest.mark.parametrize(
-    "name", ["no-offset-for-a-quarantined-record", "a-bad-record-ends-the-process"]
+    "bug",
+    [BY_TESTS["no-offset-for-a-quarantined-record"], BY_TESTS["a-bad-record-ends-the-process"]],
 )
-def test_planted_bugs_are_found_here(name, caplog):
-    with planted(BY_TESTS[name]), pytest.raises((AssertionError, FatalError)):
+def test_planted_bugs_are_found_here(bug, caplog):
+    with planted(bug), pytest.raises((AssertionError, FatalError)):
         test_what_is_no_message_is_named_and_all_others_are_served(0x10, caplog)

@@ -137,15 +137,18 @@ def test_a_group_goes_on_and_its_replicas_agree(victim, caplog):
 
 
 @pytest.mark.parametrize(
-    ("name", "raft"),
-    [("recovery-cuts-at-a-misread-record", False), ("a-bad-record-ends-the-process", True)],
+    ("bug", "raft"),
+    [
+        (BY_TESTS["recovery-cuts-at-a-misread-record"], False),
+        (BY_TESTS["a-bad-record-ends-the-process"], True),
+    ],
 )
-def test_planted_bugs_are_found_here(name, raft):
+def test_planted_bugs_are_found_here(bug, raft):
     cluster = Cluster({"n0": disk_of({})}, raft=raft)
     assert cluster.start() is None
     sent = write_old(cluster, (0, 0x10, 0, 0))
     cluster.kill()
-    with planted(BY_TESTS[name]):
+    with planted(bug):
         error = cluster.start()
         assert error is not None or bodies(cluster) != sent
     cluster.kill()
