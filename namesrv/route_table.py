@@ -42,7 +42,7 @@ EXPIRY_MS: Final = 120_000
 """A broker that has not registered for this long is removed."""
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
-TOPICS_PER_TURN: Final = 2_000
+TOPICS_PER_TURN: Final = 1_000
 """Topics of a registration that are taken in one turn of the loop: some milliseconds."""
 
 
@@ -277,10 +277,11 @@ class RouteTable:
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """Return the names of the topics that a cluster serves (224)."""
-        its = [group.topics for group in self._groups.values() if group.cluster == cluster]
-        return TopicList(
-            topic_list=list(dict.fromkeys(topic for topics in its for topic in topics))
-        )
+        found: dict[str, None] = {}
+        for group in self._groups.values():
+            if group.cluster == cluster:
+                found.update(group.topics)
+        return TopicList(topic_list=list(found))
 
     def system_topics(self) -> TopicList:
         """Return the topics named after clusters and groups, and one address to ask on (304)."""
@@ -308,7 +309,9 @@ class RouteTable:
             held = () if group is None else group.topics
             if self._topic_rows - len(held) + len(topics) > TOPIC_ROWS_MAX:
                 return f"more than {TOPIC_ROWS_MAX} topics would be registered here"
-            new_bytes = sum(len(topic) for topic in topics if topic not in self._topics)
+            new_bytes = sum(map(len, topics))
+            if self._topic_names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
+                new_bytes = sum(len(topic) for topic in topics if topic not in self._topics)
             if self._topic_names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
                 return f"the names of all topics would have more than {TOPIC_NAMES_BYTES_MAX} bytes"
         if group is None:
