@@ -1,4 +1,4 @@
-"""Planted bugs of the name server: what it believes, and what it remembers."""
+"""Planted bugs of the name server: what it believes, and what it remembers; and of logging."""
 
 from __future__ import annotations
 
@@ -45,5 +45,13 @@ NAMESRV: Final = (
         breaks="A name server that has a key takes registrations that nobody signed.",
         source="RocketMQ's name server asks for no credentials of brokers.",
         plant=patch("namesrv.guard:Guard.refusal", ("if not trust or (", "if True or (")),
+    ),
+    Mutant(
+        name="lines-not-throttled",
+        breaks="Each bad request writes a line, however many there are.",
+        source="A client that fills the disk with its errors.",
+        plant=patch(
+            "runtime.log_format:Throttle.filter", ("if state[1] > LINES_PER_KIND:", "if False:")
+        ),
     ),
 )

@@ -1,14 +1,28 @@
-"""Logging to stderr: one line an event, ``key=value`` in the text, the node's name in front."""
+"""Logging to stderr: one line an event, ``key=value`` in the text, the node's name in front.
+
+Who sends requests decides part of what is logged, so lines are bounded: in length, in what they can
+hold (no line ends but the last), and in number, each kind of line by itself.
+"""
 
 import logging
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 _FORMAT: Final = "%(asctime)s.%(msecs)03dZ %(levelname)s%(node)s %(name)s %(message)s"
 _NODE: Final = re.compile(r"(^| )node=")
 _TIME: Final = "%Y-%m-%dT%H:%M:%S"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+LINE_CHARACTERS_MAX: Final = 4_096
+"""Longest text of a line; what is longer is cut."""
+LINES_PER_KIND: Final = 20
+"""Lines of one kind (one text before its values are filled in) in `PERIOD_S`."""
+PERIOD_S: Final = 10.0
+KINDS_MAX: Final = 2_000
+"""Kinds of lines that are counted; there are fewer in the whole product."""
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -26,11 +40,54 @@ class KeyValueFormatter(logging.Formatter):
         record.node = "" if _NODE.search(record.getMessage()) else self._node
         return super().format(record)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line without its traceback: cut, and with no control character in it."""
+        text = record.message
+        if len(text) > LINE_CHARACTERS_MAX:
+            text = f"{text[:LINE_CHARACTERS_MAX]}... ({len(text)} characters)"
+        record.message = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+        return super().formatMessage(record)
+
+
+class Throttle(logging.Filter):
+    """Lets `LINES_PER_KIND` lines of a kind through in each period, and says how many it held back.
+
+    CRITICAL lines always pass: a process ends by them.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._kinds: dict[str, list[float]] = {}
+        """By kind: when its period began, lines in it, lines held back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a record is to be written."""
+        if record.levelno >= logging.CRITICAL:
+            return True
+        now = self._now_s()
+        kind = str(record.msg)
+        state = self._kinds.get(kind)
+        if state is None:
+            if len(self._kinds) >= KINDS_MAX:
+                self._kinds.clear()
+            state = self._kinds[kind] = [now, 0, 0]
+        if now - state[0] >= PERIOD_S:
+            if state[2]:
+                record.msg = f"{record.msg} held_back={int(state[2])}"
+            state[:] = [now, 0, 0]
+        state[1] += 1
+        if state[1] > LINES_PER_KIND:
+            state[2] += 1
+            return False
+        return True
+
 
 def configure_logging(node: str = "", level: str = "INFO") -> None:
     """Send all records from ``level`` up to stderr; a second call replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(KeyValueFormatter(node))
+    handler.addFilter(Throttle())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)

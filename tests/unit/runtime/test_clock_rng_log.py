@@ -3,9 +3,20 @@
 import logging
 import time
 
+import pytest
+
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from runtime.clock import SystemClock, local_stamp
 from runtime.errors import EXIT_BAD_INPUT, FatalError
-from runtime.log_format import KeyValueFormatter, configure_logging
+from runtime.log_format import (
+    LINE_CHARACTERS_MAX,
+    LINES_PER_KIND,
+    PERIOD_S,
+    KeyValueFormatter,
+    Throttle,
+    configure_logging,
+)
 from runtime.rng import SystemRng
 
 
@@ -76,3 +87,35 @@ def test_line_that_names_a_node_is_not_given_another():
     assert line("node=n0 event=role term=1").count("node=n0") == 1
     assert line("event=opened node=n0 group=g").count("node=n0") == 1
     assert line("event=up subnode=n1").count(" node=n0 ") == 1
+
+
+def log_record(text, *values, level=logging.WARNING):
+    return logging.LogRecord("x", level, "f", 1, text, values, None)
+
+
+def test_what_a_client_sends_ends_no_line_and_fills_none():
+    line = KeyValueFormatter().format(
+        log_record("event=bad topic=%s", "a\nevent=fatal\x1b[2J\u2028")
+    )
+    assert len(line.splitlines()) == 1
+    assert r"a\x0aevent=fatal\x1b[2J\x2028" in line
+    long = KeyValueFormatter().format(log_record("event=bad topic=%s", "y" * 100_000))
+    assert len(long) < LINE_CHARACTERS_MAX + 200
+
+
+def test_a_kind_of_line_is_written_so_often_and_then_counted():
+    now = [0.0]
+    throttle = Throttle(lambda: now[0])
+    passed = [throttle.filter(log_record("event=bad n=%d", n)) for n in range(100)]
+    assert sum(passed) == LINES_PER_KIND
+    assert throttle.filter(log_record("event=other"))
+    assert throttle.filter(log_record("event=bad n=%d", 1, level=logging.CRITICAL))
+    now[0] = PERIOD_S
+    again = log_record("event=bad n=%d", 101)
+    assert throttle.filter(again)
+    assert again.getMessage() == f"event=bad n=101 held_back={100 - LINES_PER_KIND}"
+
+
+def test_a_planted_flood_of_lines_is_seen():
+    with planted(BY_TESTS["lines-not-throttled"]), pytest.raises(AssertionError):
+        test_a_kind_of_line_is_written_so_often_and_then_counted()
