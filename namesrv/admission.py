@@ -24,6 +24,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand, make_response
 from remoting.protocol.errors import RemotingError
 from remoting.protocol.headers import RegisterBrokerHeader, decode_header
+from remoting.protocol.limits import REGISTER_BYTES_MAX
 from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -88,6 +89,9 @@ class Admission:
         if header.body_crc32 and header.body_crc32 != body_crc32(command.body):
             _log.warning("event=register_refused addr=%s reason=crc", header.broker_addr)
             return make_response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        if len(command.body) > REGISTER_BYTES_MAX:
+            remark = f"a registration has at most {REGISTER_BYTES_MAX} bytes; send it compressed"
+            return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
         waits = self._under_way[connection.id]
         if not waits and len(command.body) <= SMALL_BODY_BYTES and not header.compressed:
             version, topics = register_parts(command.body, compressed=False)

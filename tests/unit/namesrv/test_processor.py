@@ -25,6 +25,7 @@ from remoting.protocol.bodies import (
 from remoting.protocol.certificates import Identity, Role, node_identity
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
+from remoting.protocol.limits import REGISTER_BYTES_MAX
 from remoting.protocol.signing import KeyCredentials, Trust, sign
 from remoting.protocol.tolerant_json import loads
 from tests.unit.namesrv.test_kv_config import FakeDisk
@@ -446,3 +447,8 @@ def test_what_changes_routes_is_taken_from_this_machine_or_signed():
 )
 def test_a_certificate_registers_only_the_name_of_its_group(identity, code, name, allowed):
     assert may(identity, RemotingCommand(code, ext_fields={"brokerName": name})) is allowed
+
+
+def test_a_registration_that_is_too_large_is_told_to_come_compressed():
+    answer = Server().register(b" " * (REGISTER_BYTES_MAX + 1))
+    assert (answer.code, "compressed" in answer.remark) == (1, True)
