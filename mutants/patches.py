@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mutants.blind import BLIND
 from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
-    for mutant in (*ELECTIONS, *REPLICATION, *GROUPS, *DURABILITY, *PRODUCT_BUGS, *SERVING)
+    for mutant in (
+        *ELECTIONS,
+        *REPLICATION,
+        *GROUPS,
+        *DURABILITY,
+        *PRODUCT_BUGS,
+        *SERVING,
+        *BLIND,
+    )
 }
 """What the simulator finds."""
 

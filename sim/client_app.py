@@ -106,6 +106,7 @@ class ClientApp:
             process_id=config.process_id,
         )
         self._puller = PullConsumer(pull_config, clock=self._clock, rng=self._rng.split("pull"))
+        self._record.follow(self._producer)
         await self._producer.start()
         await self._puller.start()
         for topic, count in zip((TOPIC, ORDERED_TOPIC), queues, strict=True):

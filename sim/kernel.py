@@ -32,6 +32,18 @@ class Kernel(Protocol):
         ...
 
 
+class Tap(Protocol):
+    """Hears what passes one end of a connection; `sim.oracles.wire.Tap`."""
+
+    def pass_on(self, data: bytes, *, leaves: bool) -> None:
+        """Take bytes that are written or read."""
+        ...
+
+    def again(self, count: int) -> None:
+        """So many bytes that were read are put back, and read once more."""
+        ...
+
+
 class SimSocket:
     """What ``get_extra_info("socket")`` returns: options can be set, few have an effect."""
 

@@ -120,6 +120,8 @@ class SimNetwork:
         self.delay_default = LAN
         self.links: dict[tuple[str, str], Link] = {}
         self.listeners: dict[Name, SimServer] = {}
+        self.on_connected: Callable[[SimTransport, SimTransport], None] = lambda _near, _far: None
+        """Hears of each connection: the end that asked for it, and the other."""
         self.connected = 0
         """Connections that were made."""
         self.refused = 0
@@ -374,6 +376,7 @@ class _Attempt:
         near.peer, far.peer = far, near
         self.transport = near
         self._network.connected += 1
+        self._network.on_connected(near, far)
         when = loop.now_ns + out.draw_ns()
         accept = SimHandle(when, _accept, (server, far), context, server.process)
         loop.post(when, accept)

@@ -13,9 +13,9 @@ from chaos.history.payload import body_hash, decode_body, run_tag
 from sim.workload import TAGS_DRAWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from client import MessageExt
+    from client import MessageExt, Producer
     from sim.trace import Trace
 
 Row = dict[str, Any]
@@ -31,6 +31,8 @@ class Record:
         self.sends: list[Row] = []
         self.deliveries: list[Row] = []
         self.counters: dict[str, int] = {}
+        self.follow: Callable[[Producer], None] = lambda _producer: None
+        """Has what a producer says judged."""
         self.has_tags = False
         """Whether messages are sent with tags."""
 

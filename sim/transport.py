@@ -17,7 +17,7 @@ from zlib import crc32
 from sim.context import DEAD
 from sim.frames import apply_rules
 from sim.handle import Packet, SimHandle
-from sim.kernel import Kernel, SimSocket
+from sim.kernel import Kernel, SimSocket, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class SimTransport(asyncio.Transport):
         "_arrival_ns", "_blocked", "_buffered", "_closing", "_context", "_eof_queued", "_eof_sent",
         "_gone", "_high", "_inbox", "_kernel", "_lost", "_low", "_protocol", "_queue", "_queued",
         "_reading", "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "peer",
-        "process", "remote", "sock",
+        "process", "remote", "sock", "tap",
     )  # fmt: skip
 
     peer: "SimTransport"
@@ -87,6 +87,7 @@ class SimTransport(asyncio.Transport):
         self._writing_paused = False
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._blocked: SimHandle | None = None
+        self.tap: Tap | None = None
         self.link.sockets[self] = None
         if process is not None:
             process.sockets[self] = None
@@ -110,14 +111,8 @@ class SimTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - asyncio's
         """Return ``peername``, ``sockname`` or ``socket``."""
-        match name:
-            case "peername":
-                return self.remote
-            case "sockname":
-                return self.local
-            case "socket":
-                return self.sock
-        return default
+        known = {"peername": self.remote, "sockname": self.local, "socket": self.sock}
+        return known.get(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set the protocol."""
@@ -170,6 +165,8 @@ class SimTransport(asyncio.Transport):
         if not data or self._closing or (process is not None and process.state == DEAD):
             return
         link = self.link
+        if self.tap is not None:
+            self.tap.pass_on(bytes(data), leaves=True)
         if link.rules:
             apply_rules(link, bytes(data), self._send, self._send_later)
         elif self._queue or link.cut or link.split or self._used >= WINDOW_BYTES:
@@ -371,6 +368,8 @@ class SimTransport(asyncio.Transport):
     def _deliver(self, data: bytes) -> None:
         protocol = self._protocol
         size = len(data)
+        if self.tap is not None:
+            self.tap.pass_on(data, leaves=False)
         try:
             if self._buffered:
                 room = protocol.get_buffer(size)  # type: ignore[union-attr]  # a BufferedProtocol
@@ -398,17 +397,15 @@ class SimTransport(asyncio.Transport):
                 return size
             if not self._reading and done < size:
                 self._inbox.appendleft(data[done:])
+                if self.tap is not None:
+                    self.tap.again(size - done)
                 break
         return done
 
     def _on_protocol_error(self, error: Exception) -> None:
+        message = "Fatal error: protocol.data_received() call failed."
         self._kernel.call_exception_handler(
-            {
-                "message": "Fatal error: protocol.data_received() call failed.",
-                "exception": error,
-                "transport": self,
-                "protocol": self._protocol,
-            }
+            {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
         )
         if not self._is_dead():
             self._force_close(error, CLOSE)

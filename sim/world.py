@@ -28,13 +28,17 @@ from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
 from sim.handle import SimHandle
 from sim.kinds import Odd
-from sim.layout import GROUP, NAMESRV_PORT, STORE, Layout
+from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
 from sim.oracles.base import Findings, Violation
+from sim.oracles.brokers import BrokerEnd
 from sim.oracles.clients import Clients
+from sim.oracles.library import Library
+from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
-from sim.record import Record
-from sim.transport import RESET, VANISH
+from sim.oracles.wire import Tap
+from sim.record import AUDITOR, Record
+from sim.transport import RESET, VANISH, SimTransport
 from sim.workload import AT_BROKERS, Kind, draw_operations
 
 if TYPE_CHECKING:
@@ -85,10 +89,16 @@ class World:
             is_sync=options.flush_disk_type == FlushDiskType.SYNC_FLUSH.value,
             on_change=self._note_change,
             on_message=self._note_message if keep_lines else None,
+            polite=frozenset(self.hosts[name].address for name in (*self.clients(), AUDITOR)),
         )
+        self.watch.truth.now_ns = lambda: self.loop.now_ns
         self.findings: Findings = self.watch.findings
         self.clients_oracle = Clients(self.watch.truth, self.findings)
+        self.library = Library(self.findings)
+        self.record.follow = self.library.follow
+        self.clients_oracle.requests_of = self.library.possible
         self._replicas: dict[Process, Replica] = {}
+        self.network.on_connected = self._listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | OddApp] = {}
         self._mains: dict[Process, asyncio.Task[None]] = {}
@@ -285,6 +295,8 @@ class World:
         self.controllers[name] = controller
         self._replicas[process] = replica = self.watch.begin(name, controller, host.incarnation)
         replica.process = process
+        replica.tick_ms = self.plan.options.tick_ms
+        replica.id_head = id_head(host.address, BROKER_PORT)
         process.after_event = self.watch.looking_at(replica)
         try:
             await controller.start()
@@ -380,6 +392,17 @@ class World:
                 self.at(self.loop.now_ns + RESTART_MS * NS_PER_MS, partial(self.start, name))
 
     # Watching
+
+    def _listen(self, near: SimTransport, far: SimTransport) -> None:
+        """Have what is said on a connection to a broker judged."""
+        replica = self._replicas.get(far.process) if far.process is not None else None
+        if replica is not None and far.local[1] == BROKER_PORT:
+            end = BrokerEnd(self.watch.brokers, replica)
+            far.tap = tap = Tap(end, far, lambda: self.loop.now_ns, self.findings, asks=False)
+            self.watch.brokers.add(replica, tap)
+        asker = near.process
+        if asker is not None and asker.host.name in self.clients() and far.local[1] == BROKER_PORT:
+            near.tap = Tap(self.library, near, lambda: self.loop.now_ns, self.findings, asks=True)
 
     def _note_change(self, replica: Replica, change: Change) -> None:
         before, now = change.before, change.now

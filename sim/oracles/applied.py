@@ -1,13 +1,14 @@
 """What replicas make of the committed log: A33 (nothing applied is taken back) and A39.
 
-A39: a consume queue holds exactly the committed messages of its queue, in the order of the log,
-and the replicated tables are equal wherever the same entries have been applied.
+A39: a consume queue holds exactly the committed messages of its queue that the log still has, in
+the order of the log. Where it begins and ends is counted in the log.
 Source: chaos.md 3.6.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +21,15 @@ from store.layout import UNIT
 if TYPE_CHECKING:
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
+    from store.consume_queue import ConsumeQueue
 
 KEYS_STEP: Final = 4
 """Every so manieth message of a queue is asked for by its key, at each replica."""
+BEGIN_TICKS: Final = 20
+"""So long may queues begin before the log, once the beginning of the log has gone."""
+NEVER: Final = 1 << 62
 ALL_TIMES: Final = (0, (1 << 63) - 1)
+_entry_index: Final = attrgetter("entry_index")
 _place: Final = Struct(">i4xq").unpack_from
 """Queue id and queue offset of a record, from byte 12 on."""
 
@@ -65,26 +71,32 @@ class Applied:
     """A39: consume queues and tables are what the committed log says."""
 
     name = "A39 applied differs from the log"
+    begin_name = "A39 beginning of a queue"
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._seen: dict[str, int] = {}
-        self._tables: dict[int, tuple[str, object]] = {}
-        """By number of state entries applied: what the tables were, and on which replica."""
         self._highest: dict[str, int] = {}
-        self._tables_from: dict[str, int] = {}
-        """By replica, the index from which on its tables are as the log says."""
+        """By replica, the last entry applied in any of its lives."""
+        self._begun: dict[str, tuple[int, int]] = {}
+        """By replica, where its log begins, and at which tick its queues do so, too."""
 
     def on_boot(self, replica: Replica) -> None:
-        """Look at everything again; the tables on disk may be ahead of what is applied anew."""
-        name = replica.name
-        self._tables_from[name] = 0 if replica.is_wiped else self._highest.get(name, -1)
-        self._seen[name] = -1
+        """Look at everything again."""
+        self._seen[replica.name] = -1
+        self._begun[replica.name] = (-1, NEVER)
 
     def on_change(self, replica: Replica, change: Change) -> None:
         """Check what was applied since the last look."""
         applied = change.now[5]
         seen = self._seen[replica.name]
+        base, looked = self._begun[replica.name]
+        if base != replica.base:
+            self._begun[replica.name] = (replica.base, replica.state.tick + BEGIN_TICKS)
+            self._check_begins(replica, is_late=False)
+        elif looked <= replica.state.tick:
+            self._begun[replica.name] = (base, NEVER)
+            self._check_begins(replica, is_late=True)
         if applied <= seen:
             return
         truth = self._truth
@@ -95,16 +107,29 @@ class Applied:
                 node=replica.name,
             )
         self._check_units(replica, seen + 1, applied)
-        before, now = (bisect_right(truth.state_indexes, index) for index in (seen, applied))
-        if now > before and applied >= max(_ahead(replica), self._tables_from[replica.name]):
-            self._check_tables(replica, now)
         self._seen[replica.name] = applied
         self._highest[replica.name] = max(applied, self._highest.get(replica.name, -1))
+
+    def _check_begins(self, replica: Replica, *, is_late: bool) -> None:
+        """Queues begin with the first message that the log still has, or before, for a moment."""
+        by_name = replica.controller.store._queues.by_name
+        for (topic, queue_id), begin in begins(self._truth, replica.base).items():
+            queue = by_name.get((topic, queue_id))
+            if queue is None or replica.is_rotten:
+                continue
+            if queue.min_offset > begin or (is_late and queue.min_offset < begin):
+                raise Violation(
+                    self.begin_name,
+                    f"{replica.name}: {topic}/{queue_id} begins at {queue.min_offset}, the log "
+                    f"begins with entry {replica.base} and so the queue at {begin}",
+                    node=replica.name,
+                )
 
     def _check_units(self, replica: Replica, first: int, last: int) -> None:
         truth = self._truth
         by_name = replica.controller.store._queues.by_name
-        for index in range(first, last + 1):
+        ends: dict[ConsumeQueue, int] = {}
+        for index in range(max(first, replica.base), last + 1):
             mark = truth.committed[index]
             row = truth.rows.get((index, mark.term))
             if row is None or row.type != "message":
@@ -113,11 +138,11 @@ class Applied:
             assert row.queue_id is not None
             assert row.queue_offset is not None
             queue = by_name.get((row.topic, row.queue_id))
-            if queue is not None and row.queue_offset < queue.min_offset:
-                continue
             found = None
-            if queue is not None and row.queue_offset < queue.max_offset:
+            if queue is not None and queue.min_offset <= row.queue_offset < queue.max_offset:
                 found = UNIT.unpack(queue.read(row.queue_offset, 1))
+            if queue is not None:
+                ends[queue] = row.queue_offset + 1
             expected = (mark.position + HEADER_BYTES, row.size)
             tags = tags_code(truth.tags.get((index, mark.term), ""))
             if found is None or found != (*expected, tags):
@@ -128,48 +153,27 @@ class Applied:
                     node=replica.name,
                     index=index,
                 )
-
-    def _check_tables(self, replica: Replica, applied_states: int) -> None:
-        state = replica.controller.tables.state
-        own = state.topics._system
-        now = (
-            {n: config for n, config in state.topics.configs().items() if n not in own},
-            dict(state.groups._groups),
-            {key: dict(queues) for key, queues in state.offsets._applied.items()},
-        )
-        name, known = self._tables.setdefault(applied_states, (replica.name, now))
-        if known != now:
-            raise Violation(
-                self.name,
-                f"{replica.name} and {name} applied the same {applied_states} state entries and "
-                f"have other tables: {_difference(now, known)}",
-                node=replica.name,
+        highest = self._highest.get(replica.name, -1)
+        for queue, end in ends.items():
+            # A recovered queue may hold what was applied before; the log is then applied anew.
+            known = bisect_right(
+                truth.queues[queue.topic, queue.queue_id], max(last, highest), key=_entry_index
             )
+            if not end <= queue.max_offset <= known:
+                raise Violation(
+                    self.name,
+                    f"{replica.name}: {queue.topic}/{queue.queue_id} ends at {queue.max_offset}, "
+                    f"the log up to entry {last} makes it end at {end}",
+                    node=replica.name,
+                )
 
 
-def _ahead(replica: Replica) -> int:
-    """Return the entry up to which the tables may include more than was applied.
-
-    That of a snapshot counts even where a start applies anew what it includes: the log did not
-    reach that far when the process ended.
-    """
-    controller = replica.controller
-    meta = controller.node.snapshot_meta
-    included = -1 if meta is None else meta.state_index
-    return max(controller.store._dispatcher.state_applied_index, included)
-
-
-def _difference(now: object, known: object) -> str:
-    """Say what differs, in at most 500 characters."""
-    assert isinstance(now, tuple)
-    assert isinstance(known, tuple)
-    parts = [
-        f"{key}: {one.get(key)} against {other.get(key)}"
-        for one, other in zip(now, known, strict=True)
-        for key in sorted(one.keys() | other.keys())
-        if one.get(key) != other.get(key)
-    ]
-    return "; ".join(parts)[:500]
+def begins(truth: Truth, first_index: int) -> dict[tuple[str, int], int]:
+    """Return where each queue begins in a log that begins with an entry."""
+    return {
+        place: bisect_left(rows, first_index, key=_entry_index)
+        for place, rows in truth.queues.items()
+    }
 
 
 def check_keys(truth: Truth, replica: Replica) -> None:
@@ -183,7 +187,8 @@ def check_keys(truth: Truth, replica: Replica) -> None:
         queue = store._queues.by_name.get((topic, queue_id))
         if queue is None:
             continue
-        for row in rows[queue.min_offset :: KEYS_STEP]:
+        first = bisect_left(rows, replica.base, key=_entry_index)
+        for row in rows[first::KEYS_STEP]:
             if row.msg_key is None or row.entry_index > readable:
                 continue
             found = store.messages_of_key(topic, str(row.msg_key), 64, ALL_TIMES).records

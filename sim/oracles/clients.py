@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from sim.oracles.base import Findings, Violation, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chaos.history.segment import EntryRow
     from sim.oracles.truth import Truth
@@ -36,6 +36,8 @@ class Clients:
         self._offered: dict[Queue, set[int]] = defaultdict(set)
         self._audited: dict[Queue, int] = {}
         self._locks: dict[Queue, tuple[str, int]] = {}
+        self.requests_of: Callable[[int], int | None] = lambda _key: None
+        """By the network, how many requests may have stored a message; None if nobody knows."""
 
     @guarded
     def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
@@ -123,6 +125,11 @@ class Clients:
                 )
                 return
             held = truth.tags.get((row.entry_index, row.term), "")
+            if offset in got and tag not in {"", held}:
+                self._report(
+                    "A22 a tag that was not asked for",
+                    f"{queue[0]}/{queue[1]}@{offset} has the tag {held!r}, asked was {tag!r}",
+                )
             if offset not in got and tag in {"", held}:
                 self._report(
                     "A22 passed over by a read",
@@ -213,6 +220,8 @@ class Clients:
             key, outcome = send["msg_key"], send["outcome"]
             places = truth.keys.get(key, [])
             possible: int = send["possible"] if "possible" in send else send["attempts"]
+            requests = self.requests_of(key)
+            possible = possible if requests is None else requests
             if send["t_cmp"] is not None and outcome != "fail" and len(places) > possible:
                 raise Violation(
                     "A8 more copies than attempts",

@@ -13,7 +13,7 @@ from zlib import crc32
 from sim.disk import SimDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from broker.controller import BrokerController
     from dledger.core.log import RaftLog
@@ -78,6 +78,13 @@ class Replica:
         """Marks by (index, term) as the first replica that had the entry had it."""
         self.controller: BrokerController
         self.process: Process | None = None
+        self.id_head = ""
+        """The address it listens at, as the ids of its messages begin."""
+        self.tick_ms = 0
+        self.boot_ns = 0
+        """Virtual time of its last boot."""
+        self.deferred: list[Callable[[], None]] = []
+        """What is to be judged once the event that runs is over, and the log has been read."""
         self.synced_before = -1
         """What it held as synced when it started."""
         self.node: DLedgerNode
@@ -102,6 +109,10 @@ class Replica:
     def hangs(self) -> bool:
         """Whether a disk call of a thread of its process hangs."""
         return self.process is not None and self.process.gate_shut
+
+    def now_ms(self) -> int:
+        """Return the time by the monotonic clock of its machine."""
+        return 0 if self.process is None else self.process.host.clock.monotonic_ms()
 
     def read_key(self) -> Key:
         """Return what tells whether the replica has changed."""

@@ -7,15 +7,21 @@ it decodes records with the checkers' own reader, not with the store's.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
-from chaos.history.segment import EntryRow, decode_segment
 from sim.oracles.base import Violation
-from sim.oracles.records import stored_ms, tags_of
+from sim.oracles.model import Statement, read_statement
+from sim.oracles.records import ENTRY_HEADER_BYTES, entry_rows, stored_ms, tags_of
 from sim.oracles.replica import HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chaos.history.segment import EntryRow
     from sim.oracles.replica import Mark, Replica
 
 CONFIGURATION_CHANNEL: Final = 1
@@ -47,8 +53,18 @@ class Truth:
         """Where each of our messages lies, in the committed log."""
         self.state_indexes: list[int] = []
         """Committed entries of replicated state."""
+        self.statements: list[Statement] = []
+        """What they say."""
+        self._stated: dict[tuple[int, int], Statement] = {}
+        """By (index, term), of those that are not committed yet, too."""
+        self.now_ns: Callable[[], int] = lambda: 0
+        """The virtual time."""
         self.times: dict[tuple[int, int], int] = {}
         """Store times (ms) of records."""
+        self.crcs: dict[tuple[int, int], int] = {}
+        """Of the records of messages, all their bytes."""
+        self.positions: dict[int, EntryRow] = {}
+        """Committed messages by the physical offset of their record."""
         self.tags: dict[tuple[int, int], str] = {}
         """Of messages that have any."""
         self.stored_last = 0
@@ -66,7 +82,7 @@ class Truth:
         data = replica.entry_bytes(mark)
         place = (index, mark.term)
         self.marks[place] = mark
-        row = next(decode_segment(data, mark.position), None)
+        row = next(entry_rows(data, mark.position), None)
         if row is not None:
             self.rows[place] = row
             self._read_record(place, row.type, data)
@@ -96,16 +112,22 @@ class Truth:
                     index=index,
                 )
             queue.append(row)
+            self.positions[row.pos + ENTRY_HEADER_BYTES] = row
             if row.msg_key is not None and row.queue_offset is not None:
                 self.keys[row.msg_key].append((row.topic, row.queue_id, row.queue_offset))
         elif row.type == "state":
             self.state_indexes.append(index)
+            statement = self._stated.pop((index, mark.term))
+            self.statements.append(statement._replace(committed_ns=self.now_ns()))
 
     def _read_record(self, place: tuple[int, int], kind: str, data: bytes) -> None:
         stored = stored_ms(data) if kind in {"message", "state"} else None
         if stored is not None:
             self.times[place] = stored
-        if kind == "message":
+        if kind == "state":
+            self._stated[place] = read_statement(place[0], 0, data)
+        elif kind == "message":
+            self.crcs[place] = crc32(memoryview(data)[ENTRY_HEADER_BYTES:])
             tags = tags_of(data)
             if tags:
                 self.tags[place] = tags
@@ -122,6 +144,16 @@ class Truth:
                 index=index,
             )
         self.stored_last = stored
+
+    def row(self, topic: str, queue_id: int, offset: int) -> EntryRow | None:
+        """Return the committed message at a place."""
+        rows = self.queues.get((topic, queue_id), ())
+        return rows[offset] if 0 <= offset < len(rows) else None
+
+    def end_of(self, topic: str, queue_id: int, applied: int) -> int:
+        """Return where a queue ends for who has applied the log up to an entry."""
+        rows = self.queues.get((topic, queue_id), [])
+        return bisect_right(rows, applied, key=attrgetter("entry_index"))
 
     def voters_of(self, replica: Replica, last_index: int | None = None) -> tuple[str, ...]:
         """Return the voters by the last configuration in the log of ``replica``.

@@ -19,6 +19,7 @@ from dledger.core.messages import (
 from dledger.core.model import LEADER
 from sim.oracles.applied import Applied, Monotonic
 from sim.oracles.base import Findings, Oracle, Violation
+from sim.oracles.brokers import Brokers
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
@@ -34,6 +35,7 @@ from sim.oracles.office import (
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
+from sim.oracles.tables import Tables
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from dledger.core.messages import Message
 
 
+ANSWER_TICKS: Final = 20
+"""How often it is asked whether a leader owes answers."""
 PLAIN: Final = (Append, Heartbeat, HeartbeatReply)
 """Messages that promise nothing of their sender's but its term."""
 
@@ -54,6 +58,7 @@ class Watch:
         names: the brokers, those that may join later included.
         voters: the first voters.
         is_sync: whether the group flushes before it acknowledges.
+        polite: addresses of clients that say what they mean.
         on_change: hears of each change, for the trace.
         on_message: hears of each message that leaves, likewise.
     """
@@ -64,6 +69,7 @@ class Watch:
         voters: tuple[str, ...],
         *,
         is_sync: bool,
+        polite: frozenset[str] = frozenset(),
         on_change: Callable[[Replica, Change], None],
         on_message: Callable[[Replica, Message], None] | None = None,
     ) -> None:
@@ -88,6 +94,8 @@ class Watch:
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
         self.applied = Applied(self.truth)
+        self.tables = Tables(self.truth)
+        self.brokers = Brokers(self.truth, self.tables, polite)
         self.hand_over = HandOver()
         self.flush_lag = FlushLag()
         self.hung_disk = HungDisk()
@@ -106,6 +114,7 @@ class Watch:
             self.commits,
             self.changes,
             self.applied,
+            self.tables,
             self.hand_over,
             self.flush_lag,
             self.fatal_failure,
@@ -155,14 +164,24 @@ class Watch:
                 judge_matches(replica)
             if key != replica.key:
                 look(replica, key)
+            if replica.deferred:
+                self._judge_deferred(replica)
 
         return after_event
+
+    @staticmethod
+    def _judge_deferred(replica: Replica) -> None:
+        deferred, replica.deferred = replica.deferred, []
+        for judge in deferred:
+            judge()
 
     def _judge_tick(self, replica: Replica) -> None:
         """Look at a leader, once a tick."""
         self.tenure.on_event(replica)
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
+        if not replica.tick % ANSWER_TICKS:
+            self.brokers.on_tick(replica)
 
     def judge_end(self, name: str) -> None:
         """Look at what a process leaves behind that is about to be killed."""
@@ -176,6 +195,7 @@ class Watch:
     def look_again(self, name: str) -> None:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
         replica = self.replicas[name]
+        self.tables.at_end(replica)
         if replica.is_up and not replica.is_rotten:
             known = replica.marks
             base = replica.base
@@ -187,6 +207,8 @@ class Watch:
 
     def _boot(self, replica: Replica) -> None:
         replica.is_up = True
+        replica.boot_ns = self.truth.now_ns()
+        replica.deferred = []
         replica.attach()
         driver = replica.node._driver
         send, judge, report = driver._send, self._on_message, self.findings.report
@@ -243,6 +265,7 @@ class Watch:
             self.flush_lag.on_change(replica, change)
         if not is_applied:
             self.applied.on_change(replica, change)
+            self.tables.on_change(replica, change)
             self.serving.on_change(replica, change)
 
     def _read(self, replica: Replica) -> None:

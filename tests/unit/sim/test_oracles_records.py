@@ -62,7 +62,7 @@ def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
     )
     node = SimpleNamespace(commit_index=committed)
     controller = SimpleNamespace(store=store, node=node)
-    return truth, SimpleNamespace(name="n0", controller=controller, is_rotten=is_rotten)
+    return truth, SimpleNamespace(name="n0", base=0, controller=controller, is_rotten=is_rotten)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,388 @@
+"""What brokers answer: each answer, at the broker, against the log and against the request.
+
+Reads and offsets are the leader's; what is read is the record in the log, byte for byte; where a
+queue begins and ends is what the log of the one who says so makes it; an acknowledgement tells the
+place and the id under which the message lies; a lock that is given has its record of state; and an
+answer comes in time. Source: docs/adr/0007; docs/protocol.md 3.3-3.9.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from operator import attrgetter
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+from dledger.core.model import LEADER
+from sim.oracles.base import Violation
+from sim.oracles.fidelity import check_stored
+from sim.oracles.records import ENTRY_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chaos.history.segment import EntryRow
+    from sim.oracles.replica import Replica
+    from sim.oracles.tables import Tables
+    from sim.oracles.truth import Truth
+    from sim.oracles.wire import Said, Tap
+
+SEND, PULL, BY_KEY, QUERY_OFFSET, COMMIT_OFFSET = 10, 11, 12, 14, 15
+BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, BY_ID = 29, 30, 31, 32, 33
+LOCK, SEND_V2, SEND_BATCH = 41, 310, 320
+SENDS: Final = (SEND, SEND_V2, SEND_BATCH)
+OF_LEADERS: Final = frozenset({PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST})
+"""What a replica that does not lead never answers with success."""
+SUCCESS, NOT_FOUND, SYSTEM_ERROR = 0, 19, 1
+SUSPENDS: Final = 2
+"""In the sys flag of a pull: it may be held."""
+SUSPEND_MS_MAX: Final = 60_000
+ANSWER_MS: Final = 10_000
+"""An answer that waits for a majority, or for a topic, has come by then."""
+SLACK_MS: Final = 2_000
+LEASE_NS_MAX: Final = 125_000_000_000
+"""A lease by a clock at half speed, and the slack of an answer."""
+DEPOSED_TICKS: Final = 20
+"""After so many ticks a leader that is none any more has told its store."""
+WRITTEN_TICKS: Final = 2
+"""An answer is written in the turn of the loop behind the one in which it was made."""
+NEVER_ANSWERED: Final = frozenset({QUERY_OFFSET})
+"""A replica without authority leaves the question open, so that it is asked again."""
+_place: Final = Struct(">i4xq").unpack_from
+_entry_index: Final = attrgetter("entry_index")
+
+
+class Asked(NamedTuple):
+    """What was so when a broker heard a request."""
+
+    tick: int
+    applied: int
+    statements: int
+    incarnation: int
+
+
+class Brokers:
+    """Judges what the brokers of a group say."""
+
+    name = "A44 answer that is not what the log says"
+    read_name = "A40 answer of a replica that does not lead"
+    late_name = "A41 answer too late"
+    lock_name = "A21 lock without reason"
+    stray_name = "A44 answer that nobody waits for"
+
+    def __init__(self, truth: Truth, tables: Tables, polite: frozenset[str]) -> None:
+        self._truth = truth
+        self._tables = tables
+        self._polite = polite
+        """Addresses of clients that say what they mean."""
+        self._taps: dict[str, list[Tap]] = defaultdict(list)
+        self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+        self._judges: dict[int, Callable[[Replica, Said, Said], None]] = {
+            PULL: self._on_pull,
+            BY_KEY: self._on_by_key,
+            QUERY_OFFSET: self._on_offset,
+            MAX_OFFSET: self._on_max,
+            MIN_OFFSET: self._on_min,
+            BY_ID: self._on_by_id,
+            LOCK: self._on_lock,
+            **dict.fromkeys(SENDS, self._on_send),
+        }
+
+    def add(self, replica: Replica, tap: Tap) -> None:
+        """Listen to one more connection of a broker."""
+        taps = [one for one in self._taps[replica.name] if not one.is_closed]
+        self._taps[replica.name] = [*taps, tap]
+
+    def on_request(self, replica: Replica, request: Said) -> None:
+        """A broker hears a request."""
+        if not replica.is_up:
+            request.note = None
+            return
+        request.note = Asked(
+            replica.state.tick,
+            replica.dispatcher.applied_index,
+            len(self._truth.statements),
+            replica.incarnation,
+        )
+        if request.code in {COMMIT_OFFSET, PULL}:
+            place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
+            self._offered[place].add(request.number("commitOffset"))
+        if request.code == COMMIT_OFFSET and request.asker in self._polite:
+            self._check_offer(request)
+
+    def on_answer(
+        self, replica: Replica, request: Said, answer: Said, *, leads: bool
+    ) -> None:  # fmt: skip
+        """A broker has answered, as leader or not. Errors: `Violation`."""
+        asked = request.note
+        if not isinstance(asked, Asked) or not replica.is_up:
+            return
+        if asked.incarnation != replica.incarnation:
+            return
+        self._check_time(replica, request, answer)
+        if answer.code == SUCCESS and request.code in OF_LEADERS:
+            self._check_leads(replica, request, leads=leads)
+        judge = self._judges.get(request.code)
+        if judge is not None and not replica.is_rotten:
+            judge(replica, request, answer)
+
+    def on_tick(self, replica: Replica) -> None:
+        """Look for requests that wait for too long. Errors: `Violation`."""
+        for tap in self._taps[replica.name]:
+            if tap.open and not tap.is_closed:
+                for request in tap.open.values():
+                    if isinstance(request.note, Asked) and request.code not in NEVER_ANSWERED:
+                        self._check_time(replica, request, None)
+
+    def on_stray(self, replica: Replica, tap: Tap, answer: Said) -> None:
+        """A broker answers what it was not asked, or once more."""
+        if tap.other in self._polite:
+            self._fail(self.stray_name, replica, f"answers {tap.other} {answer.code} once more")
+
+    # Judges
+
+    def _check_time(self, replica: Replica, request: Said, answer: Said | None) -> None:
+        asked: Asked = request.note
+        if asked.incarnation != replica.incarnation or replica.disk.is_watched or replica.hangs():
+            return
+        limit_ms = ANSWER_MS
+        if request.code == PULL:
+            held = request.number("suspendTimeoutMillis", 0)
+            suspends = request.number("sysFlag", 0) & SUSPENDS
+            limit_ms = SLACK_MS + (max(0, min(held, SUSPEND_MS_MAX)) if suspends else 0)
+        waited_ms = (replica.state.tick - asked.tick) * replica.tick_ms
+        if waited_ms > limit_ms:
+            what = "does not answer" if answer is None else "answers"
+            text = f"{what} {request.code} {dict(request.fields)} after {waited_ms} ms"
+            self._fail(self.late_name, replica, text)
+
+    def _check_leads(self, replica: Replica, request: Said, *, leads: bool) -> None:
+        if not leads:
+            text = f"answers {request.code} {dict(request.fields)} and does not lead"
+            self._fail(self.read_name, replica, text)
+
+    def _on_pull(self, replica: Replica, request: Said, answer: Said) -> None:
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        asked: Asked = request.note
+        offset = request.number("queueOffset")
+        is_all = request.text("subscription") == "*"
+        if answer.code == SUCCESS:
+            self._check_found(replica, request, answer, is_all=is_all)
+        elif answer.code == NOT_FOUND and is_all:
+            end = self._truth.end_of(topic, queue_id, asked.applied)
+            if self._begin(replica, topic, queue_id) <= offset < end:
+                text = f"says that nothing is at {topic}/{queue_id}@{offset}, which ends at {end}"
+                self._fail(self.name, replica, text)
+        if "maxOffset" in answer.fields:
+            self._check_max(replica, request, answer.number("maxOffset"))
+            self._check_min(replica, request, answer.number("minOffset"))
+
+    def _check_found(
+        self, replica: Replica, request: Said, answer: Said, *, is_all: bool
+    ) -> None:  # fmt: skip
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        offset = request.number("queueOffset")
+        for record in _records(answer.body):
+            row = self._check_record(replica, record, f"reads {topic}/{queue_id}@{offset}")
+            assert row.queue_offset is not None
+            is_next = row.queue_offset == offset if is_all else row.queue_offset >= offset
+            if (row.topic, row.queue_id) != (topic, queue_id) or not is_next:
+                text = f"reads {row.topic}/{row.queue_id}@{row.queue_offset} for {topic}/{queue_id}"
+                self._fail(self.name, replica, f"{text}@{offset}")
+            offset = row.queue_offset + 1
+        told = answer.number("nextBeginOffset")
+        if told != offset if is_all else told < offset:
+            text = f"reads {topic}/{queue_id} up to {offset} and says that {told} is next"
+            self._fail(self.name, replica, text)
+
+    def _on_by_key(self, replica: Replica, request: Said, answer: Said) -> None:
+        for record in _records(answer.body) if answer.code == SUCCESS else ():
+            row = self._check_record(replica, record, f"finds {request.text('key')}")
+            if row.topic != request.text("topic"):
+                self._fail(self.name, replica, f"finds a message of {row.topic}")
+
+    def _on_by_id(self, replica: Replica, request: Said, answer: Said) -> None:
+        at = request.number("offset")
+        row = self._truth.positions.get(at)
+        asked: Asked = request.note
+        if answer.code == SUCCESS:
+            place = (row.entry_index, row.term) if row is not None else (-1, -1)
+            if self._truth.crcs.get(place) != crc32(answer.body):
+                self._fail(self.name, replica, f"shows another message than lies at {at}: {row}")
+        elif row is not None and replica.store.first_index <= row.entry_index <= asked.applied:
+            self._fail(self.name, replica, f"finds no message at {at}, where {row} lies")
+
+    def _on_max(self, replica: Replica, request: Said, answer: Said) -> None:
+        if answer.code == SUCCESS:
+            self._check_max(replica, request, answer.number("offset"))
+
+    def _on_min(self, replica: Replica, request: Said, answer: Said) -> None:
+        if answer.code == SUCCESS:
+            self._check_min(replica, request, answer.number("offset"))
+
+    def _check_max(self, replica: Replica, request: Said, told: int) -> None:
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        asked: Asked = request.note
+        low = self._truth.end_of(topic, queue_id, asked.applied)
+        high = len(self._truth.queues.get((topic, queue_id), ()))
+        if not low <= told <= high:
+            text = f"says that {topic}/{queue_id} ends at {told}, it had {low} and has {high}"
+            self._fail(self.name, replica, text)
+
+    def _check_min(self, replica: Replica, request: Said, told: int) -> None:
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        begin = self._begin(replica, topic, queue_id)
+        if told > begin:
+            text = f"says that {topic}/{queue_id} begins at {told}, its log has it from {begin} on"
+            self._fail(self.name, replica, text)
+
+    def _on_offset(self, replica: Replica, request: Said, answer: Said) -> None:
+        if answer.code != SUCCESS:
+            return
+        group, topic, queue_id = (
+            request.text("consumerGroup"), request.text("topic"), _queue_id(request)
+        )  # fmt: skip
+        told = answer.number("offset")
+        if told and told not in self._offered[group, topic, queue_id]:
+            text = f"tells {told} for {group} in {topic}/{queue_id}, which nobody committed"
+            self._fail(self.name, replica, text)
+        model = self._tables.model_of(replica)
+        if replica.state.role is LEADER or model is None:
+            return
+        held = model.offsets.get(f"{topic}@{group}", {}).get(queue_id, told)
+        if told != held:
+            text = (
+                f"follows, and tells {told} for {group} in {topic}/{queue_id}: the log has {held}"
+            )
+            self._fail(self.name, replica, text)
+
+    def _check_offer(self, request: Said) -> None:
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        offset, end = (
+            request.number("commitOffset"),
+            len(self._truth.queues.get((topic, queue_id), ())),
+        )
+        if not 0 <= offset <= end:
+            raise Violation(
+                "A24 offset that cannot be",
+                f"{request.asker} commits {offset} in {topic}/{queue_id}, which ends at {end}",
+            )
+
+    def _on_send(self, replica: Replica, request: Said, answer: Said) -> None:
+        if answer.code != SUCCESS:
+            return
+        topic = request.text("b") or request.text("topic")
+        queue_id, offset = answer.number("queueId"), answer.number("queueOffset")
+        ids = answer.text("msgId").split(",")
+        rows = []
+        for number, one in enumerate(ids):
+            row = self._truth.row(topic, queue_id, offset + number)
+            at = int(one[-16:], 16)
+            if row is None or row.pos + ENTRY_HEADER_BYTES != at or one[:-16] != replica.id_head:
+                text = f"says that {one} lies at {topic}/{queue_id}@{offset + number}: {row}"
+                self._fail(self.name, replica, text)
+            rows.append(row)
+        if request.asker in self._polite:
+            check_stored(self._truth, replica, request, rows)
+
+    def _on_lock(self, replica: Replica, request: Said, answer: Said) -> None:
+        asked: Asked = request.note
+        if answer.code != SUCCESS or request.asker not in self._polite:
+            return
+        wanted, given = json.loads(request.body), json.loads(answer.body)["lockOKMQSet"]
+        client, group = wanted["clientId"], wanted["consumerGroup"]
+        granted = {(group, queue["topic"], queue["queueId"]) for queue in given}
+        since = self._truth.statements[asked.statements :]
+        for queue in wanted["mqSet"]:
+            key = (group, queue["topic"], queue["queueId"])
+            if key in granted and not any(_locks(one, client, key) for one in since):
+                self._fail(self.lock_name, replica, f"gives {key} to {client} without a record")
+            if key not in granted:
+                self._check_refusal(replica, key, client)
+
+    def _check_refusal(self, replica: Replica, key: tuple[str, str, int], client: str) -> None:
+        model = self._tables.model_of(replica)
+        if model is None:
+            return
+        held = model.locks.get(key)
+        since_ns = max(0 if held is None else held.since_ns, replica.boot_ns)
+        is_old = self._truth.now_ns() - since_ns > LEASE_NS_MAX
+        waits = any(
+            one.code == LOCK for tap in self._taps[replica.name] for one in tap.open.values()
+        )
+        if (held is None or held.owner == client or is_old) and not waits:
+            self._fail(self.lock_name, replica, f"refuses {key} to {client}: {held} in the log")
+
+    def _check_record(self, replica: Replica, record: bytes, what: str) -> EntryRow:
+        at = int.from_bytes(record[28:36], "big")
+        row = self._truth.positions.get(at)
+        if row is None or self._truth.crcs.get((row.entry_index, row.term)) != crc32(record):
+            place = _place(record, 12)
+            self._fail(self.name, replica, f"{what}: the record of {place} at {at} is not {row}")
+        assert row is not None
+        return row
+
+    def _begin(self, replica: Replica, topic: str, queue_id: int) -> int:
+        rows = self._truth.queues.get((topic, queue_id), [])
+        return bisect_left(rows, replica.store.first_index, key=_entry_index)
+
+    def _fail(self, oracle: str, replica: Replica, text: str) -> None:
+        raise Violation(oracle, f"{replica.name} {text}", node=replica.name)
+
+
+class BrokerEnd:
+    """Listens at a broker's end of its connections; a `wire.Listener`."""
+
+    def __init__(self, brokers: Brokers, replica: Replica) -> None:
+        self._brokers = brokers
+        self._replica = replica
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """A request comes in."""
+        del tap
+        self._brokers.on_request(self._replica, request)
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """It is answered; it is judged when the event is over, and the log has been read."""
+        del tap
+        brokers, replica = self._brokers, self._replica
+        leads = replica.is_up and _leads(replica)
+        replica.deferred.append(lambda: brokers.on_answer(replica, request, answer, leads=leads))
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """An answer goes out that nobody waits for."""
+        self._brokers.on_stray(self._replica, tap, answer)
+
+
+def _leads(replica: Replica) -> bool:
+    """Tell whether a replica leads, or has not been told yet that it does no more."""
+    state = replica.state
+    if state.role is LEADER:
+        return True
+    since = state.tick - replica.tick if replica.tick >= 0 else DEPOSED_TICKS + 1
+    is_told_late = since <= DEPOSED_TICKS and replica.controller.store.writable
+    return since <= WRITTEN_TICKS or is_told_late
+
+
+def _queue_id(request: Said) -> int:
+    return request.number("queueId")
+
+
+def _records(body: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        if not 0 < size <= len(body) - at:
+            raise Violation(Brokers.name, f"a record of {size} bytes at {at} of {len(body)}")
+        yield body[at : at + size]
+        at += size
+
+
+def _locks(statement: object, client: str, key: tuple[str, str, int]) -> bool:
+    kind, content = statement.kind, statement.content  # type: ignore[attr-defined]  # a Statement
+    if kind != "lock" or content["clientId"] != client or content["group"] != key[0]:
+        return False
+    return any((one["topic"], one["queueId"]) == key[1:] for one in content["queues"])

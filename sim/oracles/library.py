@@ -1,0 +1,168 @@
+"""What the producer says of a send, against what passed on its own connections.
+
+A send is known by the keys of its messages. Success: the last word of the network is an
+acknowledgement of that message, with the queue, the offset and the id that the library hands on.
+Failure that is certain: each request that left was refused, and no answer is missing. No request
+leaves that the library does not count. Nothing here asks the library what it has tried.
+Source: docs/architecture.md (client); chaos.md 1.3; protocol.md 2.2, 3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from chaos.history.outcome import is_definite
+from client import MessageQueue, Outcome, SendFailed, SendResult, SendStatus
+from sim.oracles.base import Findings, Violation, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client import Message, Producer
+    from sim.oracles.wire import Said, Tap
+
+SENDS: Final = frozenset({10, 310, 320})
+ATTEMPTS_MAX: Final = 100
+"""Beyond so many, a library may put alike ones together."""
+_keys: Final = re.compile(rb"KEYS(?:\x01|\\u0001)(\d+)").findall
+
+
+class Try(msgspec.Struct, gc=False):
+    """One request with a message in it."""
+
+    address: str
+    queue_id: int
+    at: int
+    """Which of the messages of the request it is."""
+    code: int | None = None
+    """Of the answer, None as long as there is none."""
+    remark: str = ""
+    place: tuple[int, int] = (-1, -1)
+    ids: Sequence[str] = ()
+
+
+class Library:
+    """Listens at the clients' end of their connections to brokers; a `wire.Listener`."""
+
+    name = "A46 the library says what is not so"
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self._tries: dict[str, list[Try]] = defaultdict(list)
+
+    def possible(self, key: int) -> int | None:
+        """Return how many requests may have stored a message; None if it is not known here."""
+        tries = self._tries.get(str(key))
+        return None if tries is None else sum(not _is_refused(one) for one in tries)
+
+    # On the network
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """A client asks a broker."""
+        if request.code not in SENDS:
+            return
+        found = _keys(request.frame)
+        request.note = []
+        for at, key in enumerate(found):
+            one = Try(f"{tap.other}:{tap.end.remote[1]}", request.number("e"), at)
+            self._tries[key.decode()].append(one)
+            request.note.append(one)
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """A broker has answered."""
+        del tap
+        for one in request.note or ():
+            one.code, one.remark = answer.code, answer.remark
+            one.place = (answer.number("queueId"), answer.number("queueOffset") + one.at)
+            one.ids = answer.text("msgId").split(",")
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """What comes too late, or twice, is the broker's affair."""
+
+    # At the library
+
+    def follow(self, producer: Producer) -> None:
+        """Judge what a producer says from now on."""
+        send, send_batch = producer.send, producer.send_batch
+
+        async def judged(
+            message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        ) -> SendResult:
+            return await self._judge(send(message, queue, timeout_ms), [message.keys], queue)
+
+        async def judged_batch(
+            messages: Sequence[Message],
+            queue: MessageQueue | None = None,
+            timeout_ms: int | None = None,
+        ) -> SendResult:
+            keys = [message.keys for message in messages]
+            return await self._judge(send_batch(messages, queue, timeout_ms), keys, queue)
+
+        producer.send = judged  # type: ignore[method-assign]  # to listen to it
+        producer.send_batch = judged_batch  # type: ignore[method-assign]  # likewise
+
+    async def _judge(
+        self, sending: Any, keys: Sequence[str], queue: MessageQueue | None  # noqa: ANN401  # a private kind
+    ) -> SendResult:  # fmt: skip
+        try:
+            result: SendResult = await sending
+        except SendFailed as error:
+            self.on_failed(keys, error)
+            raise
+        self.on_result(keys, queue, result)
+        return result
+
+    @guarded
+    def on_result(
+        self, keys: Sequence[str], queue: MessageQueue | None, result: SendResult
+    ) -> None:  # fmt: skip
+        """A send has succeeded, as the library says."""
+        if queue is not None and result.queue != queue:
+            self._report(f"{keys} was sent to {queue}, and is told to be in {result.queue}")
+        told_ids = result.offset_msg_id.split(",")
+        for number, key in enumerate(keys):
+            tries = self._tries.get(_first(key))
+            if tries is None:
+                continue
+            self._check_attempts(key, tries, len(result.attempts))
+            place = (result.queue.queue_id, result.queue_offset + number)
+            ends = [one for one in tries if one.code == int(result.status) and one.place == place]
+            if not ends or result.status not in set(SendStatus):
+                self._report(f"{key} is told to lie at {place}, the brokers said {tries}")
+                return
+            heard = ends[-1].ids
+            at = ends[-1].at
+            heard_id = heard[at] if at < len(heard) else ""
+            told_id = told_ids[number] if number < len(told_ids) else told_ids[0]
+            if told_id != heard_id:
+                self._report(f"{key} is told to have the id {told_id}, the broker said {heard_id}")
+
+    @guarded
+    def on_failed(self, keys: Sequence[str], error: SendFailed) -> None:
+        """A send has failed, as the library says."""
+        for key in keys:
+            tries = self._tries.get(_first(key))
+            if tries is None:
+                continue
+            self._check_attempts(key, tries, len(error.attempts))
+            if error.outcome is Outcome.FAILED and not all(map(_is_refused, tries)):
+                self._report(f"{key} is told to be stored nowhere, the brokers said {tries}")
+
+    def _check_attempts(self, key: str, tries: Sequence[Try], told: int) -> None:
+        if told < min(len(tries), ATTEMPTS_MAX):
+            self._report(f"{key} was tried {told} times, it says; {len(tries)} requests left")
+
+    def _report(self, text: str) -> None:
+        self.findings.report(Violation(self.name, text))
+
+
+def _is_refused(one: Try) -> bool:
+    return one.code is not None and is_definite(one.code, one.remark)
+
+
+def _first(keys: str) -> str:
+    return keys.split(" ", 1)[0]

@@ -1,0 +1,120 @@
+"""The broker's replicated tables, made once more from the bytes of the committed log.
+
+It decodes records of state with code of its own, so that tables of replicas are compared with what
+the log says and not only with each other. Topics and groups are kept as the JSON objects that the
+log holds; what is absent there has its default in the table. A kind of record that it does not
+know ends its knowledge (`Model.knows`): replicas are then compared with each other only.
+Pure. Source: protocol.md 3.7, 5.6; RocketMQ ConsumerOffsetManager, RebalanceLockManager.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sim.oracles.records import KIND, body_of, properties_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOT_TABLES: Final = frozenset({"noop", "raft_config"})
+"""Records of state that no table is made of."""
+
+Lock = tuple[str, str, int]
+"""Group, topic, queue id."""
+
+
+class Statement(NamedTuple):
+    """A committed record of state."""
+
+    entry: int
+    committed_ns: int
+    """Virtual time at which it was first seen committed."""
+    kind: str
+    content: Any
+    """Its payload, None if that is no JSON."""
+
+
+class Held(NamedTuple):
+    """A lock."""
+
+    owner: str
+    since_ns: int
+
+
+class Model:
+    """What some first statements of a log make."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many statements it includes."""
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.topic_version = (0, 0)
+        """Time stamp and counter; no time before the first change."""
+        self.groups: dict[str, dict[str, Any]] = {}
+        self.group_version = (0, 0)
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.locks: dict[Lock, Held] = {}
+        self.knows = True
+
+    @property
+    def rows(self) -> int:
+        """How many rows all tables have."""
+        return len(self.topics) + len(self.groups) + len(self.offsets) + len(self.locks)
+
+    def apply(self, statement: Statement) -> None:
+        """Take the next statement."""
+        self.count += 1
+        content = statement.content
+        match statement.kind:
+            case kind if kind in NOT_TABLES:
+                return
+            case "topic" if _is_object(content, "config", "timestamp"):
+                self.topics[content["config"]["topicName"]] = content["config"]
+                self.topic_version = (content["timestamp"], self.topic_version[1] + 1)
+            case "group" if _is_object(content, "config", "timestamp"):
+                self.groups[content["config"]["groupName"]] = content["config"]
+                self.group_version = (content["timestamp"], self.group_version[1] + 1)
+            case "offset" if isinstance(content, dict):
+                for key, queues in content.items():
+                    table = self.offsets.setdefault(key, {})
+                    table.update((int(queue_id), offset) for queue_id, offset in queues.items())
+            case "lock" if _is_object(content, "group", "clientId", "queues"):
+                held = Held(content["clientId"], statement.committed_ns)
+                self.locks.update((key, held) for key in _locks(content))
+            case "unlock" if _is_object(content, "group", "clientId", "queues"):
+                for key in _locks(content):
+                    if key in self.locks and self.locks[key].owner == content["clientId"]:
+                        del self.locks[key]
+            case _:
+                self.knows = False
+
+
+def read_statement(index: int, committed_ns: int, data: bytes) -> Statement:
+    """Return the record of state in an entry."""
+    try:
+        content = json.loads(body_of(data))
+    except ValueError:
+        content = None
+    return Statement(index, committed_ns, properties_of(data).get(KIND, ""), content)
+
+
+def covers(table: object, stated: dict[str, Any]) -> bool:
+    """Tell whether a row of a table has all that the log states for it."""
+    return all(
+        getattr(table, _snake(name), value) == value
+        for name, value in stated.items()
+        if value is not None
+    )
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
+
+
+def _is_object(content: object, *members: str) -> bool:
+    return isinstance(content, dict) and all(member in content for member in members)
+
+
+def _locks(content: dict[str, Any]) -> Iterable[Lock]:
+    return [(content["group"], queue["topic"], queue["queueId"]) for queue in content["queues"]]

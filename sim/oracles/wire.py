@@ -1,0 +1,175 @@
+"""What is said on the connections between clients and brokers, read from their bytes.
+
+A `Tap` sits at one end of a connection: it cuts what passes there into frames, reads their headers
+with code of its own, and pairs requests with answers. Who listens (`Listener`) judges a request
+and its answer at the moment at which that end said or heard them. What is no frame, or has a header
+that is not plain JSON, is passed over; what follows it on that connection, too.
+Source: protocol.md 1.1, 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.oracles.base import Findings
+    from sim.transport import SimTransport
+
+PREFIX_BYTES: Final = 8
+FRAME_BYTES_MAX: Final = 64 << 20
+FLAG_ANSWER: Final = 1
+FLAG_ONEWAY: Final = 2
+
+
+class Header(msgspec.Struct, rename="camel", gc=False):
+    """The header of a frame."""
+
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    remark: str | None = None
+    ext_fields: dict[str, Any] | None = None
+
+
+_read_header = msgspec.json.Decoder(Header, strict=False).decode
+
+
+class Said(msgspec.Struct, gc=False):
+    """A request or an answer."""
+
+    code: int
+    fields: Mapping[str, Any]
+    body: bytes
+    at_ns: int
+    frame: bytes
+    remark: str = ""
+    asker: str = ""
+    """Address of who asks."""
+    note: Any = None
+    """What its judge wants to know of it when it is answered."""
+
+    def text(self, name: str) -> str:
+        """Return a field as text, empty if it is not there."""
+        return str(self.fields.get(name, ""))
+
+    def number(self, name: str, default: int = -1) -> int:
+        """Return a field that is a number."""
+        try:
+            return int(self.fields.get(name, default))
+        except (TypeError, ValueError):
+            return default
+
+
+class Listener(Protocol):
+    """Judges what one end of the connections of a host says and hears."""
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """A request passes this end."""
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """Its answer does."""
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """An answer passes to what nobody has asked, or what was answered before."""
+
+
+class Tap:
+    """One end of a connection; ``asks`` tells whether requests leave here."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        end: SimTransport,
+        now_ns: Callable[[], int],
+        findings: Findings,
+        *,
+        asks: bool,
+    ) -> None:
+        self.end = end
+        self.open: dict[int, Said] = {}
+        """Requests without an answer, by their number."""
+        self._listener = listener
+        self._now_ns = now_ns
+        self._findings = findings
+        self._asks = asks
+        self._rest = {True: b"", False: b""}
+        """By whether it leaves: the beginning of a frame that is not whole yet."""
+        self._is_blind = False
+        self._skip = 0
+
+    @property
+    def other(self) -> str:
+        """The address of the other end."""
+        return self.end.remote[0]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be said here."""
+        return self.end.is_closing() or self.end._gone
+
+    def again(self, count: int) -> None:
+        """So many bytes that were read are put back, and read once more."""
+        self._skip = count
+
+    def pass_on(self, data: bytes, *, leaves: bool) -> None:
+        """Take bytes that are written or read at this end."""
+        if self._skip and not leaves:
+            data, self._skip = data[self._skip :], max(0, self._skip - len(data))
+        if self._is_blind:
+            return
+        try:
+            self._cut(data, leaves=leaves)
+        except Exception as error:  # noqa: BLE001 - the caller is production's code
+            self._findings.report(error)
+
+    def _cut(self, data: bytes, *, leaves: bool) -> None:
+        rest = self._rest[leaves]
+        if rest:
+            data = rest + data
+        at, size = 0, len(data)
+        while size - at >= PREFIX_BYTES:
+            total = int.from_bytes(data[at : at + 4], "big")
+            if not 4 <= total <= FRAME_BYTES_MAX:
+                self._is_blind = True
+                return
+            end = at + 4 + total
+            if end > size:
+                break
+            self._take(data[at:end] if at or end < size else data, leaves=leaves)
+            at = end
+        self._rest[leaves] = data[at:]
+
+    def _take(self, frame: bytes, *, leaves: bool) -> None:
+        header_end = PREFIX_BYTES + int.from_bytes(frame[5:8], "big")
+        header = None
+        if not frame[4] and header_end <= len(frame):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                header = _read_header(frame[PREFIX_BYTES:header_end])
+        if header is None:
+            self._is_blind = True
+            self.open.clear()
+            return
+        said = Said(
+            header.code, header.ext_fields or {}, frame[header_end:], self._now_ns(), frame,
+            header.remark or "",
+        )  # fmt: skip
+        is_answer = bool(header.flag & FLAG_ANSWER)
+        if is_answer == (leaves is self._asks):
+            return  # what the other side asks of this one, or an answer to that
+        if not is_answer:
+            said.asker = self.end.local[0] if leaves else self.other
+            if not header.flag & FLAG_ONEWAY:
+                self.open[header.opaque] = said
+            self._listener.on_request(self, said)
+            return
+        request = self.open.pop(header.opaque, None)
+        if request is None:
+            self._listener.on_stray(self, said)
+        else:
+            self._listener.on_answer(self, request, said)

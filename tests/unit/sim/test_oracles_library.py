@@ -1,0 +1,120 @@
+"""What the producer says is compared with what passed on its connections."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from client import Attempt, MessageQueue, Outcome, SendFailed, SendResult, SendStatus
+from sim.oracles.base import Findings
+from sim.oracles.library import Library
+from sim.oracles.wire import Said
+
+QUEUE = MessageQueue("orders", "b", 2)
+TAP = SimpleNamespace(other="10.0.0.1", end=SimpleNamespace(remote=("10.0.0.1", 10911)))
+UNKNOWN = Attempt("10.0.0.1:10911", 0, 1, None, "RequestTimeout", Outcome.UNKNOWN)
+REFUSED = Attempt("10.0.0.1:10911", 0, 1, 14, "ResponseError", Outcome.FAILED)
+
+
+class Network:
+    def __init__(self):
+        self.findings = Findings()
+        self.library = Library(self.findings)
+
+    def ask(self, *keys):
+        frame = b"".join(b"KEYS\\u0001%d\\u0002" % key for key in keys)
+        request = Said(310, {"e": "2"}, b"", 0, frame)
+        self.library.on_request(TAP, request)
+        return request
+
+    def answer(self, request, code=0, queue_id=2, offset=7, ids="A,B", remark=""):
+        fields = {"queueId": str(queue_id), "queueOffset": str(offset), "msgId": ids}
+        self.library.on_answer(TAP, request, Said(code, fields, b"", 1, b"", remark))
+
+    def is_sound(self):
+        return self.findings.first is None
+
+
+def result(offset=7, queue=QUEUE, ids="A", attempts=1):
+    return SendResult(SendStatus.SEND_OK, "U", ids, queue, offset, (UNKNOWN,) * attempts)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_sound"),
+    [
+        (result(), True),
+        (result(offset=8), False),
+        (result(ids="B"), False),
+        (result(queue=QUEUE._replace(queue_id=3)), False),
+        (result(attempts=0), False),
+    ],
+)
+def test_success_is_what_a_broker_said(told, is_sound):
+    network = Network()
+    network.answer(network.ask(42))
+    network.library.on_result(["42"], QUEUE, told)
+    assert network.is_sound() == is_sound
+
+
+def test_success_that_no_broker_told_is_a_violation():
+    network = Network()
+    network.ask(42)
+    network.library.on_result(["42"], None, result())
+    assert not network.is_sound()
+
+
+def test_a_message_of_a_batch_has_its_own_place_and_id():
+    for told, is_sound in ((result(8, ids="B"), True), (result(7, ids="A"), False)):
+        network = Network()
+        network.answer(network.ask(41, 42))
+        network.library.on_result(["42"], None, told)
+        assert network.is_sound() == is_sound
+
+
+@pytest.mark.parametrize(
+    ("codes", "attempts", "is_sound"),
+    [
+        ([14], [REFUSED], True),
+        ([14, 14], [REFUSED], False),
+        ([None], [REFUSED], False),
+        ([14, 1], [REFUSED, REFUSED], False),
+        ([None], [UNKNOWN], True),
+        ([], [], True),
+    ],
+)
+def test_a_failure_is_certain_only_if_each_request_was_refused(codes, attempts, is_sound):
+    network = Network()
+    for code in codes:
+        request = network.ask(42)
+        if code is not None:
+            network.answer(request, code)
+    network.library.on_failed(["42"], SendFailed("gone", tuple(attempts)))
+    assert network.is_sound() == is_sound
+
+
+def test_requests_that_were_refused_have_stored_nothing():
+    network = Network()
+    network.answer(network.ask(42), 14)
+    network.answer(network.ask(42), 0)
+    network.ask(42)
+    assert network.library.possible(42) == 2
+    assert network.library.possible(43) is None
+
+
+def test_who_is_followed_is_judged():
+    network = Network()
+
+    class Sender:
+        async def send(self, message, queue, timeout_ms):
+            return result(queue=QUEUE._replace(queue_id=0))
+
+        async def send_batch(self, messages, queue, timeout_ms):
+            raise SendFailed("gone", (REFUSED,))
+
+    sender = Sender()
+    network.library.follow(sender)
+    message = SimpleNamespace(keys="42")
+    with pytest.raises(StopIteration):
+        sender.send(message, QUEUE).send(None)
+    assert not network.is_sound()
+    with pytest.raises(SendFailed):
+        sender.send_batch([message]).send(None)
