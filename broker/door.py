@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.properties import is_regular, items_of
+from broker.properties import is_regular, items_of, pairs_of
 from broker.send_rules import (
     PLAIN_FLAGS,
     UNCHECKED_KEYS_BYTES,
@@ -27,7 +27,11 @@ from broker.send_rules import (
 )
 from broker.topic_config import RETRY_PREFIX
 from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.limits import BATCH_MESSAGES_MAX, BATCH_PROPERTIES_BYTES_MAX
+from remoting.protocol.limits import (
+    BATCH_MESSAGES_MAX,
+    BATCH_PROPERTIES_BYTES_MAX,
+    BATCH_PROPERTIES_MAX,
+)
 from remoting.protocol.message import PROPERTIES_BYTES_MAX, TRANSACTION_MASK, split_batch
 
 if TYPE_CHECKING:
@@ -135,9 +139,12 @@ def _texts(own: Sequence[bytes], suffix: bytes) -> tuple[list[bytes], bytes]:
         # Java's readers see the replacement; so do all others when that is what is stored.
         texts = [text.decode("utf-8", "replace").encode() for text in texts]
         joined = _SEPARATOR.join(texts)
+    if joined.count(_SEPARATOR) >= BATCH_PROPERTIES_MAX:
+        raise Refused(f"the batch is illegal: more than {BATCH_PROPERTIES_MAX} properties")
     if not is_regular(joined):
-        texts = [_SEPARATOR.join(items_of(text)) for text in texts]
+        texts = [_SEPARATOR.join(pairs_of(text)) for text in texts]
         joined = _SEPARATOR.join(texts)
+        items_of(joined)
     return texts, joined
 
 
@@ -145,12 +152,11 @@ def _check(texts: Sequence[bytes], joined: bytes) -> None:
     if max(map(len, texts)) > PROPERTIES_BYTES_MAX:
         raise Refused
     if b"DELAY\x01" in joined or b"TRAN_MSG\x01" in joined:
-        for item in joined.split(_SEPARATOR):
+        for item in dict.fromkeys(joined.split(_SEPARATOR)):
             name, _, value = item.partition(b"\x01")
             delay_level = level_of(value) if name == b"DELAY" else 0
             if delay_level or (name == b"TRAN_MSG" and value.lower() == b"true"):
-                remark = "the batch is illegal: delayed or transaction messages"
-                raise Refused(remark)
+                raise Refused("the batch is illegal: delayed or transaction messages")
     if len(joined) > UNCHECKED_KEYS_BYTES:
         check_keys(joined)
 

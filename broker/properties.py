@@ -295,10 +295,14 @@ def items_of(text: bytes) -> list[bytes]:
     text = text.removesuffix(_SEPARATOR)
     if not text:
         return []
-    items = text.split(_SEPARATOR)
     if is_regular(text):
-        return items
-    items = [item for item in items if 0 < item.find(_EQUALS) < len(item) - 1]
+        return text.split(_SEPARATOR)
+    items = pairs_of(text)
     if any(item.count(_EQUALS) > 1 for item in items):
         raise Refused("the message is illegal: the value of a property holds 0x01")
     return items
+
+
+def pairs_of(text: bytes) -> list[bytes]:
+    """Return the items of a text that have a name and a value."""
+    return [item for item in text.split(_SEPARATOR) if 0 < item.find(_EQUALS) < len(item) - 1]

@@ -80,6 +80,12 @@ DOOR: Final = (
         ),
     ),
     Mutant(
+        name="properties-parsed-whatever-their-length",
+        breaks="Properties are taken apart before their length is looked at.",
+        source="Seen in this system: 20,000 of them held the loop for seconds.",
+        plant=patch("broker.door:Door.read", ("or len(text) > PROPERTIES_BYTES_MAX", "")),
+    ),
+    Mutant(
         name="remembered-by-count",
         breaks="Texts of clients are remembered whatever their length.",
         source="Seen in this system: 120 batches left 900 MB behind.",

@@ -92,25 +92,32 @@ BATCH_MESSAGES_MAX: Final = Limit(
 )
 """As many as a broker stores without keeping its other clients waiting for more than 20 ms."""
 BATCH_PROPERTIES_BYTES_MAX: Final = Limit(
-    2 * 1024**2,
-    "properties of all messages of a batch",
+    1024**2,
+    "properties of all messages of a batch, in bytes",
     Unit.BYTES,
     Scope.REQUEST,
     "13, and none is stored",
 )
 """Those of the batch count once for each message, as they are stored."""
+BATCH_PROPERTIES_MAX: Final = Limit(
+    32_768,
+    "properties of all messages of a batch",
+    Unit.COUNT,
+    Scope.REQUEST,
+    "13, and none is stored",
+)
 KEY_WORDS_MAX: Final = Limit(
     4_096, "words of KEYS, of all messages", Unit.COUNT, Scope.REQUEST, "13, and none is stored"
 )
 """Each is an entry in the index of keys."""
 KEY_BYTES_MAX: Final = Limit(
     128 * 1024,
-    "long KEYS, TAGS and UNIQ_KEY, of all messages",
+    "KEYS, TAGS and UNIQ_KEY over 96 bytes, of all messages",
     Unit.BYTES,
     Scope.REQUEST,
     "13, and none is stored",
 )
-"""Java's hash of them is computed byte by byte. What is short needs no limit of its own."""
+"""For each of them Java's hash is computed. What is short needs no limit of its own."""
 HEADER_BYTES_MAX: Final = Limit(
     256 * 1024, "header of a frame", Unit.BYTES, Scope.REQUEST, "1, and the request is not read"
 )
@@ -153,6 +160,7 @@ LIMITS: Final = (
     PROPERTIES_BYTES_MAX,
     BATCH_MESSAGES_MAX,
     BATCH_PROPERTIES_BYTES_MAX,
+    BATCH_PROPERTIES_MAX,
     KEY_WORDS_MAX,
     KEY_BYTES_MAX,
     HEADER_BYTES_MAX,

@@ -4,10 +4,8 @@ Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerI
 4.3, 4.4).
 """
 
-import struct
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import mul
 from typing import Final
 
 KEYS: Final = "KEYS"
@@ -32,9 +30,12 @@ INSTANCE_ID: Final = "INSTANCE_ID"
 
 _REMEMBERED_CHARACTERS_MAX: Final = 64
 """Of a text whose hash is remembered, so that what clients send cannot fill the memory."""
-_WEIGHED_MAX: Final = 256
-_WEIGHTS: Final = [pow(31, n, 1 << 32) for n in range(_WEIGHED_MAX, -1, -1)]
-"""Powers of 31; the last one is the weight of the last unit."""
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
+_HIGH: Final = bytes(_DIGITS[byte // 31] for byte in range(256))
+_LOW: Final = bytes(_DIGITS[byte % 31] for byte in range(256))
+_PIECE: Final = 128
+_SHIFTS: Final = [pow(31, count, 1 << 32) for count in range(_PIECE + 1)]
+_MASK: Final = 0xFFFFFFFF
 NAME_END: Final = "\x01"
 PROPERTY_END: Final = "\x02"
 
@@ -84,15 +85,28 @@ def tags_code(tags: str | None) -> int:
     return java_string_hash(tags) if tags else 0
 
 
+def units_hash(text: bytes, start: int = 0) -> int:
+    """Return Java's String.hashCode of a text, a byte a unit, in 0..2^32-1, on from ``start``.
+
+    It is the number whose digits to the base of 31 are the units. As they go beyond 30, they are
+    written as two numbers of proper digits, which ``int`` reads at once.
+    """
+    high, low = text.translate(_HIGH), text.translate(_LOW)
+    for first in range(0, len(text), _PIECE):
+        end = first + _PIECE
+        piece = low[first:end]
+        value = 31 * int(high[first:end], 31) + int(piece, 31)
+        start = start * _SHIFTS[len(piece)] + value & _MASK
+    return start
+
+
 def _hash(text: str) -> int:
-    data = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for first in range(0, len(data), 2 * _WEIGHED_MAX):
-        piece = data[first : first + 2 * _WEIGHED_MAX]
-        count = len(piece) // 2
-        units = struct.unpack(f">{count}H", piece)
-        shift = _WEIGHTS[_WEIGHED_MAX - count]
-        value = value * shift + sum(map(mul, units, _WEIGHTS[-count:])) & 0xFFFFFFFF
+    if text.isascii():
+        value = units_hash(text.encode())
+    else:
+        # The high and the low bytes of the UTF-16 units are numbers of their own.
+        units = text.encode("utf-16-be", "surrogatepass")
+        value = 256 * units_hash(units[::2]) + units_hash(units[1::2]) & _MASK
     return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
 
 

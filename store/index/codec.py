@@ -15,10 +15,9 @@ a message looks at its text. Source: protocol.md 5.4; RocketMQ IndexFile, IndexH
 """
 
 import struct
-from operator import mul
 from typing import Final, NamedTuple
 
-from remoting.protocol.properties import java_string_hash
+from remoting.protocol.properties import java_string_hash, units_hash
 
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4
@@ -29,13 +28,6 @@ SECONDS_MAX: Final = 0x7FFFFFFF
 
 _HEADER: Final = struct.Struct(">qqqqii")
 _MASK: Final = 0xFFFFFFFF
-_WEIGHED_MAX: Final = 128
-"""Longest text whose weights are kept; a longer one is hashed in pieces."""
-_WEIGHTS: Final = tuple(
-    tuple(pow(31, length - 1 - at, 1 << 32) for at in range(length))
-    for length in range(_WEIGHED_MAX + 1)
-)
-_SHIFTS: Final = tuple(pow(31, length, 1 << 32) for length in range(_WEIGHED_MAX + 1))
 
 
 class Layout(NamedTuple):
@@ -87,11 +79,7 @@ def text_hash(text: bytes, start: int = 0) -> int:
         width = len(units.encode("utf-16-be", "surrogatepass")) // 2
         value: int = (start * pow(31, width, 1 << 32) + java_string_hash(units)) & _MASK
         return value
-    for first in range(0, len(text), _WEIGHED_MAX):
-        piece = text[first : first + _WEIGHED_MAX]
-        weights = _WEIGHTS[len(piece)]
-        start = (start * _SHIFTS[len(piece)] + sum(map(mul, piece, weights))) & _MASK
-    return start
+    return units_hash(text, start)
 
 
 def folded(value: int) -> int:

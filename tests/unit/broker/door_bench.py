@@ -112,13 +112,13 @@ class Bench:
             clock=SystemClock(),
             serve=lambda _, coroutine: self.served.append(coroutine),
         )
-        self.rewriter = PropertyRewriter("C", lambda: b"ID")
+        self.ids_made = 0
         self.connection = FakeConnection()
         self.processor = SendProcessor(
             topics=self.topics.entries,
             store=self.log,
             maker=self.creator,
-            door=Door(self.rewriter, BODY_MAX),
+            door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX),
             rng=FakeRng(),
             store_host=STORE_HOST,
         )
@@ -128,6 +128,10 @@ class Bench:
         header |= {"i": "UNIQ_KEY\x01u", "j": 0, "k": "false", "m": "false"} | fields
         handle = self.processor.handle_batch if code == 320 else self.processor.handle
         handle(self.connection, frame(code, body, flag, **header))
+
+    def _unique_id(self) -> bytes:
+        self.ids_made += 1
+        return b"ID"
 
     def close(self) -> None:
         """Forget what was to be served."""

@@ -101,6 +101,8 @@ def check_properties_are_added_up_before_they_are_copied(bench: Bench) -> None:
         tracemalloc.stop()
     assert bench.codes == [13]
     assert peak < 2 * 1024**2
+    bench.send(batch_of(*[(b"x", b"k\x01v\x02" * 40)] * 1_000), 320)
+    assert bench.codes == [13, 13]
 
 
 def check_a_batch_has_so_many_messages(bench: Bench) -> None:
@@ -153,6 +155,14 @@ def check_keys_are_limited(bench: Bench) -> None:
     assert bench.codes == [13] * 3
     bench.send(i="KEYS\x01" + "k " * (int(KEY_WORDS_MAX) - 1))
     assert len(bench.records) == 1
+
+
+def check_long_properties_are_not_taken_apart(bench: Bench) -> None:
+    bench.send(i="k\x01v")
+    assert bench.ids_made == 1, "a message without a key gets one when it is read"
+    bench.send(i="\x02".join(f"{number}\x01v" for number in range(20_000)))
+    assert bench.codes == [13]
+    assert bench.ids_made == 1
 
 
 def check_what_is_remembered_is_bounded_in_bytes(bench: Bench) -> None:
@@ -270,6 +280,10 @@ CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
     (BY_TESTS["batch-properties-as-they-came"], check_properties_of_a_batch_are_read_equal_by_all),
     (BY_TESTS["separator-within-a-value"], check_no_value_holds_the_end_of_a_name),
     (BY_TESTS["keys-without-limit"], check_keys_are_limited),
+    (
+        BY_TESTS["properties-parsed-whatever-their-length"],
+        check_long_properties_are_not_taken_apart,
+    ),
     (BY_TESTS["remembered-by-count"], check_what_is_remembered_is_bounded_in_bytes),
     (BY_TESTS["parked-by-count"], check_what_waits_is_bounded_in_bytes),
     (BY_TESTS["later-sends-overtake"], check_later_sends_go_behind_those_that_wait),
