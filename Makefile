@@ -10,7 +10,7 @@ ARGS  ?=
 JOBS  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docker-image docker-demo docker-test interop bench relock clean
+.PHONY: help setup demo test check format docker-image docker-demo docker-test interop fuzz bench relock clean
 
 help: ## Print this list
 	@echo "LedgerMQ: a Raft-replicated message broker that speaks RocketMQ's protocol."
@@ -52,6 +52,9 @@ docker-test: docker-image ## Tests of the image and of the compose cluster
 
 interop: $(STAMP) ## The published Java client on our cluster, the real broker on our files (needs Java and Maven)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
+
+fuzz: $(STAMP) ## Hostile frames against a real group and real name servers (three minutes)
+	@$(BIN)/ledgermq fuzz $(ARGS)
 
 bench: $(STAMP) ## Measure throughput and latency against PySyncObj and a loopback echo
 	@$(BIN)/ledgermq bench $(ARGS)
