@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from broker.fair_share import FairShare
+from broker.serving_limits import (
+    CHANNELS_PER_GROUP_MAX,
+    CLIENTS_BYTES_MAX,
+    CONNECTION_GROUPS_MAX,
+)
 from broker.tags import ALL_TAGS, tag_codes
 
 if TYPE_CHECKING:
@@ -18,8 +24,10 @@ if TYPE_CHECKING:
 
 EXPIRY_MS = 120_000
 GROUPS_MAX = 100_000
-CHANNELS_PER_GROUP_MAX = 20_000
-SUBSCRIPTIONS_PER_GROUP_MAX = 1_000
+SWEEP_MAX = 20_000
+"""Memberships looked at in one call of `expire`; the next call goes on behind them."""
+MEMBER_BYTES = 300
+"""What a membership takes besides names; a subscription takes about as much."""
 
 BROADCASTING = "BROADCASTING"
 
@@ -56,6 +64,8 @@ class Client(msgspec.Struct):
     language: int
     version: int
     last_seen_ms: int
+    #: The address whose share it takes.
+    holder: str = ""
 
 
 class GroupTraits(msgspec.Struct, frozen=True):
@@ -69,13 +79,16 @@ class GroupTraits(msgspec.Struct, frozen=True):
 class ConsumerGroup:
     """The live members and subscriptions of one consumer group."""
 
-    __slots__ = ("clients", "name", "subscriptions", "traits")
+    __slots__ = ("clients", "holder", "name", "subscriptions", "traits", "weight")
 
     def __init__(self, name: str, traits: GroupTraits) -> None:
         self.name = name
         self.traits = traits
         self.clients: dict[int, Client] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        #: Bytes of the subscriptions, and the address whose share they take.
+        self.weight = 0
+        self.holder = ""
 
     def update_client(self, client: Client) -> bool:
         """Take a heartbeat of a member; True if the member is new."""
@@ -98,7 +111,7 @@ class ConsumerGroup:
         for topic in [topic for topic in self.subscriptions if topic not in named]:
             del self.subscriptions[topic]
             changed = True
-        for item in subscriptions[:SUBSCRIPTIONS_PER_GROUP_MAX]:
+        for item in subscriptions:
             old = self.subscriptions.get(item.topic)
             if old is None or item.version > old.version:
                 self.subscriptions[item.topic] = item
@@ -106,12 +119,71 @@ class ConsumerGroup:
         return changed
 
 
+def weight_of(subscriptions: Iterable[Subscription]) -> int:
+    """Return about how many bytes subscriptions take."""
+    return sum(
+        MEMBER_BYTES + len(one.topic) + len(one.expression) + 64 * len(one.codes or ())
+        for one in subscriptions
+    )
+
+
+class _Memberships:
+    """Who is in which group: by connection, and what all that takes up.
+
+    Args:
+        room: shared by all registries of a broker.
+    """
+
+    def __init__(self, room: FairShare | None) -> None:
+        self.room = FairShare(CLIENTS_BYTES_MAX) if room is None else room
+        self._of: dict[int, dict[str, Client]] = {}
+        self._unswept: list[int] = []
+
+    def may_add(self, name: str, client: Client) -> bool:
+        """Tell whether a connection may be in one more group."""
+        if len(self._of.get(client.connection.id, ())) >= CONNECTION_GROUPS_MAX:
+            return False
+        return self.room.fits(client.holder, MEMBER_BYTES + len(name))
+
+    def add(self, name: str, client: Client) -> None:
+        """Note a new membership."""
+        self._of.setdefault(client.connection.id, {})[name] = client
+        self.room.take(client.holder, MEMBER_BYTES + len(name))
+
+    def remove(self, name: str, client: Client) -> None:
+        """Forget one."""
+        names = self._of[client.connection.id]
+        del names[name]
+        self.room.take(client.holder, -MEMBER_BYTES - len(name))
+        if not names:
+            del self._of[client.connection.id]
+
+    def groups_of(self, connection_id: int) -> list[str]:
+        """Return the groups of a connection."""
+        return list(self._of.get(connection_id, ()))
+
+    def silent(self, now_ms: int) -> list[tuple[str, int]]:
+        """Return the silent among the next members, see `SWEEP_MAX`: group and connection."""
+        found: list[tuple[str, int]] = []
+        if not self._unswept:
+            self._unswept = list(self._of)
+        left = SWEEP_MAX
+        while self._unswept and left > 0:
+            connection_id = self._unswept.pop()
+            clients = self._of.get(connection_id, {})
+            left -= 1 + len(clients)
+            for name, client in clients.items():
+                if now_ms - client.last_seen_ms > EXPIRY_MS:
+                    found.append((name, connection_id))
+        return found
+
+
 class ConsumerRegistry:
     """All consumer groups with live members."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: FairShare | None = None) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[int, set[str]] = {}
+        self._members = _Memberships(room)
 
     def get(self, group: str) -> ConsumerGroup | None:
         """Return a group with members, or None."""
@@ -120,47 +192,52 @@ class ConsumerRegistry:
     def register(
         self, name: str, traits: GroupTraits, client: Client, subscriptions: Sequence[Subscription]
     ) -> bool:
-        """Take a heartbeat; True if the group's members or topics changed."""
+        """Take a heartbeat; True if the group's members or topics changed.
+
+        Whoever has no room left in its share is not made a member, nor are subscriptions taken.
+        """
         group = self._groups.get(name)
+        known = None if group is None else group.clients.get(client.connection.id)
+        if known is None and not self._members.may_add(name, client):
+            return False
         if group is None:
             if len(self._groups) >= GROUPS_MAX:
                 return False
-            group = self._groups[name] = ConsumerGroup(name, traits)
+            group = ConsumerGroup(name, traits)
+        if not self._weigh(group, client, subscriptions):
+            return False
+        self._groups[name] = group
         group.traits = traits
         added = group.update_client(client)
-        changed = group.update_subscriptions(subscriptions)
-        self._groups_of.setdefault(client.connection.id, set()).add(name)
-        return added or changed
+        if client.connection.id not in group.clients:
+            return False
+        if known is None:
+            self._members.add(name, client)
+        elif known is not group.clients[client.connection.id]:
+            self._members.remove(name, known)
+            self._members.add(name, client)
+        return group.update_subscriptions(subscriptions) or added
 
     def unregister(self, name: str, connection_id: int) -> bool:
         """Remove a member; True if it was there."""
         group = self._groups.get(name)
-        if group is None or group.clients.pop(connection_id, None) is None:
+        client = None if group is None else group.clients.pop(connection_id, None)
+        if group is None or client is None:
             return False
-        names = self._groups_of.get(connection_id, set())
-        names.discard(name)
-        if not names:
-            self._groups_of.pop(connection_id, None)
+        self._members.remove(name, client)
         if not group.clients:
+            self._members.room.take(group.holder, -group.weight)
             del self._groups[name]
         return True
 
     def close(self, connection_id: int) -> list[str]:
         """Remove every membership of a closed connection; returns the groups that lost one."""
-        names = sorted(self._groups_of.get(connection_id, ()))
+        names = sorted(self._members.groups_of(connection_id))
         return [name for name in names if self.unregister(name, connection_id)]
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove members silent for 120 s; returns the groups that lost one."""
-        return _expire(
-            [
-                (name, connection_id)
-                for name, group in self._groups.items()
-                for connection_id, client in group.clients.items()
-                if now_ms - client.last_seen_ms > EXPIRY_MS
-            ],
-            self,
-        )
+        return _expire(self._members.silent(now_ms), self)
 
     def client_ids(self, group: str) -> list[str]:
         """Return the ids of a group's members; empty if it has none."""
@@ -172,48 +249,65 @@ class ConsumerRegistry:
         found = self._groups.get(group)
         return [] if found is None else [client.connection for client in found.clients.values()]
 
+    def _weigh(
+        self, group: ConsumerGroup, client: Client, subscriptions: Sequence[Subscription]
+    ) -> bool:
+        """Take the room of a group's subscriptions from the share of who tells them."""
+        weight, room = weight_of(subscriptions), self._members.room
+        if (weight, client.holder) == (group.weight, group.holder):
+            return True
+        room.take(group.holder, -group.weight)
+        if not room.fits(client.holder, weight):
+            room.take(group.holder, group.weight)
+            return False
+        room.take(client.holder, weight)
+        group.weight, group.holder = weight, client.holder
+        return True
+
 
 class ProducerRegistry:
     """All producer groups with live members."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: FairShare | None = None) -> None:
         self._groups: dict[str, dict[int, Client]] = {}
+        self._members = _Memberships(room)
 
     def register(self, group: str, client: Client) -> None:
         """Take a heartbeat."""
         clients = self._groups.get(group)
+        known = None if clients is None else clients.get(client.connection.id)
+        if known is not None:
+            known.last_seen_ms = client.last_seen_ms
+            return
+        if not self._members.may_add(group, client):
+            return
         if clients is None:
             if len(self._groups) >= GROUPS_MAX:
                 return
             clients = self._groups[group] = {}
-        if client.connection.id in clients or len(clients) < CHANNELS_PER_GROUP_MAX:
+        if len(clients) < CHANNELS_PER_GROUP_MAX:
             clients[client.connection.id] = client
+            self._members.add(group, client)
 
     def unregister(self, group: str, connection_id: int) -> bool:
         """Remove a member; True if it was there."""
         clients = self._groups.get(group)
-        if clients is None or clients.pop(connection_id, None) is None:
+        client = None if clients is None else clients.pop(connection_id, None)
+        if clients is None or client is None:
             return False
+        self._members.remove(group, client)
         if not clients:
             del self._groups[group]
         return True
 
     def close(self, connection_id: int) -> None:
         """Remove every membership of a closed connection."""
-        for group in [name for name, clients in self._groups.items() if connection_id in clients]:
+        for group in self._members.groups_of(connection_id):
             self.unregister(group, connection_id)
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove members silent for 120 s; returns the groups that lost one."""
-        return _expire(
-            [
-                (name, connection_id)
-                for name, clients in self._groups.items()
-                for connection_id, client in clients.items()
-                if now_ms - client.last_seen_ms > EXPIRY_MS
-            ],
-            self,
-        )
+        return _expire(self._members.silent(now_ms), self)
 
     def clients(self, group: str) -> list[Client]:
         """Return the members of a group."""

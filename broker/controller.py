@@ -47,6 +47,7 @@ from remoting.transport.client import RemotingClient
 from remoting.transport.server import RemotingServer
 from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from runtime.tasks import attempt
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from remoting.protocol.command import RemotingCommand
     from remoting.transport.config import TransportConfig
+    from remoting.transport.connection import Connection
     from runtime.clock import Clock
     from runtime.disk import Disk
     from runtime.rng import Rng
@@ -66,6 +68,7 @@ _log = logging.getLogger(__name__)
 OFFSET_FLUSH_MS: Final = 1_000
 SNAPSHOT_MS: Final = 5_000
 CLIENT_SWEEP_MS: Final = 10_000
+CLIENT_SLICE_MS: Final = 2_000
 OFFSET_DRAIN_MS: Final = 1_000
 CREDENTIALS_MS: Final = 5_000
 
@@ -139,7 +142,7 @@ class BrokerController:
             handlers=command_handlers(self._processors),
             hot=hot_handlers(self._processors),
             config=transport,
-            on_close=self._processors.client.on_close,
+            on_close=self._on_client_gone,
         )
 
     async def start(self) -> None:
@@ -216,7 +219,7 @@ class BrokerController:
         _log.info("event=office term=%d writable=%s broker_id=%d", term, writable, self._broker_id)
         if not writable:
             self.tables.offsets.drop_pending()
-            self._processors.pull.release_all()
+            self._release_pulls()
         self._registrar.change()
 
     # Private
@@ -233,7 +236,7 @@ class BrokerController:
         every("offsets", OFFSET_FLUSH_MS, self._flush_offsets)
         tend("offsets without a reader", OFFSET_FLUSH_MS, self._cleaner.tick)
         tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
-        tend("clients", CLIENT_SWEEP_MS, client.expire)
+        tend("clients", CLIENT_SLICE_MS, client.expire)
         tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(now_ms()))
         self._tasks.spawn("snapshot", self._save_snapshots())
         if self._config.clean_interval_ms:
@@ -251,7 +254,17 @@ class BrokerController:
         """Hand over what clients entrusted to this broker."""
         if not await self._offsets.drain(OFFSET_DRAIN_MS):
             _log.warning("event=offsets_not_replicated_at_stop timeout_ms=%d", OFFSET_DRAIN_MS)
-        self._processors.pull.release_all()
+        while self._processors.pull.release():  # noqa: ASYNC110  # no event: it is the work
+            await asyncio.sleep(0)  # a slice in each turn of the loop
+
+    def _release_pulls(self) -> None:
+        """Send waiting clients to the new leader, a slice in each turn of the loop."""
+        if attempt("held pulls", self._processors.pull.release) and len(self.tables.held):
+            asyncio.get_running_loop().call_soon(self._release_pulls)
+
+    def _on_client_gone(self, connection: Connection) -> None:
+        attempt("the pulls of a connection", lambda: self._processors.pull.on_close(connection.id))
+        self._processors.client.on_close(connection)
 
     @property
     def _broker_id(self) -> int:
@@ -362,6 +375,7 @@ class BrokerController:
                 new_groups=new_groups,
                 is_writable=lambda: store.writable,
                 clock=clock,
+                alarm=lambda function: self._tasks.alarm("members of groups", function),
                 serve=self._tasks.serve,
             ),
             offset=OffsetProcessor(tables, store, new_groups.for_request),

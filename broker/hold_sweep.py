@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runtime.tasks import attempt
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,8 +36,12 @@ class HoldSweep:
         self._alarm.set(max(0, due_ms - self._clock.monotonic_ms()))
 
     def _sweep(self) -> None:
-        self._expire(self._clock.monotonic_ms())
+        # What is due and was not answered in this slice is due at once: the loop turns between.
+        attempt("held pulls", self._expire_now)
         self._look_again()
+
+    def _expire_now(self) -> None:
+        self._expire(self._clock.monotonic_ms())
 
     def _look_again(self) -> None:
         due_ms = self._held.next_due_ms()

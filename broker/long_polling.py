@@ -8,14 +8,17 @@ Source: protocol.md 7.2; RocketMQ PullRequestHoldService (which looks at all req
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from broker.fair_share import FairShare
+from broker.serving_limits import HELD_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HELD_MAX = 100_000
 RESOLUTION_MS = 100
 
 
@@ -37,6 +40,8 @@ class HeldPull(msgspec.Struct):
     suggestions: tuple[int, int] = (0, 0)
     #: The group that it consumes for.
     group: str = ""
+    #: The address whose share of the table it takes.
+    holder: str = ""
     #: Set by the table.
     token: int = 0
     bucket: int = 0
@@ -46,12 +51,12 @@ class HoldTable:
     """All held pulls of a broker."""
 
     def __init__(self, *, limit: int = HELD_MAX, resolution_ms: int = RESOLUTION_MS) -> None:
-        self._limit = limit
+        self._room = FairShare(limit)
+        self._by_connection: dict[int, dict[int, HeldPull]] = {}
         self._resolution_ms = resolution_ms
         self._by_queue: dict[tuple[str, int], dict[int, HeldPull]] = {}
         self._by_deadline: dict[int, dict[int, HeldPull]] = {}
         self._next_token = 1
-        self._count = 0
         #: Every bucket before this one is empty.
         self._first_bucket = 0
         #: The bucket that whoever sweeps waits for; none before it is left alone.
@@ -60,15 +65,19 @@ class HoldTable:
         self.on_earlier: Callable[[int], None] = lambda _due_ms: None
 
     def __len__(self) -> int:
-        return self._count
+        return self._room.used
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keep ``pull`` until it is woken or its deadline passes; False when the table is full."""
-        if self._count >= self._limit:
+        """Keep ``pull`` until it is woken or its deadline passes.
+
+        False when its address holds its share of the table, or the table is full.
+        """
+        if not self._room.fits(pull.holder):
             return False
+        self._room.take(pull.holder, 1)
+        self._by_connection.setdefault(pull.connection.id, {})[self._next_token] = pull
         pull.token = self._next_token
         self._next_token += 1
-        self._count += 1
         self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull.token] = pull
         # A deadline in the past belongs to the first bucket that will still be looked at.
         pull.bucket = max(pull.deadline_ms // self._resolution_ms, self._first_bucket)
@@ -90,33 +99,52 @@ class HoldTable:
         """Tell whether anything waits for this queue."""
         return (topic, queue_id) in self._by_queue
 
-    def arrived(self, topic: str, queue_id: int, max_offset: int) -> list[HeldPull]:
-        """Take out the pulls of a queue that can now read below ``max_offset`` (exclusive)."""
+    def arrived(
+        self, topic: str, queue_id: int, max_offset: int, limit: int = HELD_MAX
+    ) -> list[HeldPull]:
+        """Take out pulls of a queue that can now read below ``max_offset`` (exclusive).
+
+        At most ``limit`` of them, those first that have waited longest.
+        """
         waiting = self._by_queue.get((topic, queue_id))
         if waiting is None:
             return []
-        woken = [pull for pull in waiting.values() if pull.offset < max_offset]
+        ready = (pull for pull in waiting.values() if pull.offset < max_offset)
+        woken = list(islice(ready, limit))
         for pull in woken:
             self._remove(pull)
         return woken
 
-    def expire(self, now_ms: int) -> list[HeldPull]:
-        """Take out the pulls whose deadline has passed; at most ``resolution_ms`` late."""
+    def expire(self, now_ms: int, limit: int = HELD_MAX) -> list[HeldPull]:
+        """Take out pulls whose deadline has passed; at most ``resolution_ms`` late.
+
+        With ``limit`` of them there may be more, see `next_due_ms`.
+        """
         last = now_ms // self._resolution_ms
-        expired: list[HeldPull] = []
-        for bucket in self._buckets_before(last):
-            expired.extend(self._by_deadline[bucket].values())
+        due = (
+            pull
+            for bucket in self._buckets_before(last)
+            for pull in self._by_deadline[bucket].values()
+        )
+        expired = list(islice(due, limit))
         for pull in expired:
             self._remove(pull)
-        self._first_bucket = max(self._first_bucket, last)
+        if len(expired) < limit:
+            self._first_bucket = max(self._first_bucket, last)
         return expired
 
-    def drain(self) -> list[HeldPull]:
-        """Take out every held pull (the broker stops or is no longer the leader)."""
-        pulls = [pull for queue in self._by_queue.values() for pull in queue.values()]
+    def drain(self, limit: int = HELD_MAX) -> list[HeldPull]:
+        """Take out held pulls, every one or some (the broker stops or is no longer the leader)."""
+        every = (pull for queue in self._by_queue.values() for pull in queue.values())
+        pulls = list(islice(every, limit))
         for pull in pulls:
             self._remove(pull)
         return pulls
+
+    def close(self, connection_id: int) -> None:
+        """Forget the pulls of a closed connection: nobody waits for their answers."""
+        for pull in list(self._by_connection.get(connection_id, {}).values()):
+            self._remove(pull)
 
     def _buckets_before(self, last: int) -> Iterator[int]:
         if last - self._first_bucket <= len(self._by_deadline):
@@ -133,4 +161,8 @@ class HoldTable:
         del holder[pull.token]
         if not holder:
             del self._by_deadline[pull.bucket]
-        self._count -= 1
+        mine = self._by_connection[pull.connection.id]
+        del mine[pull.token]
+        if not mine:
+            del self._by_connection[pull.connection.id]
+        self._room.take(pull.holder, -1)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from broker.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.consumer_offset import ConsumerOffsetTable
+from broker.fair_share import FairShare
 from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_BYTES_MAX
 from broker.long_polling import HoldTable
 from broker.queue_lock import QueueLockTable
 from broker.replicated_state import ReplicatedState
+from broker.serving_limits import CLIENTS_BYTES_MAX, HELD_MAX
 from broker.subscription import SubscriptionGroupTable
 from broker.topic_config import TopicTable, system_topics
 from broker.usage import Usage
@@ -30,10 +32,13 @@ class Tables:
         )
         self.offsets = ConsumerOffsetTable()
         self.locks = QueueLockTable()
-        self.producers = ProducerRegistry()
-        self.consumers = ConsumerRegistry()
+        clients = FairShare(CLIENTS_BYTES_MAX)
+        self.producers = ProducerRegistry(clients)
+        self.consumers = ConsumerRegistry(clients)
         self.held = HoldTable()
         self.usage = Usage()
+        self.usage.add(CLIENTS_BYTES_MAX, lambda: clients.used)
+        self.usage.add(HELD_MAX, self.held.__len__)
         for limit, table in (
             (GROUPS_MAX, self.groups),
             (LOCKS_MAX, self.locks),

@@ -6,20 +6,22 @@ Source: protocol.md 7.3; RocketMQ FilterAPI, ExpressionMessageFilter.
 
 from __future__ import annotations
 
+from broker.serving_limits import EXPRESSION_LENGTH_MAX, TAGS_MAX
 from remoting.protocol.properties import java_string_hash
 
 ALL_TAGS = "*"
-TAGS_MAX = 1_000
 
 
 def tag_codes(expression: str | None) -> frozenset[int] | None:
     """Return the codes of the tags of an expression, None for "all".
 
     Raises:
-        ValueError: the expression has no tag at all, or too many.
+        ValueError: the expression has no tag at all, too many, or is too long.
     """
     if not expression or expression == ALL_TAGS:
         return None
+    if len(expression) > EXPRESSION_LENGTH_MAX:
+        raise ValueError(f"subscription expression of {len(expression)} characters")
     tags = [tag.strip() for tag in expression.split("||")]
     tags = [tag for tag in tags if tag]
     if not tags or len(tags) > TAGS_MAX:

@@ -71,4 +71,36 @@ WIRE: Final = (
             ("len(frame.header) > HEADER_BYTES_MAX", "False"),
         ),
     ),
+    Mutant(
+        name="each-change-told-to-all",
+        breaks="Each change of a large group is told to all of its members at once.",
+        source="20,000 members that come and go cost their number squared.",
+        plant=patch("broker.notifier:Notifier._tell", ("len(members) > SLICE", "len(members) < 0")),
+    ),
+    Mutant(
+        name="all-held-pulls-woken-at-once",
+        breaks="A message wakes all pulls that wait for it in one turn of the loop.",
+        source="80,000 held pulls: one message deposed the leader.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.wake", ("work -= len(woken)", "work -= 0")
+        ),
+    ),
+    Mutant(
+        name="one-address-holds-all-pulls",
+        breaks="One address may hold all pulls that a broker can hold.",
+        source="Fair shares: what one takes is not all there is.",
+        plant=patch(
+            "broker.long_polling:HoldTable.hold",
+            ("not self._room.fits(pull.holder)", "self._room.used >= 100"),
+        ),
+    ),
+    Mutant(
+        name="closing-looks-at-all-groups",
+        breaks="The end of a connection looks at every producer group.",
+        source="100,000 producer groups: a close took 19 s.",
+        plant=patch(
+            "broker.client_registry:ProducerRegistry.close",
+            ("self._members.groups_of(connection_id)", "list(self._groups)"),
+        ),
+    ),
 )

@@ -14,18 +14,30 @@ import msgspec
 
 from broker.answers import WritableConnection, failed, write_command
 from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
+from broker.notifier import Notifier
+from broker.serving_limits import (
+    EXPRESSION_LENGTH_MAX,
+    HEARTBEAT_GROUPS_MAX,
+    SUBSCRIPTIONS_MAX,
+    SUBSCRIPTIONS_PER_GROUP_MAX,
+    TAGS_MAX,
+)
+from broker.topic_config import RETRY_PREFIX
 from remoting.protocol.bodies import decode_heartbeat
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
     decode_command,
     make_response,
 )
+from remoting.protocol.errors import InvalidHeader
 from remoting.protocol.headers import ConsumerGroupHeader, decode_header
+from remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
+from runtime.tasks import attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from broker.client_registry import ConsumerRegistry, ProducerRegistry
@@ -35,9 +47,11 @@ if TYPE_CHECKING:
     from remoting.protocol.bodies import ConsumerData, HeartbeatData
     from remoting.protocol.frame import Frame
     from runtime.clock import Clock
+    from runtime.tasks import Alarm
 
     Answer = tuple[int, str | None]
 
+_TOPIC_LENGTH_MAX: Final = len(RETRY_PREFIX) + GROUP_LENGTH_MAX
 _OK: Final = (ResponseCode.SUCCESS, None)
 _TOO_MANY_NEW: Final = (
     ResponseCode.SYSTEM_BUSY,
@@ -73,6 +87,7 @@ class ClientProcessor:
         new_groups: NewGroups,
         is_writable: Callable[[], bool],
         clock: Clock,
+        alarm: Callable[[Callable[[], None]], Alarm],
         serve: Callable[[str, Coroutine[Any, Any, None], Callable[[Exception], None]], object],
     ) -> None:
         self._producers = producers
@@ -83,17 +98,20 @@ class ClientProcessor:
         self._is_writable = is_writable
         self._clock = clock
         self._serve = serve
+        self._notifier = Notifier(consumers.connections, clock, alarm(self._tell).set)
 
     def handle_heartbeat(self, connection: ClientConnection, frame: Frame) -> None:
         """Take a HEART_BEAT frame."""
         request = decode_command(frame)
         heartbeat = decode_heartbeat(frame.body)
+        _check(heartbeat)
         client = Client(
             connection,
             heartbeat.client_id,
             request.language,
             request.version,
             self._clock.monotonic_ms(),
+            connection.remote[0],
         )
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, client)
@@ -149,17 +167,11 @@ class ClientProcessor:
     def notify(self, group: str) -> None:
         """Tell the members of a group that they changed (40)."""
         config = self._groups.get(group)
-        if config is not None and not config.notify_consumer_ids_changed_enable:
-            return
-        connections: Iterable[Any] = self._consumers.connections(group)
-        for connection in connections:
-            connection.send(
-                RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    FLAG_ONEWAY,
-                    ext_fields={"consumerGroup": group},
-                )
-            )
+        if config is None or config.notify_consumer_ids_changed_enable:
+            self._notifier.notify(group)
+
+    def _tell(self) -> None:
+        attempt("members of groups", self._notifier.run)
 
     def _missing(self, heartbeat: HeartbeatData) -> list[SubscriptionGroupConfig]:
         """Return the groups of a heartbeat that lack settings or a retry topic."""
@@ -202,6 +214,27 @@ class ClientProcessor:
     ) -> None:
         if not request.flag & FLAG_ONEWAY:
             write_command(connection, request.serialize_type, request.opaque, answer)
+
+
+def _check(heartbeat: HeartbeatData) -> None:
+    """Refuse a heartbeat that says more than a client does. Errors: `InvalidHeader`."""
+    if len(heartbeat.client_id) > CLIENT_ID_LENGTH_MAX:
+        raise InvalidHeader(f"a client id has at most {CLIENT_ID_LENGTH_MAX} characters")
+    consumers, producers = heartbeat.consumer_data_set, heartbeat.producer_data_set
+    groups = [one.group_name for one in consumers] + [one.group_name for one in producers]
+    if len(groups) > HEARTBEAT_GROUPS_MAX:
+        raise InvalidHeader(f"{len(groups)} groups, more than {HEARTBEAT_GROUPS_MAX}")
+    if any(len(group) > GROUP_LENGTH_MAX for group in groups):
+        raise InvalidHeader(f"a group has at most {GROUP_LENGTH_MAX} characters")
+    if sum(len(data.subscription_data_set) for data in consumers) > SUBSCRIPTIONS_MAX:
+        raise InvalidHeader(f"more than {SUBSCRIPTIONS_MAX} subscriptions")
+    for data in consumers:
+        if len(data.subscription_data_set) > SUBSCRIPTIONS_PER_GROUP_MAX:
+            raise InvalidHeader(f"more than {SUBSCRIPTIONS_PER_GROUP_MAX} subscriptions of a group")
+        for item in data.subscription_data_set:
+            is_long = len(item.sub_string or "") > EXPRESSION_LENGTH_MAX
+            if is_long or len(item.code_set) > TAGS_MAX or len(item.topic) > _TOPIC_LENGTH_MAX:
+                raise InvalidHeader(f"subscription of topic {item.topic[:_TOPIC_LENGTH_MAX]}")
 
 
 def _subscriptions(data: ConsumerData) -> list[Subscription]:

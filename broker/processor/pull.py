@@ -18,13 +18,18 @@ from broker.answers import (
     DAMAGED,
     PUT_ANSWERS,
     WritableConnection,
+    failed,
     write_command,
 )
 from broker.client_registry import BROADCASTING, Subscription
+from broker.limits import REMEMBERED_BYTES_MAX
 from broker.long_polling import HeldPull
+from broker.serving_limits import EXPRESSIONS_MAX
 from broker.tags import tag_codes
+from broker.wake_up import WORK_MAX
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import decode_pull_header, encode_pull_response_head
+from runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
@@ -46,7 +51,10 @@ FLAG_SUBSCRIPTION: Final = 4
 
 #: Longest time a pull is held, whatever it asks for.
 SUSPEND_MS_MAX: Final = 60_000
-EXPRESSIONS_MAX: Final = 10_000
+#: Held pulls that are answered in one turn of the loop.
+SLICE: Final = 64
+WORK_BYTES: Final = 64 * 1024
+SLOW_REMARK: Final = "the connection does not take the answers to earlier pulls"
 
 _ANSWERS: Final[dict[GetStatus, int]] = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -62,6 +70,22 @@ _ANSWERS: Final[dict[GetStatus, int]] = {
 _EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 
 _ALL: Final = Subscription("")
+
+
+class PullConnection(WritableConnection, Protocol):
+    """What pulls need of a connection."""
+
+    @property
+    def id(self) -> int:
+        """Number of the connection."""
+
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Address of the peer."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether so much waits to be sent that it shall get no more."""
 
 
 class PullStore(Protocol):
@@ -119,7 +143,7 @@ class PullProcessor:
         self._slave_read_enable = slave_read_enable
         self._codes: dict[str, frozenset[int] | None] = {}
 
-    def handle(self, connection: WritableConnection, frame: Frame) -> None:
+    def handle(self, connection: PullConnection, frame: Frame) -> None:
         """Take a PULL_MESSAGE frame."""
         opaque, _, _, header = decode_pull_header(frame)
         answer = self._check(header)
@@ -146,6 +170,7 @@ class PullProcessor:
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
             self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
             header.consumer_group,
+            connection.remote[0],
         )
         if header.sys_flag & FLAG_COMMIT:
             self._offsets.commit(
@@ -154,21 +179,31 @@ class PullProcessor:
         if not self._run(pull, may_hold=suspend_ms > 0):
             self._run(pull, may_hold=False)
 
-    def wake(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Run the pulls that wait for a queue, which now ends at ``max_offset``."""
-        for pull in self._held.arrived(topic, queue_id, max_offset):
-            if not pull.connection.closed:
-                self._rerun(pull)
+    def wake(self, topic: str, queue_id: int, max_offset: int, work: int = WORK_MAX) -> int:
+        """Run pulls that wait for a queue, which now ends at ``max_offset``.
+
+        Returns how much of the allowed ``work`` is left, see `broker.wake_up`; 0: more may wait.
+        """
+        while work > 0:
+            woken = self._held.arrived(topic, queue_id, max_offset, min(work, SLICE))
+            if not woken:
+                return work
+            work -= len(woken)
+            for pull in woken:
+                if not pull.connection.closed:
+                    work -= self._serve(pull, self._rerun) // WORK_BYTES
+        return 0
 
     def expire(self, now_ms: int) -> None:
-        """Answer the pulls whose time is up."""
-        for pull in self._held.expire(now_ms):
+        """Answer pulls whose time is up, a slice of them; `HoldSweep` comes again for the rest."""
+        for pull in self._held.expire(now_ms, SLICE):
             if not pull.connection.closed:
-                self._run(pull, may_hold=False)
+                self._serve(pull, self._run_last)
 
-    def release_all(self) -> None:
-        """Send every waiting client to the new leader."""
-        for pull in self._held.drain():
+    def release(self) -> bool:
+        """Send waiting clients to the new leader, a slice of them; False if none are left."""
+        pulls = self._held.drain(SLICE)
+        for pull in pulls:
             if not pull.connection.closed:
                 write_command(
                     pull.connection,
@@ -177,8 +212,26 @@ class PullProcessor:
                     PUT_ANSWERS[PutStatus.NOT_LEADER],
                     {},
                 )
+        return len(self._held) > 0
 
-    def _rerun(self, pull: HeldPull) -> None:
+    def on_close(self, connection_id: int) -> None:
+        """Forget the pulls of a connection that is gone."""
+        self._held.close(connection_id)
+
+    def _serve(self, pull: HeldPull, run: Callable[[HeldPull], int]) -> int:
+        """Run a held pull; return the bytes of its answer. What it raises is its own failure."""
+        try:
+            return run(pull)
+        except Exception as error:  # noqa: BLE001 - one request's, told and answered
+            report_serving_failure(f"a held pull of group {pull.group}", error)
+            write_command(pull.connection, pull.serialize_type, pull.opaque, failed(error), {})
+            return 0
+
+    def _run_last(self, pull: HeldPull) -> int:
+        self._run(pull, may_hold=False)
+        return 0
+
+    def _rerun(self, pull: HeldPull) -> int:
         """Run a woken pull; one whose filter refuses all there is goes back to waiting.
 
         A read looks at so many messages only. Where it has not come to the end, what the filter
@@ -190,8 +243,9 @@ class PullProcessor:
         if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None and seen_all:
             pull.offset = result.next_offset
             if self._held.hold(pull):
-                return
+                return 0
         self._answer(pull, result)
+        return result.size_bytes
 
     def _run(self, pull: HeldPull, *, may_hold: bool) -> bool:
         """Read and answer, or hold; False if it should be held and the table is full."""
@@ -214,6 +268,10 @@ class PullProcessor:
     def _answer(self, pull: HeldPull, result: GetResult) -> None:
         code = self._code(pull, result)
         buffers = result.buffers if code == ResponseCode.SUCCESS else []
+        if buffers and pull.connection.slow:
+            # It does not read what it has asked for before: it gets no data, and asks again.
+            self._answer_slow(pull, result)
+            return
         pull.connection.write(
             encode_pull_response_head(
                 pull.opaque,
@@ -230,6 +288,21 @@ class PullProcessor:
         )
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._on_moved(pull, result.next_offset)
+
+    def _answer_slow(self, pull: HeldPull, result: GetResult) -> None:
+        pull.connection.write(
+            encode_pull_response_head(
+                pull.opaque,
+                pull.serialize_type,
+                ResponseCode.PULL_NOT_FOUND,
+                SLOW_REMARK,
+                pull.offset,
+                result.min_offset,
+                result.max_offset,
+                0,
+                pull.suggestions[0],
+            )
+        )
 
     def _check(self, header: PullHeader) -> tuple[int, str] | None:
         """Return the answer to a pull that may not be run (protocol.md 3.5, in its order)."""
@@ -327,7 +400,8 @@ class PullProcessor:
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                     "parse the consumer's subscription failed",
                 )
-            if len(self._codes) >= EXPRESSIONS_MAX:
-                self._codes.clear()
-            self._codes[expression] = codes
+            if len(expression) <= REMEMBERED_BYTES_MAX:
+                if len(self._codes) >= EXPRESSIONS_MAX:
+                    self._codes.clear()
+                self._codes[expression] = codes
         return Subscription("", expression, codes=codes)

@@ -123,11 +123,11 @@ HEADER_BYTES_MAX: Final = Limit(
 )
 """RocketMQ's 32,767 bytes of properties, each escaped to six, and room for the rest."""
 BODY_BYTES_MAX: Final = Limit(
-    1024 * 1024, "JSON body of a client's request", Unit.BYTES, Scope.REQUEST,
+    2 * 1024 * 1024, "JSON body of a client's request", Unit.BYTES, Scope.REQUEST,
     "1, and nothing changes",
 )  # fmt: skip
 BODY_VALUES_MAX: Final = Limit(
-    20_000, "commas and braces in a client's JSON body", Unit.COUNT, Scope.REQUEST,
+    50_000, "commas and braces in a client's JSON body", Unit.COUNT, Scope.REQUEST,
     "1, and nothing changes",
 )  # fmt: skip
 NESTING_MAX: Final = Limit(

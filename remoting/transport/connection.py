@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_loop", "_opaque",
         "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_quiet_sweeps", "_server_side",
         "_timer", "_timer_at", "_touched", "_transport", "closed", "id", "local", "on_close",
-        "remote", "saw_frame", "state", "tasks",
+        "remote", "saw_frame", "slow", "state", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_at = 0.0
         self._touched = False
         self.saw_frame = False
+        self.slow = False
+        """Whether so much waits to be sent that a server reads nothing from it."""
         self._quiet_sweeps = 0
         self._partial_sweeps = 0
 
@@ -303,11 +305,13 @@ class Connection(asyncio.BufferedProtocol):
 
         A client never stops: two ends that both wait for the other to read would wait forever.
         """
+        self.slow = True
         if self._server_side and self._transport is not None and not self._closing:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read again."""
+        self.slow = False
         if self._server_side and self._transport is not None and not self._closing:
             self._transport.resume_reading()
 

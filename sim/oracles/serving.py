@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.serving_limits import HELD_MAX
 from dledger.core.model import LEADER
 from sim.oracles.base import Findings, Violation
 
@@ -71,13 +72,15 @@ class Serving:
         table, owed = replica.controller.tables.held, self._owed[replica.name]
         arrived, expire = table.arrived, table.expire
 
-        def woken(topic: str, queue_id: int, max_offset: int) -> list[HeldPull]:
-            pulls = arrived(topic, queue_id, max_offset)
+        def woken(
+            topic: str, queue_id: int, max_offset: int, limit: int = HELD_MAX
+        ) -> list[HeldPull]:
+            pulls = arrived(topic, queue_id, max_offset, limit)
             owed.update((pull.token, pull) for pull in pulls)
             return pulls
 
-        def expired(now_ms: int) -> list[HeldPull]:
-            pulls = expire(now_ms)
+        def expired(now_ms: int, limit: int = HELD_MAX) -> list[HeldPull]:
+            pulls = expire(now_ms, limit)
             owed.update((pull.token, pull) for pull in pulls)
             return pulls
 
@@ -139,7 +142,7 @@ class Serving:
         self._check_owed(replica)
         held, store = controller.tables.held, controller.store
         idle: set[int] = set()
-        for (topic, queue_id), waiting in held._by_queue.items() if held._count else ():
+        for (topic, queue_id), waiting in held._by_queue.items() if len(held) else ():
             end = store.max_offset(topic, queue_id) if store.writable else 1 << 62
             for token, pull in waiting.items():
                 if pull.offset < end:

@@ -19,6 +19,7 @@ MODULES = (
     "dledger.limits",
     "store.limits",
     "broker.limits",
+    "broker.serving_limits",
     "namesrv.limits",
 )
 

@@ -53,6 +53,7 @@ class FakeConnection:
     def __init__(self, number: int = 1) -> None:
         self.id = number
         self.closed = False
+        self.slow = False
         self.remote = ("127.0.0.1", 4_000)
         self.state: dict[str, object] = {}
         self._decoder = FrameDecoder()

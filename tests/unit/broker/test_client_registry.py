@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from broker.client_registry import (
     EXPIRY_MS,
@@ -12,6 +13,13 @@ from broker.client_registry import (
     ProducerRegistry,
     Subscription,
 )
+from broker.fair_share import FairShare
+from broker.serving_limits import CLIENTS_BYTES_MAX, CONNECTION_GROUPS_MAX
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+
+if TYPE_CHECKING:
+    import pytest
 
 TRAITS = GroupTraits("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
 
@@ -90,3 +98,64 @@ def test_tags_become_codes_and_a_star_takes_all() -> None:
     assert Subscription.parse("T", "TagA || TagB").codes == frozenset({2598919, 2598920})
     assert Subscription.parse("T", "*").codes is None
     assert Subscription.parse("T", None).codes is None
+
+
+def groups_looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the groups that the end of one of 500 connections looks at."""
+    registry = ProducerRegistry()
+    for number in range(500):
+        registry.register(f"g{number}", client(number))
+    looked_at: list[str] = []
+    unregister = registry.unregister
+
+    def noted(group: str, number: int) -> bool:
+        looked_at.append(group)
+        return unregister(group, number)
+
+    monkeypatch.setattr(registry, "unregister", noted)
+    registry.close(7)
+    assert registry.clients("g7") == []
+    assert len(registry.clients("g8")) == 1
+    return looked_at
+
+
+def test_the_end_of_a_connection_costs_what_it_was_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert groups_looked_at(monkeypatch) == ["g7"]
+    with planted(BY_TESTS["closing-looks-at-all-groups"]):
+        assert len(groups_looked_at(monkeypatch)) == 500
+
+
+def test_a_connection_is_in_so_many_groups_and_an_address_has_its_share() -> None:
+    room = FairShare(CLIENTS_BYTES_MAX)
+    registry = ProducerRegistry(room)
+    for number in range(CONNECTION_GROUPS_MAX + 5):
+        registry.register(f"g{number}", client(1))
+    assert registry.clients(f"g{CONNECTION_GROUPS_MAX - 1}")
+    assert not registry.clients(f"g{CONNECTION_GROUPS_MAX}")
+    registry.close(1)
+    assert room.used == 0
+
+
+def test_subscriptions_of_one_address_take_no_more_than_its_share() -> None:
+    room = FairShare(10_000_000)
+    registry = ConsumerRegistry(room)
+    large = [Subscription("T", "x" * 16_000, version=1)]
+    for number in range(1_000):
+        registry.register(f"g{number}", TRAITS, client(number), large)
+    taken = sum(registry.get(f"g{number}") is not None for number in range(1_000))
+    assert 100 < taken < 130
+    other = client(5_000)
+    other.holder = "192.0.2.1"
+    assert registry.register("other", TRAITS, other, large)
+    for number in [*range(1_000), 5_000]:
+        registry.close(number)
+    assert room.used == 0
+
+
+def test_a_sweep_looks_at_a_slice_and_goes_on_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.client_registry.SWEEP_MAX", 10)
+    registry = ConsumerRegistry()
+    for number in range(20):
+        registry.register(f"g{number}", TRAITS, client(number), [])
+    sizes = [len(registry.expire(EXPIRY_MS + 1)) for _ in range(5)]
+    assert sizes == [5, 5, 5, 5, 0]

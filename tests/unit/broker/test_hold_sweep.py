@@ -11,13 +11,14 @@ from broker.long_polling import HeldPull, HoldTable
 from runtime.tasks import Supervisor
 from sim.clock import SimClock
 from sim.loop import SimLoop
+from tests.unit.broker.fakes import FakeConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 def pull(deadline_ms: int) -> HeldPull:
-    return HeldPull(object(), 1, 0, "T", 0, 5, 32, None, deadline_ms)
+    return HeldPull(FakeConnection(), 1, 0, "T", 0, 5, 32, None, deadline_ms)
 
 
 class Bench:

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.long_polling import HeldPull, HoldTable
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.unit.broker.fakes import FakeConnection
 
 
 def pull(
     offset: int = 0, deadline_ms: int = 1_000, topic: str = "T", queue_id: int = 0
 ) -> HeldPull:
-    return HeldPull(object(), 1, 0, topic, queue_id, offset, 32, None, deadline_ms)
+    return HeldPull(FakeConnection(), 1, 0, topic, queue_id, offset, 32, None, deadline_ms)
 
 
 def test_arrival_wakes_only_pulls_that_can_read_something() -> None:
@@ -46,7 +49,7 @@ def test_a_deadline_in_the_past_expires_at_the_next_bucket() -> None:
 
 
 def test_a_full_table_refuses() -> None:
-    table = HoldTable(limit=1)
+    table = HoldTable(limit=5)
     assert table.hold(pull())
     assert not table.hold(pull())
     assert len(table.drain()) == 1
@@ -90,3 +93,38 @@ def test_every_pull_comes_out_exactly_once(steps: list[tuple[str, Any, Any]]) ->
             inside.remove(one.token)
         assert len(table) == len(inside)
     assert {one.token for one in table.drain()} == inside
+
+
+def test_pulls_come_out_in_slices_those_first_that_waited_longest() -> None:
+    table = HoldTable()
+    pulls = [pull() for _ in range(10)]
+    for one in pulls:
+        table.hold(one)
+    assert table.arrived("T", 0, 1, 4) == pulls[:4]
+    assert table.expire(10_000, 3) == pulls[4:7]
+    assert table.next_due_ms() == 1_100
+    assert table.expire(10_000, 3) == pulls[7:]
+    assert table.expire(10_000, 3) == []
+
+
+def test_the_pulls_of_a_closed_connection_are_forgotten() -> None:
+    table = HoldTable()
+    pulls = [pull() for _ in range(3)]
+    for number, one in enumerate(pulls):
+        one.connection.id = number
+        table.hold(one)
+    table.close(1)
+    table.close(9)
+    assert table.drain() == [pulls[0], pulls[2]]
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    table = HoldTable(limit=100)
+    crowd = [pull() for _ in range(100)]
+    assert sum(table.hold(one) for one in crowd) == 20
+    with planted(BY_TESTS["one-address-holds-all-pulls"]):
+        unfair = HoldTable(limit=100)
+        assert sum(unfair.hold(pull()) for _ in range(101)) == 100
+    other = pull()
+    other.holder = "192.0.2.1"
+    assert table.hold(other)

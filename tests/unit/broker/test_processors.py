@@ -46,6 +46,17 @@ if TYPE_CHECKING:
     from remoting.protocol.command import RemotingCommand
 
 
+class FakeAlarm:
+    """Goes off when it is told to."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.go_off = function
+        self.delay_ms: float | None = None
+
+    def set(self, delay_ms: float) -> None:
+        self.delay_ms = delay_ms
+
+
 class Bench:
     """All ordinary processors over one set of tables."""
 
@@ -76,6 +87,7 @@ class Bench:
             new_groups=new_groups,
             is_writable=lambda: self.proposer.writable,
             clock=self.clock,
+            alarm=FakeAlarm,
             serve=spawn,
         )
         self.admin = AdminProcessor(
@@ -654,7 +666,12 @@ def test_a_queue_wakes_its_pulls_once_a_turn_with_its_last_offset(bench: Bench) 
 
     woken: list[tuple[str, int, int]] = []
     turns: list[Callable[[], None]] = []
-    waker = WakeUp(bench.tables.held, lambda *queue: woken.append(queue), turns.append)
+
+    def wake(topic: str, queue_id: int, max_offset: int, work: int) -> int:
+        woken.append((topic, queue_id, max_offset))
+        return work
+
+    waker = WakeUp(bench.tables.held, wake, turns.append)
     waker.on_message("T", 0, 1)
     assert turns == []
     bench.tables.held.hold(pull())

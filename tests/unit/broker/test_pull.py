@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -10,9 +10,12 @@ import pytest
 from broker.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
 from broker.consumer_offset import ConsumerOffsetTable
 from broker.long_polling import HeldPull, HoldTable
-from broker.processor.pull import SUSPEND_MS_MAX, PullProcessor
+from broker.processor.pull import SLICE, SLOW_REMARK, SUSPEND_MS_MAX, PullProcessor
 from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.topic_config import TopicTable
+from broker.wake_up import WakeUp
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from remoting.protocol.bodies import TopicConfig
 from store.results import GetStatus
 from tests.unit.broker.fakes import (
@@ -23,6 +26,11 @@ from tests.unit.broker.fakes import (
     frame,
     nothing,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.results import GetResult
 
 WAIT, SUBSCRIBED, COMMIT = 2, 4, 1
 
@@ -234,7 +242,7 @@ def test_a_full_table_answers_at_once(bench: Bench) -> None:
 def test_a_lost_leadership_lets_go_of_held_pulls(bench: Bench) -> None:
     bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE)]
     bench.pull(SUBSCRIBED | WAIT)
-    bench.processor.release_all()
+    assert not bench.processor.release()
     assert bench.answer[0] == 14
     assert len(bench.held) == 0
 
@@ -314,3 +322,80 @@ def test_a_follower_sends_consumers_to_the_leader(bench: Bench) -> None:
     bench.store.writable = False
     bench.pull()
     assert bench.answer[0] == 14
+
+
+def answered_by_turn(bench: Bench) -> list[int]:
+    """Return how many of 300 held pulls a message has woken after each turn of the loop."""
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)] * 300
+    for _ in range(300):
+        bench.pull(SUBSCRIBED | WAIT)
+    bench.store.results = [found(b"x")] * 300
+    turns: list[Callable[[], None]] = []
+    waker = WakeUp(bench.held, bench.processor.wake, turns.append)
+    waker.on_message("T", 0, 4)
+    answered = []
+    while turns:
+        turns.pop(0)()
+        answered.append(len(bench.connection.answers))
+    return answered
+
+
+def test_many_pulls_are_woken_in_slices(bench: Bench) -> None:
+    assert answered_by_turn(bench) == [128, 256, 300]
+    with planted(BY_TESTS["all-held-pulls-woken-at-once"]):
+        assert answered_by_turn(Bench()) == [300]
+
+
+def test_pulls_are_answered_and_released_in_slices(bench: Bench) -> None:
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)] * 400
+    for _ in range(200):
+        bench.pull(SUBSCRIBED | WAIT)
+    bench.processor.expire(10**9)
+    assert len(bench.connection.answers) == SLICE
+    assert bench.processor.release()
+    assert len(bench.connection.answers) == 2 * SLICE
+
+
+def test_a_connection_that_does_not_read_gets_no_data(bench: Bench) -> None:
+    bench.store.results = [found(b"x")]
+    bench.connection.slow = True
+    bench.pull(SUBSCRIBED)
+    assert bench.answer == (19, SLOW_REMARK)
+    assert bench.connection.answers[0].body == b""
+
+
+def test_what_one_held_pull_raises_is_its_own_answer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[BaseException] = []
+    monkeypatch.setattr(
+        "broker.processor.pull.report_serving_failure", lambda _, error: told.append(error)
+    )
+    bench.store.results = [nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)] * 2
+    bench.pull(SUBSCRIBED | WAIT)
+    bench.pull(SUBSCRIBED | WAIT)
+    results = iter([AssertionError("a bug"), found(b"x")])
+
+    def get(*_: object) -> GetResult:
+        result = next(results)
+        if isinstance(result, AssertionError):
+            raise result
+        return result
+
+    monkeypatch.setattr(bench.store, "get", get)
+    bench.processor.wake("T", 0, 4)
+    assert [answer.code for answer in bench.connection.answers] == [1, 0]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("expression", ["A || " * 2_000, "x" * 20_000, "||", " || "])
+def test_an_expression_that_is_too_long_is_refused(bench: Bench, expression: str) -> None:
+    bench.pull(SUBSCRIBED, subscription=expression)
+    assert bench.answer[0] == 23
+
+
+def test_long_expressions_are_not_remembered(bench: Bench) -> None:
+    bench.store.results = [found(b"x")] * 2
+    bench.pull(SUBSCRIBED, subscription="A || B")
+    bench.pull(SUBSCRIBED, subscription=" || ".join(f"tag-{i}" for i in range(500)))
+    assert list(bench.processor._codes) == ["A || B"]

@@ -230,8 +230,8 @@ def test_enumerations_of_a_registered_topic_may_be_numbers():
         b'[{"topic":"T","subVersion":%d}]}]}' % 2**63,
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
         b'[{"topic":"T","codeSet":[%d]}]}]}' % 2**31,
-        b'{"clientID":"c"' + b"," * 20_001,
-        b'{"clientID":"' + b"c" * (1 << 20) + b'"}',
+        b'{"clientID":"c"' + b"," * 50_001,
+        b'{"clientID":"' + b"c" * (1 << 21) + b'"}',
     ],
 )
 def test_a_heartbeat_that_is_none_is_refused(source):

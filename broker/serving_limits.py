@@ -1,0 +1,53 @@
+"""What clients may have a broker remember and hold for them while they are connected. Pure."""
+
+from typing import Final
+
+from remoting.protocol.limits import Limit, Scope, Unit
+
+HEARTBEAT_GROUPS_MAX: Final = Limit(
+    2_000, "groups in a heartbeat", Unit.COUNT, Scope.REQUEST, "1, and nothing changes"
+)
+SUBSCRIPTIONS_PER_GROUP_MAX: Final = Limit(
+    1_000, "subscriptions of a group in a heartbeat", Unit.COUNT, Scope.REQUEST,
+    "1, and nothing changes",
+)  # fmt: skip
+SUBSCRIPTIONS_MAX: Final = Limit(
+    4_000, "subscriptions in a heartbeat", Unit.COUNT, Scope.REQUEST, "1, and nothing changes"
+)
+TAGS_MAX: Final = Limit(
+    1_000, "tags in a subscription", Unit.COUNT, Scope.REQUEST, "1; 23 in a pull"
+)
+EXPRESSION_LENGTH_MAX: Final = Limit(
+    16_384, "expression of a subscription", Unit.COUNT, Scope.REQUEST, "1; 23 in a pull"
+)
+CHANNELS_PER_GROUP_MAX: Final = Limit(
+    20_000, "connected members of a group", Unit.COUNT, Scope.PROCESS, "not made a member"
+)
+CONNECTION_GROUPS_MAX: Final = Limit(
+    2_000, "groups of a connection", Unit.COUNT, Scope.CONNECTION, "not made a member"
+)
+CLIENTS_BYTES_MAX: Final = Limit(
+    64 * 1024 * 1024, "memberships and subscriptions of clients", Unit.BYTES, Scope.PROCESS,
+    "not made a member; one address gets a quarter of what is free",
+)  # fmt: skip
+EXPRESSIONS_MAX: Final = Limit(
+    4_096, "remembered expressions of pulls", Unit.COUNT, Scope.PROCESS,
+    "forgotten, worked out again",
+)  # fmt: skip
+HELD_MAX: Final = Limit(
+    100_000, "held pulls", Unit.COUNT, Scope.PROCESS,
+    "19 at once; one address gets a quarter of what is free",
+)  # fmt: skip
+
+LIMITS: Final = (
+    HEARTBEAT_GROUPS_MAX,
+    SUBSCRIPTIONS_PER_GROUP_MAX,
+    SUBSCRIPTIONS_MAX,
+    TAGS_MAX,
+    EXPRESSION_LENGTH_MAX,
+    CHANNELS_PER_GROUP_MAX,
+    CONNECTION_GROUPS_MAX,
+    CLIENTS_BYTES_MAX,
+    EXPRESSIONS_MAX,
+    HELD_MAX,
+)
