@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.planting import Mutant, patch, patches
+from mutants.records import HOST_BITS
 
 _FLAGS = "broker.send_rules:client_flags"
 _MEANING = "flags & ~PLAIN_FLAGS not in _COMPRESSIONS"
@@ -18,10 +19,13 @@ DOOR: Final = (
         name="client-sets-host-bits",
         breaks="A send says itself how wide the host fields of its record are.",
         source="Seen in this system: acknowledged, and no follower could read the record.",
-        plant=patch(
-            _FLAGS,
-            ("sys_flag & ~_HOST_FLAGS", "sys_flag"),
-            (_MEANING, "flags & ~PLAIN_FLAGS & ~_HOST_FLAGS not in _COMPRESSIONS"),
+        plant=patches(
+            patch(
+                _FLAGS,
+                ("sys_flag & ~_HOST_FLAGS", "sys_flag"),
+                (_MEANING, "flags & ~PLAIN_FLAGS & ~_HOST_FLAGS not in _COMPRESSIONS"),
+            ),
+            *HOST_BITS,  # the store sees to it as well
         ),
     ),
     Mutant(

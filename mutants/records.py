@@ -9,21 +9,23 @@ from typing import Final
 
 from mutants.planting import Mutant, patch, patches
 
+HOST_BITS: Final = (
+    patch(
+        "store.commit_log:CommitLog._record",
+        ("message.sys_flag & _NO_HOSTS | flags", "message.sys_flag | flags"),
+    ),
+    patch(
+        "store.commit_log:CommitLog._batch_records",
+        ("batch.sys_flag & _NO_HOSTS | flags", "batch.sys_flag | flags"),
+    ),
+)
+
 RECORDS: Final = (
     Mutant(
         name="host-bits-of-the-message",
         breaks="A record says of the width of its hosts what the message says, not what is in it.",
         source="RocketMQ MessageExtEncoder sets the bits from the addresses that it writes.",
-        plant=patches(
-            patch(
-                "store.commit_log:CommitLog._record",
-                ("message.sys_flag & _NO_HOSTS | flags", "message.sys_flag | flags"),
-            ),
-            patch(
-                "store.commit_log:CommitLog._batch_records",
-                ("batch.sys_flag & _NO_HOSTS | flags", "batch.sys_flag | flags"),
-            ),
-        ),
+        plant=patches(*HOST_BITS),
     ),
     Mutant(
         name="no-offset-for-a-quarantined-record",
@@ -84,6 +86,15 @@ RECORDS: Final = (
         plant=patch(
             "store.retention:ClockWatch.is_sound",
             ("newest_ms is not None and wall_ms - newest_ms > START_AHEAD_MS", "False"),
+        ),
+    ),
+    Mutant(
+        name="all-keys-in-one-turn",
+        breaks="A replica indexes as many keys in one turn as there are messages to dispatch.",
+        source="Ours: no request may hold the loop longer than 20 ms.",
+        plant=patch(
+            "store.read_back:light_part",
+            ("if text_bytes > LONG_TEXT_BYTES:", "if text_bytes < 0:"),
         ),
     ),
 )

@@ -38,7 +38,7 @@ from store.layout import (
 from store.notes import ALIKE, LOOKED_INTO, Note, Run, maybe_read_note, rows_of
 from store.pending import OwnBatch, cut_in_two
 from store.quarantine import Quarantine
-from store.read_back import NO_MESSAGE, read_back
+from store.read_back import NO_MESSAGE, light_part, read_back
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class Dispatcher:
         self._applied_position = -1
         self.state_applied_index = -1
         """State records up to here are in the listener's snapshot already."""
+        self._is_over = False
+        """Whether enough was done in this turn."""
         self._is_waiting = False
         """Whether an entry is damaged and dispatch stands before it."""
         self.applied_term = 0
@@ -138,6 +140,7 @@ class Dispatcher:
         to do now; with the disk full there is not.
         """
         budget = self._batch
+        self._is_over = False
         pending = self._commit_log.pending
         while self.applied_index < commit_index and budget > 0 and self._has_room():
             first = self._node.following(self.applied_index)
@@ -180,7 +183,7 @@ class Dispatcher:
         while queues.unwritten_units >= self._unwritten_max:
             if not queues.flush(self._flush_max):
                 return queues.unwritten_units < self._unwritten_max
-        return self._keys_have_room()
+        return self._keys_have_room() and not self._is_over
 
     def _keys_have_room(self) -> bool:
         keys = self.keys
@@ -367,6 +370,9 @@ class Dispatcher:
             self._dispatch_records(found)
             raise
         assert found, (first, last, limit)
+        if self.keys is not None and (count := light_part(found)) < len(found):
+            del found[count:]
+            self._is_over = True
         self._dispatch_records(found)
         self.applied_term = self._node.term_at(self.applied_index)
         return len(found)

@@ -29,6 +29,9 @@ bytes."""
 _unpack: Final = _HEAD.unpack_from
 _HEAD_BYTES: Final = _HEAD.size
 assert _HEAD_BYTES == 88
+LONG_TEXT_BYTES: Final = 1024
+LONG_TEXTS_BYTES: Final = 16 * 1024
+"""So much of properties that are longer is indexed in one turn: 5 to 10 ms."""
 _NO_FIELD: Final = bytes(256)
 """No topic has this length byte."""
 
@@ -76,3 +79,18 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
         field = bytes((len(topic) & 0xFF,)) + topic
         field_bytes = len(field)
         add((index, physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
+
+
+def light_part(found: list[ReadBack]) -> int:
+    """Return how many of the records one turn of the loop should index, at least one.
+
+    All, unless properties are long: words of KEYS cost a microsecond each.
+    """
+    cost = 0
+    for number, record in enumerate(found):
+        text_bytes = len(record[8])
+        if text_bytes > LONG_TEXT_BYTES:
+            cost += text_bytes
+            if cost > LONG_TEXTS_BYTES and number:
+                return number
+    return len(found)

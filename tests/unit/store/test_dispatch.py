@@ -4,9 +4,13 @@ import errno
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from remoting.protocol.message import MessageExt, encode_record
 from runtime.errors import FatalError
+from store.config import IndexConfig
 from store.layout import UNIT
+from store.read_back import LONG_TEXTS_BYTES
 from store.results import PutStatus
 from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message
 
@@ -317,3 +321,29 @@ def test_a_bug_of_the_listener_is_fatal(caplog):
     world.turns()
     assert [error.exit_code for error in world.fatal] == [3]
     assert "event=bug in=store" in caplog.text
+
+
+def turns_for_many_keys():
+    """Return how many turns a follower needs for 40 messages, each with 2,000 words of KEYS."""
+    index = IndexConfig(slots=16, entries=200_000)
+    leader = World(index=index).begin()
+    leader.node.lead()
+    text = b"KEYS\x01" + b" ".join(b"%d" % (word % 10) for word in range(2000)) + b"\x02"
+    for number in range(40):
+        leader.put(properties=text, body=b"%d" % number)
+    leader.node.commit()
+    follower = World(node=log_of(leader), index=index).begin()
+    follower.node.commit()
+    turns = follower.turns()
+    assert follower.store.max_offset("t", 0) == 40
+    assert follower.store.applied_index == 40
+    return turns
+
+
+def test_no_turn_indexes_more_than_some_thousand_words():
+    assert turns_for_many_keys() >= 40 * 4000 // LONG_TEXTS_BYTES - 1
+
+
+def test_planted_turns_without_a_bound_are_found_here():
+    with planted(BY_TESTS["all-keys-in-one-turn"]):
+        assert turns_for_many_keys() == 0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.commit_log import CommitLog
 from store.results import Boundary
+from store.stamps import Stamps
 from tests.unit.store.faults.crashes import judge_service
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.test_crash_anywhere import MODES
@@ -94,6 +94,6 @@ def test_timestamps_never_fall_and_searches_by_time_find_the_same(raft):
 
 @pytest.mark.parametrize("raft", MODES)
 def test_a_store_that_believes_the_clock_would_be_found(raft, monkeypatch):
-    monkeypatch.setattr(CommitLog, "_timestamp", lambda log: log._wall_ms())
+    monkeypatch.setattr(Stamps, "now", lambda stamps: stamps._wall_ms())
     with pytest.raises(AssertionError):
         check([(0, 5, "send"), (-HOUR, 5, "send")], raft=raft)
