@@ -97,4 +97,13 @@ RECORDS: Final = (
             ("if text_bytes > LONG_TEXT_BYTES:", "if text_bytes < 0:"),
         ),
     ),
+    Mutant(
+        name="half-a-batch-is-refused",
+        breaks="A batch is told to have failed although its first messages are committed.",
+        source="Raft 8: what was appended may commit; RocketMQ has batches in one DLedger request.",
+        plant=patch(
+            "store.commit_log:CommitLog.forget_from",
+            ("_tell(torn, PutStatus.UNKNOWN)", "_tell(torn, PutStatus.DISK_FULL)"),
+        ),
+    ),
 )
