@@ -37,6 +37,7 @@ class MembershipDesk:
         self._raft = raft
         self._store = store
         self._transport = transport
+        self._waits: list[_Wait] = []
 
     def start(self, user: DLedgerListener) -> None:
         """Take the user of the log; tell the transport who the members are."""
@@ -51,6 +52,14 @@ class MembershipDesk:
         """Let the links follow what has come into force."""
         if any(event.kind is EventKind.CONFIG for event in events):
             self._transport.set_members(self._configuration.members)
+
+    def on_rolled_back(self, first_index: LogIndex) -> None:
+        """Note that entries from there on could not be written, and are forgotten.
+
+        The next entry takes the place, and the term, of the change among them.
+        """
+        for wait in self._waits:
+            wait.is_lost = wait.is_lost or wait.index >= first_index
 
     def propose(self, change: Change) -> LogIndex:
         """Append the configuration after ``change``; return its index.
@@ -93,11 +102,21 @@ class MembershipDesk:
     async def wait(self, index: LogIndex, term: Term, is_running: Callable[[], bool]) -> LogIndex:
         """Return ``index`` once the entry of that term is committed there.
 
-        Errors: `MembershipRefused`: another leader has put something else in its place;
+        Errors: `MembershipRefused`: something else has taken its place, or the disk was full;
         `OutcomeUnknown`.
         """
-        config, state = self._config, self._raft.state
+        wait = _Wait(index)
+        self._waits.append(wait)
+        try:
+            return await self._watch(wait, term, is_running)
+        finally:
+            self._waits.remove(wait)
+
+    async def _watch(self, wait: "_Wait", term: Term, is_running: Callable[[], bool]) -> LogIndex:
+        config, state, index = self._config, self._raft.state, wait.index
         for _ in range(ELECTIONS_WAITED * config.election_ticks_max):
+            if wait.is_lost:
+                raise MembershipRefused("the disk is full, it could not be written", retriable=True)
             log = state.log
             if log.term_at(index) not in (term, None):
                 raise MembershipRefused("another leader took over before it was committed")
@@ -109,3 +128,13 @@ class MembershipDesk:
                 break
             await asyncio.sleep(config.tick_ms / 1000)
         raise OutcomeUnknown("the change is in the log, but no majority has confirmed it in time")
+
+
+class _Wait:
+    """Somebody waits for an entry to be committed; compared by identity."""
+
+    __slots__ = ("index", "is_lost")
+
+    def __init__(self, index: LogIndex) -> None:
+        self.index = index
+        self.is_lost = False

@@ -434,6 +434,7 @@ class DLedgerNode(Office):
             return
         first_index = ready.entries[0].first_index
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
+        self._desk.on_rolled_back(first_index)
         self._note_role()
         if not self.is_leader:
             return

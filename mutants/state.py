@@ -115,4 +115,10 @@ STATE: Final = (
         source="RocketMQ SubscriptionGroupManager.findSubscriptionGroupConfig.",
         plant=patch("broker.new_groups:Stock.take", ("if self.left == 0:", "if False:")),
     ),
+    Mutant(
+        name="lost-change-told-committed",
+        breaks="A change of members that a full disk rolled back is told to be committed.",
+        source="Seen in this system: another entry of the same term took its index.",
+        plant=patch("dledger.membership:MembershipDesk._watch", ("if wait.is_lost:", "if False:")),
+    ),
 )

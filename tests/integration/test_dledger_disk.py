@@ -14,10 +14,12 @@ from dledger.config import FlushDiskType
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import Role
 from dledger.disk_watch import DiskWatch
-from dledger.errors import DiskFull, RottenEntry
+from dledger.errors import DiskFull, MembershipRefused, RottenEntry
 from dledger.storage.log_store import LogStore
 from dledger.storage.rot import RotGuard
 from dledger.storage.state_files import HardStateFile
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from runtime.errors import EXIT_ENVIRONMENT
 from tests.integration.dledger_group import SEGMENT, Group, run
 from tests.integration.faulty_disk import FaultyDisk, flip
@@ -372,6 +374,41 @@ def test_full_disk_refuses_and_recovers_at_every_write(tmp_path, glob, flush):
             assert entries(group.nodes["n0"])[: len(acknowledged)] == acknowledged
 
     run(main())
+
+
+async def change_that_was_not_written_is_refused(path):
+    async with group_of(path) as group:
+        await group.start()
+        leader = await group.append(5)
+        await group.settle()
+        members = leader.status()["voters"]
+        gone = others(group, leader)[0]
+        group.disks[leader.self_id].fill("*data/*")
+        asked = asyncio.create_task(leader.change_membership(Change(ChangeKind.REMOVE, gone)))
+        await soon(lambda: group.listeners[leader.self_id].rolled_back)
+        # Before whoever waits looks again, the next entries take its index, in the same term.
+        group.disks[leader.self_id].heal()
+        leader._disk_full.pass_time(leader._clock.monotonic_ms() + 60_000)
+        leader._appender.accepting = True
+        await group.append(5)
+        with pytest.raises(MembershipRefused, match="disk is full") as refusal:
+            await asked
+        assert refusal.value.may_retry
+        assert leader.status()["voters"] == members
+        await group.settle()
+        await leader.change_membership(Change(ChangeKind.REMOVE, gone))
+        assert gone not in leader.status()["voters"]
+        assert not group.fatal
+
+
+def test_a_change_of_members_that_a_full_disk_rolled_back_is_refused(tmp_path):
+    run(change_that_was_not_written_is_refused(tmp_path))
+
+
+def test_planted_the_next_entry_stands_in_for_a_lost_change(tmp_path):
+    bug = planted(BY_TESTS["lost-change-told-committed"])
+    with bug, pytest.raises(pytest.fail.Exception):
+        run(change_that_was_not_written_is_refused(tmp_path))
 
 
 @pytest.mark.parametrize(
