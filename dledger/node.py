@@ -436,11 +436,9 @@ class DLedgerNode(Office):
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
         self._desk.on_rolled_back(first_index)
         self._note_role()
-        if not self.is_leader:
-            return
-        if isinstance(self._user, RollbackListener):
+        if self.is_leader and isinstance(self._user, RollbackListener):
             self._user.on_rolled_back(first_index)
-        else:
+        elif self.is_leader:
             self._raft.resign()
 
     def _on_installed(self, meta: SnapshotMeta) -> None:
