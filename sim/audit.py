@@ -8,13 +8,16 @@ every queue from its first message to its last. Source: chaos.md 3.0 (Auditor, D
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
-from chaos.history.segment import decode_segment
-from client import ClientConfig, Message, MessageQueue, Producer, PullConsumer, RemotingError
+from client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
+from sim.consumer_app import LateApp
+from sim.judges import GROUP_NAME
 from sim.oracles.base import Violation
+from sim.oracles.records import entry_rows
 from sim.record import AUDITOR
 from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
 
@@ -28,6 +31,7 @@ RETRY_S: Final = 0.1
 AUDITOR_PID: Final = 1 << 20
 PULL_COUNT: Final = 64
 LAST_TOPIC: Final = TOPIC
+NOWHERE: Final = {"queue_id": None, "queue_offset": None, "node": None}
 
 
 class Auditor:
@@ -39,6 +43,8 @@ class Auditor:
         self.stage = "operations of clients are under way"
         self.is_done = False
         self.ends: dict[MessageQueue, tuple[int, int]] = {}
+        self._sequence = 0
+        self._alone_ends: dict[MessageQueue, int] = {}
 
     def start(self) -> None:
         """Begin, in virtual time."""
@@ -79,6 +85,9 @@ class Auditor:
         await _until(self._is_quiet)  # else messages come to queues that were read already
         self.stage = "no leader takes a message"
         await self._send(producer)
+        if world.judges.alone is not None:
+            self.stage = "the broker outside the group takes no message"
+            await self._send_alone(producer)
         self.stage = "replicas have not come to the same log"
         await _until(self._is_level)
         self.stage = "queues are not readable to their ends"
@@ -91,28 +100,45 @@ class Auditor:
         self.is_done = True
 
     async def _send(self, producer: Producer) -> None:
-        """Send messages, each once, until one is acknowledged."""
-        record, oracle = self._world.record, self._world.clients_oracle
-        tag = bytes.fromhex(record.tag)
-        sequence = 0
+        """Send messages, each once, until the group has acknowledged one."""
         while True:
-            key = make_key(AUDITOR_PID, sequence)
-            sequence += 1
-            body = encode_body(tag, key, 64)
-            rows = record.sending(-sequence, LAST_TOPIC, [(key, body)])
-            try:
-                message = Message(LAST_TOPIC, body, tags=record.tag_of(key), keys=str(key))
-                result = await producer.send(message)
-            except RemotingError:
-                await asyncio.sleep(RETRY_S)
-                continue
-            queue = (result.queue.topic, result.queue.queue_id)
-            record.sent(
-                rows, "ok", queue_id=queue[1], queue_offset=result.queue_offset,
-                attempts=len(result.attempts), err_code=None,
-            )  # fmt: skip
-            oracle.on_acknowledged(queue, result.queue_offset, [key])
-            return
+            queue = await self._send_one(producer, None)
+            if queue is not None and self._world.judges.is_known(queue):
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _send_alone(self, producer: Producer) -> None:
+        """Likewise with the broker outside the group."""
+        while True:
+            with contextlib.suppress(RemotingError):
+                for queue in await producer.fetch_publish_queues(LAST_TOPIC):
+                    if self._world.judges.is_known(queue):
+                        continue
+                    if await self._send_one(producer, queue) is not None:
+                        return
+            await asyncio.sleep(RETRY_S)
+
+    async def _send_one(
+        self, producer: Producer, chosen: MessageQueue | None
+    ) -> MessageQueue | None:
+        """Send a message; return where it lies, None unless it was acknowledged."""
+        record, judges = self._world.record, self._world.judges
+        key = make_key(AUDITOR_PID, self._sequence)
+        self._sequence += 1
+        body = encode_body(bytes.fromhex(record.tag), key, 64)
+        rows = record.sending(-self._sequence, LAST_TOPIC, [(key, body)])
+        try:
+            result = await producer.send(judges.message(LAST_TOPIC, key, body), chosen)
+        except RemotingError:
+            return None
+        queue = result.queue
+        record.sent(
+            rows, "ok", queue_id=queue.queue_id, queue_offset=result.queue_offset,
+            attempts=len(result.attempts), err_code=None, broker=queue.broker_name,
+        )  # fmt: skip
+        place = (queue.topic, queue.queue_id)
+        judges.of(queue).on_acknowledged(place, result.queue_offset, [key])
+        return queue
 
     def _is_quiet(self) -> bool:
         """Whether no running client waits for an answer any more."""
@@ -151,7 +177,10 @@ class Auditor:
                 return
 
     async def _read_queue(self, puller: PullConsumer, queue: MessageQueue) -> None:
-        if queue in self.ends:
+        if queue in self.ends or queue in self._alone_ends:
+            return
+        if not self._world.judges.is_known(queue):
+            await self._read_alone(puller, queue)
             return
         record, oracle = self._world.record, self._world.clients_oracle
         place = (queue.topic, queue.queue_id)
@@ -170,6 +199,34 @@ class Auditor:
         oracle.on_audit_end(place, first, committed)
         self.ends[queue] = (first, end)
 
+    async def _read_alone(self, puller: PullConsumer, queue: MessageQueue) -> None:
+        """Read a queue of the broker outside the group."""
+        judges = self._world.judges
+        assert judges.alone is not None
+        offset = first = await puller.min_offset(queue)
+        end = await puller.max_offset(queue)
+        messages: dict[int, int | None] = {}
+        while offset < end:
+            result = await puller.pull(queue, offset=offset, max_count=PULL_COUNT)
+            for message in result.messages:
+                judges.note(message, queue, AUDITOR, AUDITOR)
+                messages[message.queue_offset] = self._world.record.deliveries[-1]["msg_key"]
+            offset = max(offset, result.next_offset)
+        judges.alone.on_audited((queue.topic, queue.queue_id), messages, first, end)
+        self._alone_ends[queue] = end
+
+    def _is_alone_drained(self) -> bool:
+        """Whether the group has committed every message of the broker outside the group."""
+        world = self._world
+        for name in world.alone():
+            offsets = world.controllers[name].tables.offsets
+            for queue, end in self._alone_ends.items():
+                told = offsets.query(GROUP, queue.topic, queue.queue_id)
+                if queue.topic == TOPIC and (told or 0) < end:
+                    self.stage = f"the group has not consumed {queue}: {told} of {end}"
+                    return False
+        return True
+
     def _is_drained(self) -> bool:
         """Whether the group has committed every message of its topic, by the leader's table.
 
@@ -179,10 +236,17 @@ class Auditor:
         leader = world.leader()
         if not world.plan.workload.consumers:
             return True
-        if leader is None:
+        if leader is None or not self._is_alone_drained():
             return False
         # What a leader was only told is lost with it: it is to be in the log, too.
         applied = world.controllers[leader].tables.offsets._applied.get(f"{TOPIC}@{GROUP}", {})
+        for name, app in world.apps.items():
+            if isinstance(app, LateApp):
+                for queue in self.ends:
+                    missing = app.missing(queue) if queue.topic == TOPIC else []
+                    if missing:
+                        self.stage = f"the group of {name} lacks {queue} {missing[:3]}"
+                        return False
         return all(
             applied.get(queue.queue_id, 0) >= end
             for queue, (_, end) in self.ends.items()
@@ -197,7 +261,7 @@ class Auditor:
         done: set[tuple[int, int]] = {
             (row["queue_id"], row["queue_offset"])
             for row in world.record.deliveries
-            if row["grp"] == GROUP
+            if row["grp"] == GROUP and row.get("broker", GROUP_NAME) == GROUP_NAME
         }
         for queue, (first, end) in sorted(self.ends.items()):
             if queue.topic != TOPIC:
@@ -216,11 +280,21 @@ async def _until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(RETRY_S)
 
 
+def is_of_group(row: Mapping[str, Any]) -> bool:
+    """Whether a row may be of the replicated group; what ended without an answer may."""
+    return bool(row.get("broker", GROUP_NAME) == GROUP_NAME)
+
+
 def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> History:
     """Return the run as `chaos.checker` judges it; ``ends`` of the queues as the auditor saw."""
     record, dropped = world.record, world.clients_oracle.dropped
-    sends = [row for row in record.sends if row["topic"] == TOPIC]
-    deliveries = [row for row in record.deliveries if row["topic"] == TOPIC]
+    sends = [
+        # What another broker acknowledged may lie here as well, from an earlier attempt.
+        row if is_of_group(row) else {**row, "outcome": "info", **NOWHERE}
+        for row in record.sends
+        if row["topic"] == TOPIC
+    ]
+    deliveries = [row for row in record.deliveries if row["topic"] == TOPIC and is_of_group(row)]
     drain = [
         {
             "grp": GROUP, "topic": queue.topic, "queue_id": queue.queue_id,
@@ -259,7 +333,7 @@ def _replica(world: World, name: str) -> Replica:
         if index < first_index:
             continue  # dropped since
         data = replica.entry_bytes(mark)
-        rows += [row._replace(entry_index=index) for row in decode_segment(data, mark.position)]
+        rows += [row._replace(entry_index=index) for row in entry_rows(data, mark.position)]
     node = world.node(name)
     assert node is not None
     return Replica(

@@ -1,8 +1,12 @@
-"""What odd and hostile clients do, by kind; a seed has each on or off. Pure."""
+"""What clients may do, in words that plans and clients share. Pure."""
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+TAGS_ASKED: Final = ("*", "red", "Aa", "red || Aa", "BB || blue || red")
+"""Subscriptions of groups; the hashes of Aa and BB are equal."""
 
 
 class Odd(Enum):

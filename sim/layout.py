@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from client.config import ClientConfig
 from dledger.config import FlushDiskType
+from sim.judges import ALONE_NAME, GROUP_NAME
 from sim.record import AUDITOR
-from sim.settings import SimBrokerConfig
+from sim.settings import RETENTION_INTERVAL_MS, SimBrokerConfig
 
 if TYPE_CHECKING:
     from sim.context import Host
     from sim.faults.plan import Plan
 
-GROUP: Final = "RaftGroup0"
+GROUP: Final = GROUP_NAME
 BROKER_PORT: Final = 10_911
 PEER_PORT: Final = 40_911
 PEER_KEY: Final = "a key that all members share"
@@ -22,10 +24,13 @@ DISK_HANG_TICKS: Final = 20
 """A sync that takes so many ticks means that the disk hangs; sooner than in production, so that
 the hung disks of a plan are long enough."""
 STORE: Final = "/store"
+ALONE_HOST: Final = "b0"
+"""The machine of a broker outside the group."""
 ODD_HOST: Final = "h0"
 """The machine of odd and hostile clients."""
 SEND_TIMEOUT_MS: Final = 1_500
 """Half of the default: while nobody leads, clients do little else than ask for a leader."""
+MIN_PLAIN_SEGMENT: Final = 64 * 1024
 KEY_SLOTS: Final = 256
 """Slots of a file of the key index: some files are filled in a run of minutes."""
 
@@ -42,6 +47,8 @@ class Layout:
         self.namesrvs = tuple(f"ns{i}" for i in range(options.namesrvs))
         self.producers = tuple(f"p{i}" for i in range(workload.producers))
         self.consumers = tuple(f"c{i}" for i in range(workload.consumers))
+        self.late = tuple(f"g{i}" for i in range(len(workload.late)))
+        self.alone = (ALONE_HOST,) if options.alone else ()
         self.odd = (ODD_HOST,) if workload.odd else ()
 
     @property
@@ -54,6 +61,7 @@ class Layout:
         """Hosts by network; each has one of its own."""
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
+            self.late, self.alone,
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -81,8 +89,28 @@ class Layout:
             instance_name=f"{name}-{host.incarnation}",
             source_address=host.address,
             process_id=host.number,
-            compress_over_bytes=0,
+            compress_over_bytes=self.plan.workload.compress_over,
             send_timeout_ms=SEND_TIMEOUT_MS,
+        )
+
+    def alone_config(self) -> SimBrokerConfig:
+        """Return the settings of a broker outside the group: with none, or one of its own."""
+        config = self.broker_config(ALONE_HOST)
+        options = self.plan.options
+        is_plain = options.alone == "plain"
+        return replace(
+            config,
+            broker_name=ALONE_NAME,
+            flush_disk_type=FlushDiskType(options.alone_flush),
+            flush_pages_min=0,
+            enable_dledger=not is_plain,
+            dledger_group=ALONE_NAME,
+            dledger_peers=f"{ALONE_HOST}-{self.peer_address(ALONE_HOST)}",
+            preferred_leader_id="",
+            segment_bytes=max(MIN_PLAIN_SEGMENT, options.segment_bytes),
+            clean_interval_ms=0,
+            sim_retention_ms=0,
+            joining=False,
         )
 
     def broker_config(self, name: str) -> SimBrokerConfig:
@@ -116,6 +144,8 @@ class Layout:
             process_id=host.number,
             preferred_leader_id=options.preferred,
             sync_flush_timeout_ms=options.max_wait_ack_ms,
-            clean_interval_ms=0,
+            clean_interval_ms=options.retention_ms and RETENTION_INTERVAL_MS,
+            sim_checkpoint_ms=options.checkpoint_ms,
+            sim_retention_ms=options.retention_ms,
             joining=name not in self.voters,
         )

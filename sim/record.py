@@ -35,6 +35,8 @@ class Record:
         """Has what a producer says judged."""
         self.has_tags = False
         """Whether messages are sent with tags."""
+        self.is_rich = False
+        """Whether they have several keys, and properties of their user's."""
 
     def tag_of(self, key: int | None) -> str:
         """Return the tag that a message is sent with, empty for none."""

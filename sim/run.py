@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.checker.compose import check_history
 from chaos.checker.model import INVALID
 from runtime.clock import SystemClock
-from sim.audit import Auditor, run_history
+from sim.audit import Auditor, is_of_group, run_history
 from sim.faults.apply import Nemesis
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
@@ -166,7 +166,9 @@ def _phases(world: World, nemesis: Nemesis) -> None:
 
 def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
-    world.clients_oracle.at_end(world.record.sends)
+    world.clients_oracle.at_end([row for row in world.record.sends if is_of_group(row)])
+    if world.judges.alone is not None:
+        world.judges.alone.at_end(world.record.sends)
     for name in world.brokers():
         world.watch.look_again(name)
         if world.node(name) is not None:

@@ -3,21 +3,30 @@
 Source: `broker.config`.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.config import BrokerConfig
 from dledger.config import DLedgerConfig
 from store.config import StoreConfig
+from store.retention import RetentionConfig
 
 INDEX_SEGMENT_BYTES: Final = 16 * 1024
 """512 entries: a run of some minutes fills several."""
 
 
+ALL_HOURS: Final = tuple(range(24))
+RETENTION_INTERVAL_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimBrokerConfig(BrokerConfig):
     """The broker's settings, with index segments as small as the data segments are here."""
 
-    __slots__ = ()
+    sim_checkpoint_ms: int = 5_000
+    """How often queues write a checkpoint."""
+    sim_retention_ms: int = 0
+    """How old a segment becomes; 0: ``clean_interval_ms`` is 0, and none goes."""
 
     def dledger_config(self) -> DLedgerConfig:
         """Return the settings of the replicated log."""
@@ -27,4 +36,20 @@ class SimBrokerConfig(BrokerConfig):
     def store_config(self) -> StoreConfig:
         """Return the settings of the store: how long a message waits for a majority is drawn."""
         config = BrokerConfig.store_config(self)
-        return replace(config, max_wait_ack_ms=self.sync_flush_timeout_ms)
+        return replace(
+            config,
+            max_wait_ack_ms=self.sync_flush_timeout_ms,
+            checkpoint_ms=self.sim_checkpoint_ms,
+        )
+
+    def retention_config(self) -> RetentionConfig:
+        """Return how long messages are kept: milliseconds, and at any hour."""
+        config = BrokerConfig.retention_config(self)
+        if not self.sim_retention_ms:
+            return config
+        return replace(
+            config,
+            reserved_ms=self.sim_retention_ms,
+            interval_ms=RETENTION_INTERVAL_MS,
+            hours=ALL_HOURS,
+        )

@@ -25,9 +25,13 @@ GROUP: Final = "readers"
 """The group of the push consumers, which is judged for loss."""
 PULL_GROUP: Final = "pullers"
 BATCH_MAX: Final = 8
-KEYS_PER_OP: Final = 16
+KEYS_PER_OP: Final = 256
 BODY_BYTES_MIN: Final = 32
-TAGS_DRAWN: Final = ("", "red", "blue")
+TAGS_DRAWN: Final = ("", "red", "blue", "Aa", "BB")
+"""The last two have the same hash, by which brokers tell tags apart."""
+COLOURS: Final = 7
+SHARED_KEYS: Final = 5
+"""So many further keys there are, each of many messages."""
 NUMBERS_PER_STREAM: Final = 1 << 20
 """No stream draws so many operations."""
 
@@ -46,6 +50,10 @@ class Kind(Enum):
     """Asks which message was stored at some time."""
     LOCK = "lock"
     """Locks a queue, as an orderly consumer does; every second time it gives the lock back."""
+    CANCEL = "cancel"
+    """Sends, and is cancelled a moment later; alone, or among others."""
+    QUERY = "query"
+    """Asks for messages by a key, by their unique key, and by their id."""
     READ_INDEX = "read_index"
     COMPACT = "compact"
     """An operator has a broker drop the beginning of its log, as far as may be."""
@@ -71,6 +79,16 @@ class Op(NamedTuple):
     """Chooses a queue, or a node."""
 
 
+def keys_of(key: int, *, is_rich: bool) -> str:
+    """Return the KEYS of a message: its own, and perhaps some that others have, too."""
+    return f"{key} k{key % SHARED_KEYS} k{key % SHARED_KEYS}x" if is_rich else str(key)
+
+
+def colour_of(key: int | None, *, is_rich: bool) -> str | None:
+    """Return a property of the user's that a message has, None for none."""
+    return f"c{key % COLOURS}" if is_rich and key is not None else None
+
+
 def draw_operations(rng: SplitRng, workload: Workload, until_ms: int) -> list[Op]:
     """Return the operations of a run up to ``until_ms``, in the order of their times.
 
@@ -91,7 +109,13 @@ def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
     A new one goes to the end: its place makes the numbers of its operations.
     """
     odd = ((kind, workload.odd.get(kind, 0.0)) for kind in Odd)
-    return [(Kind.SEARCH, workload.search_p), (Kind.LOCK, workload.lock_p), *odd]
+    return [
+        (Kind.SEARCH, workload.search_p),
+        (Kind.LOCK, workload.lock_p),
+        *odd,
+        (Kind.CANCEL, workload.cancel_p),
+        (Kind.QUERY, workload.query_p),
+    ]
 
 
 def _draw(
@@ -121,6 +145,8 @@ def _draw(
             messages=stream.randint(2, BATCH_MAX),
             choice=stream.randint(0, 1 << 16),
         )
+        if op.kind is Kind.BURST and workload.burst_max > BATCH_MAX:
+            op = op._replace(messages=2 + op.choice % (workload.burst_max - 1))
         if number not in skip:
             operations.append(op)
         number += 1
@@ -137,7 +163,7 @@ def _weights(workload: Workload) -> dict[Kind, float]:
         Kind.PULL: 0.12,
         Kind.COMMIT: 0.08,
         Kind.READ_INDEX: 0.1,
-        Kind.COMPACT: 0.03,
+        Kind.COMPACT: workload.compact_p,
     }
     weights[Kind.SEND] = max(0.1, 1.0 - sum(weights.values()))
     return weights

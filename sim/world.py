@@ -24,12 +24,16 @@ from runtime.errors import EXIT_ENVIRONMENT, FatalError
 from runtime.tasks import Supervisor
 from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
+from sim.consumer_app import ConsumerApp, LateApp
 from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
 from sim.handle import SimHandle
+from sim.judges import Judges
 from sim.kinds import Odd
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
+from sim.oracles.alone import Alone
+from sim.oracles.answers import Answers
 from sim.oracles.base import Findings, Violation
 from sim.oracles.brokers import BrokerEnd
 from sim.oracles.clients import Clients
@@ -78,6 +82,7 @@ class World:
         self.network: SimNetwork = self.loop.network
         self.record = Record(f"sim-{plan.seed}", self.trace)
         self.record.has_tags = plan.workload.tags
+        self.record.is_rich = plan.workload.rich
         self.layout = Layout(plan)
         self.hosts = self.layout.hosts
         self._add_hosts()
@@ -97,10 +102,15 @@ class World:
         self.library = Library(self.findings)
         self.record.follow = self.library.follow
         self.clients_oracle.requests_of = self.library.possible
+        answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
+        alone = self._make_alone() if options.alone else None
+        self.judges = Judges(self.record, self.clients_oracle, answers, alone)
+        if alone is not None:
+            self.judges.alone_host = self.layout.alone_config().store_host
         self._replicas: dict[Process, Replica] = {}
         self.network.on_connected = self._listen
         self.controllers: dict[str, BrokerController] = {}
-        self.apps: dict[str, ClientApp | OddApp] = {}
+        self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""
@@ -112,6 +122,14 @@ class World:
         self.loop.findings = self.findings.all
         self.loop.on_exit = self._on_exit
         self.loop.on_kill = self._forget
+
+    def _make_alone(self) -> Alone:
+        return Alone(
+            self.findings,
+            is_sync=self.plan.options.alone_flush == FlushDiskType.SYNC_FLUSH.value,
+            tag_of=self.record.tag_of,
+            now_ns=lambda: self.loop.now_ns,
+        )
 
     # What the faults need: see `sim.faults.apply.Target`
 
@@ -126,6 +144,10 @@ class World:
     def clients(self) -> tuple[str, ...]:
         """Return the hosts of producers and consumers."""
         return self.layout.clients
+
+    def alone(self) -> tuple[str, ...]:
+        """Return the hosts of brokers outside the group."""
+        return self.layout.alone
 
     def host(self, name: str) -> Host:
         """Return a machine."""
@@ -204,6 +226,8 @@ class World:
         self.disk(name).power_loss(mode)
         if name in self.watch.replicas:
             self.watch.replicas[name].lost_power = True
+        elif self.judges.alone is not None and name in self.layout.alone:
+            self.judges.alone.on_power_loss()
 
     def wipe(self, name: str) -> None:
         """Kill the process and empty its disk."""
@@ -239,7 +263,9 @@ class World:
 
     def start_all(self) -> None:
         """Start every machine but the spares."""
-        for name in (*self.layout.namesrvs, *self.voters, *self.clients(), *self.layout.odd):
+        layout = self.layout
+        others = (*layout.alone, *layout.clients, *layout.odd, *layout.late)
+        for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
 
     def close(self) -> None:
@@ -257,11 +283,14 @@ class World:
             for at, name in enumerate(names):
                 host = self.loop.add_host(name, f"10.0.{net}.{at + 1}")
                 host.disk = SimDisk(host.rng.split("disk"), self.trace, host=name)
+                spread_ms = self.plan.options.clock_spread_ms
+                if spread_ms:
+                    host.clock.jump(int((2 * host.rng.point("clock") - 1) * spread_ms))
                 self.hosts[name] = host
                 self.trace.event("host", name, address=host.address)
 
     def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
-        if name in self._brokers:
+        if name in self._brokers or name in self.layout.alone:
             return self._broker(name)
         if name in self.layout.namesrvs:
             return self._namesrv(name)
@@ -285,24 +314,50 @@ class World:
         host = self.hosts[name]
         process = CURRENT.get()
         assert process is not None
+        layout, is_alone = self.layout, name in self.layout.alone
         controller = BrokerController(
-            self.layout.broker_config(name),
+            layout.alone_config() if is_alone else layout.broker_config(name),
             disk=self.disk(name),
             clock=host.clock,
             rng=host.rng.split(f"life{host.incarnation}"),
             tasks=Supervisor(),
         )
         self.controllers[name] = controller
-        self._replicas[process] = replica = self.watch.begin(name, controller, host.incarnation)
-        replica.process = process
-        replica.tick_ms = self.plan.options.tick_ms
-        replica.id_head = id_head(host.address, BROKER_PORT)
-        process.after_event = self.watch.looking_at(replica)
+        if not is_alone:
+            self._watch(name, process, controller)
         try:
             await controller.start()
             await self.loop.create_future()
         except asyncio.CancelledError:
             await controller.stop()
+
+    def _watch(self, name: str, process: Process, controller: BrokerController) -> None:
+        """Have the oracles look at a replica."""
+        incarnation = self.hosts[name].incarnation
+        self._replicas[process] = replica = self.watch.begin(name, controller, incarnation)
+        replica.process = process
+        replica.tick_ms = self.plan.options.tick_ms
+        replica.id_head = id_head(self.hosts[name].address, BROKER_PORT)
+        process.after_event = self.watch.looking_at(replica)
+        self._listen_to_retention(name, controller)
+
+    def _listen_to_retention(self, name: str, controller: BrokerController) -> None:
+        """Note what a broker drops, and whether it is old enough where age alone decides."""
+        store, retention_ms = controller.store, self.plan.options.retention_ms
+        trimmed, dropped = store.on_trimmed, self.clients_oracle.dropped
+        clock = self.hosts[name].clock
+
+        def noting(position: int) -> None:
+            trimmed(position)
+            for queue in store._queues.by_key.values():
+                place = (queue.topic, queue.queue_id)
+                dropped[place] = max(queue.min_offset, dropped.get(place, 0))
+            self.record.count("trimmed")
+            if retention_ms and self.plan.judges_age:
+                oldest_ms = clock.wall_ms() - retention_ms
+                self.judges.group_answers.on_expired(name, position, oldest_ms)
+
+        store.on_trimmed = noting  # type: ignore[method-assign]  # to listen to it
 
     async def _namesrv(self, name: str) -> None:
         host = self.hosts[name]
@@ -314,13 +369,21 @@ class World:
         await self.loop.create_future()
 
     async def _client(self, name: str) -> None:
-        number = self.clients().index(name)
-        config = self.layout.client_config(name)
-        host = self.hosts[name]
-        app = ClientApp(name, number, config, host, self.record, self.clients_oracle)
-        self.apps[name] = app
+        config, host = self.layout.client_config(name), self.hosts[name]
+        judges, workload = self.judges, self.plan.workload
         if name in self.layout.consumers:
-            await app.consume()
+            self.apps[name] = member = ConsumerApp(name, config, host, judges, workload)
+            await member.consume()
+        if name in self.layout.late:
+            late = LateApp(
+                name, config, host, judges, workload,
+                late=workload.late[self.layout.late.index(name)],
+            )  # fmt: skip
+            self.apps[name] = late
+            await late.run()
+        number = self.clients().index(name)
+        app = ClientApp(name, number, config, host, judges, workload)
+        self.apps[name] = app
         now_ms = self.loop.now_ns // NS_PER_MS
         count = len(self.layout.producers)
         mine = [
@@ -331,8 +394,7 @@ class World:
             and isinstance(op.kind, Kind)
             and op.kind not in AT_BROKERS
         ]
-        workload = self.plan.workload
-        await app.run(mine, (workload.queues, workload.ordered_queues))
+        await app.run(mine)
 
     async def _odd_client(self, name: str) -> None:
         def leader() -> str | None:
@@ -342,11 +404,12 @@ class World:
         places = Places(
             leader,
             GROUP,
-            tuple(map(self.layout.broker_address, self._brokers)),
+            tuple(map(self.layout.broker_address, (*self._brokers, *self.layout.alone))),
+            next(map(self.layout.broker_address, self.layout.alone), ""),
             {one: self.peer_address(one) for one in self._brokers},
             tuple(self.namesrv_addrs()),
         )
-        app = OddApp(name, self.hosts[name], self.record, self.clients_oracle, places)
+        app = OddApp(name, self.hosts[name], self.judges, places)
         self.apps[name] = app
         await app.run([op for op in self.operations if isinstance(op.kind, Odd)])
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chaos.history.outcome import Outcome, is_definite
 from chaos.history.payload import encode_body, make_key
+from client import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode, SerializeType
 from remoting.protocol.errors import RemotingError
 from sim.clients import shapes
 from sim.clients.forged import forged_peer_frames, forged_registration
 from sim.clients.wire import MS_PER_S, RawConnection, frame_of
+from sim.judges import ALONE_NAME
 from sim.kinds import Odd
 from sim.workload import ODD_TOPIC, TOPIC, Op
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
     from remoting.protocol.command import RemotingCommand
     from sim.context import Host
-    from sim.oracles.clients import Clients
-    from sim.record import Record, Row
+    from sim.judges import Judges
+    from sim.record import Row
     from sim.rng import SplitRng
 
 PID: Final = 1 << 21
@@ -41,7 +43,7 @@ FLOOD_MAX: Final = 150
 BATCHES: Final = ((2, 32), (40, 40), (300, 28), (12, 100_000), (5_000, 28), (3, 28))
 """Messages, and bytes of each."""
 ODD_ELEMENTS_MAX: Final = 40
-"""Longer batches have messages without properties."""
+"""Longer batches have messages with the usual properties."""
 HOLD_MS_MAX: Final = 6_000
 
 
@@ -52,6 +54,8 @@ class Places(NamedTuple):
     """The address of the leading broker, as the harness knows it."""
     group: str
     brokers: tuple[str, ...]
+    alone: str
+    """The broker outside the group, empty for none."""
     peers: dict[str, str]
     """By id, where replicas listen for each other."""
     namesrvs: tuple[str, ...]
@@ -60,13 +64,11 @@ class Places(NamedTuple):
 class OddApp:
     """Carries out the odd operations of a run."""
 
-    def __init__(
-        self, name: str, machine: Host, record: Record, oracle: Clients, places: Places
-    ) -> None:
+    def __init__(self, name: str, machine: Host, judges: Judges, places: Places) -> None:
         self.name = name
         self._machine = machine
-        self._record = record
-        self._oracle = oracle
+        self._judges = judges
+        self._record = record = judges.record
         self._places = places
         self._tag = bytes.fromhex(record.tag)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,7 +160,7 @@ class OddApp:
         texts = [self._properties(key) for key in keys]
         if odd.topic != TOPIC:
             few = count <= ODD_ELEMENTS_MAX
-            texts = [shapes.odd_properties(rng, text) if few else "" for text in texts]
+            texts = [shapes.odd_properties(rng, text) if few else text for text in texts]
         whole = shapes.elements(
             [
                 (body, text.encode("utf-8", "replace")[:32_767])
@@ -205,21 +207,26 @@ class OddApp:
         if answer is None:
             self._note(rows, Outcome.INFO, None)
         elif answer.code == ResponseCode.SUCCESS:
-            self._acknowledged(rows, odd.topic, answer)
+            self._acknowledged(rows, odd.topic, answer, connection.address)
         else:
             outcome = Outcome.FAIL if is_definite(answer.code) else Outcome.INFO
             self._note(rows, outcome, answer.code)
 
-    def _acknowledged(self, rows: list[Row], topic: str, answer: RemotingCommand) -> None:
+    def _acknowledged(
+        self, rows: list[Row], topic: str, answer: RemotingCommand, address: str
+    ) -> None:
+        is_alone = address == self._places.alone
+        broker = ALONE_NAME if is_alone else self._places.group
         self._record.count("odd_acknowledged")
         fields = answer.ext_fields
         queue_id, offset = int(fields["queueId"]), int(fields["queueOffset"])
         for number, row in enumerate(rows):
-            place = {"queue_id": queue_id, "queue_offset": offset + number}
+            place = {"queue_id": queue_id, "queue_offset": offset + number, "broker": broker}
             self._record.sent([row], "ok", err_code=None, attempts=1, possible=1, **place)
         if rows:
             keys = [row["msg_key"] for row in rows]
-            self._oracle.on_acknowledged((topic, queue_id), offset, keys)
+            judge = self._judges.of(MessageQueue(topic, broker, queue_id))
+            judge.on_acknowledged((topic, queue_id), offset, keys)
 
     def _note(self, rows: list[Row], outcome: Outcome, code: int | None) -> None:
         possible = 0 if outcome is Outcome.FAIL else 1
@@ -230,8 +237,13 @@ class OddApp:
         return make_key(PID, op.number << KEY_BITS | at)
 
     def _properties(self, key: int) -> str:
-        tags = self._record.tag_of(key)
-        return f"KEYS\x01{key}" + (f"\x02TAGS\x01{tags}" if tags else "")
+        """Return the properties that a message is judged by; those of the library have an order."""
+        message = self._judges.message(TOPIC, key, b"")
+        parts = [f"KEYS\x01{message.keys}"]
+        parts += [f"{name}\x01{value}" for name, value in message.properties.items()]
+        if message.tags:
+            parts.insert(0 if key % 2 else len(parts), f"TAGS\x01{message.tags}")
+        return "\x02".join(parts)
 
     @staticmethod
     def _encoded(rng: SplitRng) -> dict[str, int]:

@@ -31,7 +31,8 @@ def frame_of(code: int, opaque: int, fields: dict[str, str], **more: object) -> 
 class RawConnection(asyncio.Protocol):
     """One connection; answers are matched by their opaque."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self.address = address
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand | None]] = {}
@@ -45,7 +46,9 @@ class RawConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             async with timeout(CONNECT_S):
-                _, made = await loop.create_connection(cls, host, port, local_addr=(source, 0))
+                _, made = await loop.create_connection(
+                    lambda: cls(address), host, port, local_addr=(source, 0)
+                )
         except (OSError, TimeoutError):
             return None
         return made

@@ -147,7 +147,7 @@ class Nemesis:
                 self._undo(one)
         target = self._target
         target.network.heal_all()
-        members = (*target.brokers(), *target.namesrvs(), *target.clients())
+        members = (*target.brokers(), *target.namesrvs(), *target.clients(), *target.alone())
         for name in members:
             host = target.host(name)
             target.disk(name).heal()

@@ -12,7 +12,7 @@ Source: TigerBeetle's ClusterFaultAtlas; chaos.md D9 (leave a quorum of intact c
 from collections.abc import Sequence
 from typing import Final
 
-from sim.faults.plan import FaultEvent, FaultKind, Options
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package
 
 REPAIR_MS: Final = 3_000
 """How long after its end a damage counts as not yet repaired, at least."""
@@ -22,6 +22,8 @@ OVERKILL: Final = frozenset({FaultKind.LYING_SYNC})
 
 def damage_ms(event: FaultEvent, options: Options) -> tuple[int, int] | None:
     """Return from when to when an event counts as damage of one replica, None if it is none."""
+    if event.package is Package.ALONE:
+        return None  # of no replica
     match event.kind:
         case FaultKind.WIPE:
             return event.at_ms, event.end_ms + REPAIR_MS

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from sim.faults.budget import within_budget
-from sim.faults.plan import FaultEvent, Options, Package, Plan, Workload
+from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipes import RECIPES, Drawn, Recipe
-from sim.kinds import Odd
+from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
 
 BASELINE_P: Final = 0.03
@@ -25,13 +25,18 @@ PREFERRED_P: Final = 0.15
 PEER_KEY_P: Final = 0.5
 FIRST_MS: Final = 1_500
 """No fault comes before: the group has elected its first leader."""
+ALONE_FAULTS_P: Final = 0.8
+"""How probable it is that something happens to a broker outside the group."""
 ODD_P: Final = 0.15
 """How probable it is that one kind of odd clients is there."""
-ODD_KINDS: Final = (
-    Odd.LARGE, Odd.PULL, Odd.QUERY, Odd.ADMIN, Odd.LOCK, Odd.GARBAGE, Odd.DEAF, Odd.SILENT,
-    Odd.REGISTER,
-)  # fmt: skip
+ODD_KINDS: Final = tuple(Odd)
 """Those that default plans have."""
+LONG_MS: Final = 60_000
+"""A run that is longer outlasts leases, and is quiet."""
+USUAL_MS: Final = 14_000
+"""A run that is longer has no more faults than one of this length."""
+LONG_RATE_PER_S: Final = 0.8
+STARTS: Final = ("first",)
 QUIET_MS: Final = 500
 """No fault comes in the last part of the safety phase."""
 
@@ -47,6 +52,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     rng = SplitRng(seed).split("plan")
     on = _choose_packages(rng.split("packages")) if packages is None else tuple(packages)
     options = _draw_options(rng.split("options"), overkill=overkill, on=on)
+    if options.alone and packages is None and rng.split("alone").chance(ALONE_FAULTS_P):
+        on = (*on, Package.ALONE)
     events: list[FaultEvent] = []
     for package in on:
         events += _draw_package(rng.split(package.value), package, options)
@@ -56,7 +63,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     return Plan(
         seed=seed,
         options=options,
-        workload=_draw_workload(rng.split("workload")),
+        workload=_draw_workload(rng.split("workload"), options),
         events=tuple(events[:EVENTS_MAX]),
     )
 
@@ -64,8 +71,9 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
 def _choose_packages(rng: SplitRng) -> tuple[Package, ...]:
     if rng.split("baseline").chance(BASELINE_P):
         return ()
-    on = tuple(one for one in Package if rng.split(one.value).chance(PACKAGE_P))
-    return on or (rng.split("only").choice(list(Package)),)
+    drawn = (one for one in Package if one is not Package.ALONE)
+    on = tuple(one for one in drawn if rng.split(one.value).chance(PACKAGE_P))
+    return on or (rng.split("only").choice([one for one in Package if one is not Package.ALONE]),)
 
 
 def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Options:
@@ -80,44 +88,87 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         heartbeat_ticks=heartbeat,
         election_ticks_min=low,
         election_ticks_max=high,
-        segment_bytes=rng.split("segments").choice((64, 128, 256)) * 1024,
+        segment_bytes=rng.split("segments").choice((16, 64, 128, 256)) * 1024,
         queue_file_bytes=rng.split("queue files").choice((400, 2_000, 20_000)),
-        safety_ms=rng.split("safety").choice((8_000, 10_000, 14_000)),
+        safety_ms=rng.split("safety").weighted(
+            (8_000, 10_000, 14_000, 75_000), (0.32, 0.32, 0.32, 0.04)
+        ),
+        alone=rng.split("alone").weighted(("", "plain", "single"), (0.6, 0.3, 0.1)),
+        alone_flush=rng.split("alone flush").choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
+        checkpoint_ms=rng.split("checkpoints").choice((300, 1_500, 5_000)),
+        clock_spread_ms=rng.split("clocks").choice((0, 0, 0, 300, 20_000)),
+        retention_ms=rng.split("retention").weighted((0, 1_500, 4_000), (0.85, 0.08, 0.07)),
         preferred="n0" if rng.split("preferred").chance(PREFERRED_P) else "",
         peer_key=rng.split("peer key").chance(PEER_KEY_P),
         overkill=overkill,
     )
 
 
-def _draw_workload(rng: SplitRng) -> Workload:
+def _draw_workload(rng: SplitRng, options: Options) -> Workload:
+    is_long = options.safety_ms > LONG_MS
+    rate = rng.split("rate").choice((5.0, 10.0, 20.0))
+    compact = 0.0 if options.retention_ms else rng.split("compact").choice((0.03, 0.03, 0.15))
     return Workload(
-        rate_per_s=rng.split("rate").choice((5.0, 10.0, 20.0)),
+        rate_per_s=LONG_RATE_PER_S if is_long else rate,
         producers=rng.split("producers").randint(1, 3),
-        consumers=rng.split("consumers").randint(1, 2),
+        consumers=rng.split("consumers").randint(1, 3),
         queues=rng.split("queues").choice((1, 4, 8)),
-        ordered_queues=rng.split("ordered").randint(0, 1),
+        ordered_queues=rng.split("ordered").choice((0, 1, 1, 3)),
         batch_p=rng.split("batches").choice((0.0, 0.1, 0.4)),
         burst_p=rng.split("bursts").choice((0.0, 0.1, 0.3)),
         search_p=rng.split("searches").choice((0.0, 0.0, 0.05)),
         lock_p=rng.split("locks").choice((0.0, 0.0, 0.05)),
-        tags=rng.split("tags").chance(0.5),
-        body_max=rng.split("bodies").choice((128, 1024, 8192)),
-        odd=_draw_odd(rng.split("odd")),
+        cancel_p=rng.split("cancels").choice((0.0, 0.0, 0.05)),
+        query_p=rng.split("queries").choice((0.0, 0.05, 0.1)),
+        compact_p=compact,
+        burst_max=rng.split("burst max").weighted((8, 40, 200), (0.7, 0.22, 0.08)),
+        tags=rng.split("tags").chance(0.6),
+        rich=rng.split("rich").chance(0.5),
+        compress_over=rng.split("compress").choice((0, 0, 200)),
+        fail_p=rng.split("fails").choice((0.0, 0.0, 0.03)),
+        suspend_ms=rng.split("suspend").choice(((0,), (0,), (0, 200, 3_000), (1_000, 15_000))),
+        pull_counts=rng.split("pull counts").choice(((16,), (1, 32), (3, 64))),
+        seek_p=rng.split("seeks").choice((0.0, 0.1, 0.3)),
+        late=_draw_late(rng.split("late"), options),
+        body_max=rng.split("bodies").weighted((128, 1024, 8192, 65_536), (0.32, 0.32, 0.32, 0.04)),
+        odd=_draw_odd(rng.split("odd"), options),
     )
 
 
-def _draw_odd(rng: SplitRng) -> dict[Odd, float]:
-    """Return the kinds of odd operations that a seed has, and how often each comes."""
+def _draw_late(rng: SplitRng, options: Options) -> tuple[LateGroup, ...]:
+    """Return the groups of consumers that come later: none in most plans."""
+    count = rng.split("count").weighted((0, 1, 2), (0.6, 0.25, 0.15))
+    return tuple(_draw_group(rng.split(f"group{number}"), options) for number in range(count))
+
+
+def _draw_group(rng: SplitRng, options: Options) -> LateGroup:
+    return LateGroup(
+        start=rng.split("start").choice(STARTS),
+        at_ms=rng.split("at").randint(0, options.safety_ms * 2 // 3),
+        tags=rng.split("tags").choice(TAGS_ASKED),
+        members=rng.split("members").randint(1, 3),
+        churn_ms=rng.split("churn").choice((0, 0, 1_500, 6_000)),
+        suspend_ms=rng.split("suspend").choice((0, 500, 15_000, 25_000)),
+        pull_count=rng.split("pulls").choice((1, 8, 32)),
+    )
+
+
+def _draw_odd(rng: SplitRng, options: Options) -> dict[Odd, float]:
+    """Return the kinds of odd operations that a seed has, and how often each comes.
+
+    Members that share no key believe whoever speaks like one of them; docs/security.md says so.
+    """
     return {
         kind: rng.split(f"{kind.value} share").choice((0.01, 0.03, 0.1))
         for kind in ODD_KINDS
-        if rng.split(kind.value).chance(ODD_P)
+        if rng.split(kind.value).chance(ODD_P) and (kind is not Odd.PEER or options.peer_key)
     }
 
 
 def _draw_package(rng: SplitRng, package: Package, options: Options) -> list[FaultEvent]:
     """Draw the events of a package: a mean interval, then one event after the other."""
-    interval_ms = rng.split("interval").choice((800, 1_500, 3_000, 6_000))
+    stretch = max(1.0, options.safety_ms / USUAL_MS)
+    interval_ms = rng.split("interval").choice((800, 1_500, 3_000, 6_000)) * stretch
     recipes = RECIPES[package]
     weights = [recipe.weight for recipe in recipes]
     events: list[FaultEvent] = []

@@ -32,7 +32,8 @@ class Guard:
 
     def objection_to_power_loss(self, victims: Iterable[str]) -> str:
         """Return why these may not lose what is unsynced; nothing if they may."""
-        disks = {name: self._target.disk(name) for name in victims}
+        replicas = self._target.watch.replicas  # a broker outside the group loses what it may
+        disks = {name: self._target.disk(name) for name in victims if name in replicas}
         is_sync = self._target.plan.options.is_sync
         losing = [
             name

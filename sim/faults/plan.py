@@ -36,6 +36,8 @@ class Package(Enum):
     TRANSFER = "transfer"
     CLIENTS = "clients"
     NAMESRV = "namesrv"
+    ALONE = "alone"
+    """What happens to a broker outside the group."""
 
 
 class FaultKind(Enum):
@@ -173,6 +175,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     peer_key: bool = False
     """Whether members share a key. Rules that drop, double, replay or spoil frames between them
     then end a connection, where without a key they reach the members."""
+    alone: Literal["", "plain", "single"] = ""
+    """A further broker, outside the group: with RocketMQ's plain log, or a group of one."""
+    alone_flush: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
+    checkpoint_ms: Positive = 5_000
+    """How often queues write a checkpoint."""
+    clock_spread_ms: Count = 0
+    """How far apart the clocks of the hosts are at the beginning, at most."""
+    retention_ms: Count = 0
+    """How old a segment becomes before it goes; 0: none goes by age."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
 
@@ -190,6 +201,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def minority(self) -> int:
         """How many replicas may be lost."""
         return (self.brokers - 1) // 2
+
+
+class LateGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A further group of consumers, which comes later, and may not begin at the beginning."""
+
+    start: Literal["first", "last", "timestamp"] = "last"
+    at_ms: Count = 3_000
+    tags: str = "*"
+    members: Positive = 1
+    churn_ms: Count = 0
+    """The last member leaves and comes again after so long; 0: it stays."""
+    suspend_ms: Count = 15_000
+    pull_count: Positive = 32
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,6 +234,27 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether messages have tags, and reads ask for some."""
     body_max: Positive = 1024
     """Bytes of the largest body."""
+    cancel_p: float = 0.0
+    """Sends that are cancelled in flight, likewise."""
+    query_p: float = 0.0
+    """Queries by key and id, likewise."""
+    compact_p: float = 0.03
+    """How often an operator drops old log, of all operations."""
+    burst_max: Positive = 8
+    """Messages of the largest burst."""
+    compress_over: Count = 0
+    """Larger bodies are compressed; 0: none is."""
+    rich: bool = False
+    """Whether messages have several keys, and properties of their user's."""
+    fail_p: float = 0.0
+    """How often a listener fails, or raises."""
+    suspend_ms: tuple[Count, ...] = (0,)
+    """How long the broker may hold a read; each read takes one of them."""
+    pull_counts: tuple[Positive, ...] = (16,)
+    """Messages of a read, likewise."""
+    seek_p: float = 0.0
+    """How often a read goes back to some earlier place, or ahead."""
+    late: tuple[LateGroup, ...] = ()
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()
@@ -225,6 +270,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     events: tuple[FaultEvent, ...] = ()
     """In the order of their times."""
     format: int = FORMAT
+
+    @property
+    def judges_age(self) -> bool:
+        """Whether all clocks agree, and nobody but time has a broker drop its log."""
+        is_odd = self.options.clock_spread_ms or self.workload.compact_p
+        return not is_odd and not any(one.package is Package.CLOCK for one in self.events)
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -258,6 +309,8 @@ def _hosts(plan: Plan) -> set[str]:
             ("ns", options.namesrvs),
             ("p", workload.producers),
             ("c", workload.consumers),
+            ("g", len(workload.late)),
+            ("b", int(bool(options.alone))),
         )
         for number in range(count)
     }

@@ -12,6 +12,8 @@ from sim.faults.plan import FaultKind, Options, Package, Role, Value
 from sim.rng import SplitRng
 
 BLIP_P: Final = 0.3
+ALONE: Final = "b0"
+"""The host of a broker outside the group."""
 MESSAGES: Final = ("heartbeats", "votes", "acks", "appends")
 LOSS_MODES: Final = ("lost", "torn", "reordered")
 CHANGING_STEPS: Final = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
@@ -119,6 +121,15 @@ def _crash_at(rng: SplitRng, options: Options) -> Drawn:
     return Drawn(Role.ALL, max(5_000, _hold_ms(rng, options)), params)
 
 
+def _crash_alone_at(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a step at which a broker outside the group is to end."""
+    drawn = _crash_at(rng, options)
+    glob = rng.split("files").choice(
+        ("*/commitlog/*", "*/commitlog/*", "*/dledger-*", "*/consumequeue*", "*/config*", "*/c*t*")
+    )
+    return drawn._replace(target=ALONE, params={**drawn.params, "glob": glob})
+
+
 def _eio(rng: SplitRng, options: Options) -> Drawn:
     glob, op = _step(rng)
     params: dict[str, Value] = {
@@ -215,6 +226,16 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.PRODUCER)),
         Recipe(FaultKind.CLIENT_CRASH, _at(Role.CONSUMER)),
         Recipe(FaultKind.CLIENT_LEAVE, _at(Role.CONSUMER)),
+    ),
+    Package.ALONE: (
+        Recipe(FaultKind.CRASH, _at(ALONE), 3),
+        Recipe(FaultKind.STOP, _at(ALONE)),
+        Recipe(FaultKind.PAUSE, _at(ALONE)),
+        Recipe(FaultKind.POWER_LOSS, _at(ALONE, mode=LOSS_MODES), 4),
+        Recipe(FaultKind.CRASH_AT, _crash_alone_at, 3),
+        Recipe(FaultKind.SLOW_DISK, _at(ALONE, ms=(10, 60), op=("sync", "write", "all"))),
+        Recipe(FaultKind.DISK_FULL, _at(ALONE, free_bytes=(0, 32_768))),
+        Recipe(FaultKind.CRASH_LOOP, _at(ALONE, count=(2, 4), period_ms=(100, 700, 2_000))),
     ),
     Package.NAMESRV: (Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV)),),
 }

@@ -74,7 +74,8 @@ class Stage:
         found = groups.get(role)
         if found is not None:
             return tuple(found())
-        assert role in {*target.brokers(), *target.clients(), *target.namesrvs()}, role
+        known = (*target.brokers(), *target.clients(), *target.namesrvs(), *target.alone())
+        assert role in known, role
         return (role,)
 
     def leader(self, rng: SplitRng) -> str:

@@ -122,6 +122,10 @@ class Target(Protocol):
         """Return the hosts of producers (``p0``...) and consumers (``c0``...)."""
         ...
 
+    def alone(self) -> Sequence[str]:
+        """Return the hosts of brokers outside the group."""
+        ...
+
     def host(self, name: str) -> Machine:
         """Return a machine."""
         ...

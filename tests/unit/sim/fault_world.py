@@ -144,6 +144,9 @@ class FaultWorld:
     def leader(self):
         return self.who_leads
 
+    def alone(self):
+        return ()
+
     def peer_address(self, name):
         return f"{self.hosts[name].address}:40911"
 

@@ -23,7 +23,7 @@ def quiet(odd, seed=3, **workload):
     """Return a short plan without faults whose clients do little else."""
     return Plan(
         seed=seed,
-        options=Options(safety_ms=4_000, segment_bytes=64 * 1024),
+        options=Options(safety_ms=4_000, segment_bytes=64 * 1024, peer_key=True),
         workload=Workload(rate_per_s=8.0, producers=1, odd=odd, **workload),
     )
 

@@ -1,0 +1,252 @@
+"""A broker beside the replicated group, judged from outside: what it acknowledged, it has.
+
+It is RocketMQ's plain log, or a group of one. Nobody looks into its log: acknowledgements, reads
+and what the auditor reads in the end must tell one story. A kill loses nothing. A loss of power
+loses nothing that was acknowledged under SYNC_FLUSH, and under ASYNC_FLUSH nothing that is older
+than the interval of flushes, with some time for the disk. Source: protocol.md 5.2, 5.5.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from sim.oracles.answers import wanted_tags
+from sim.oracles.base import Findings, Violation, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from client import MessageExt, MessageQueue
+    from sim.record import Row
+
+Queue = tuple[str, int]
+
+INDEXED_NS: Final = 1_500_000_000
+"""After so long an index knows a message."""
+FLUSHED_NS: Final = 2_000_000_000
+"""After so long what was written with ASYNC_FLUSH is on the disk."""
+
+
+class Alone:
+    """Judges what clients are told by one broker that replicates nothing.
+
+    Args:
+        tag_of: the tag that a message was sent with.
+        now_ns: the virtual time.
+    """
+
+    def __init__(
+        self,
+        findings: Findings,
+        *,
+        is_sync: bool,
+        tag_of: Callable[[int | None], str],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.findings = findings
+        self._is_sync = is_sync
+        self._tag_of = tag_of
+        self._now_ns = now_ns
+        self._acknowledged: dict[Queue, dict[int, tuple[int, int]]] = defaultdict(dict)
+        """Key and time, by offset; what a loss of power may have taken is forgotten."""
+        self._seen: dict[Queue, dict[int, tuple[int | None, int]]] = defaultdict(dict)
+        """Key and hash of the body of what was handed out, likewise."""
+        self._ordered: dict[tuple[str, Queue], tuple[int, int]] = {}
+        self._offered: dict[Queue, set[int]] = defaultdict(set)
+        self._read: dict[Queue, dict[int, int | None]] = {}
+        self.has_lost_power = False
+
+    def on_power_loss(self) -> None:
+        """Forget what the broker may have lost by its contract."""
+        self.has_lost_power = True
+        self._ordered.clear()
+        self._seen.clear()
+        if self._is_sync:
+            return
+        oldest = self._now_ns() - FLUSHED_NS
+        for queue, places in self._acknowledged.items():
+            self._acknowledged[queue] = {
+                offset: (key, at) for offset, (key, at) in places.items() if at <= oldest
+            }
+
+    # As `sim.oracles.clients.Clients`
+
+    @guarded
+    def on_acknowledged(self, queue: Queue, offset: int, keys: Sequence[int]) -> None:
+        """A send was acknowledged: nothing else was at its place."""
+        places, seen = self._acknowledged[queue], self._seen[queue]
+        for number, key in enumerate(keys):
+            at = offset + number
+            held = places.get(at, (key,))[0], seen.get(at, (key,))[0]
+            if held != (key, key):
+                self._report(
+                    "A15 another message at a place",
+                    f"{key} was acknowledged at {queue[0]}/{queue[1]}@{at}, where {held} was",
+                )
+            places[at] = (key, self._now_ns())
+
+    @guarded
+    def on_ordered(self, stream: str, queue: Queue, sequence: int, offset: int) -> None:
+        """A send of a stream that waits for each was acknowledged: places rise with it."""
+        known, place = self._ordered.get((stream, queue), (-1, -1))
+        if sequence > known and offset <= place:
+            self._report(
+                "A20 order of a queue",
+                f"{stream}: {sequence} lies at {queue[0]}/{queue[1]}@{offset}, {known} at {place}",
+            )
+        self._ordered[stream, queue] = (sequence, offset)
+
+    @guarded
+    def on_delivered(self, queue: Queue, offset: int, key: int | None, body_hash: int) -> None:
+        """A message was handed out: it is the one that was acknowledged there, or seen there."""
+        places, seen = self._acknowledged[queue], self._seen[queue]
+        told = (key, body_hash)
+        if places.get(offset, (key,))[0] != key or seen.get(offset, told) != told:
+            self._report(
+                "A15 another message at a place",
+                f"{queue[0]}/{queue[1]}@{offset} was delivered as {key}, it was "
+                f"{places.get(offset)} and {seen.get(offset)}",
+            )
+        seen[offset] = told
+
+    @guarded
+    def on_pulled(self, queue: Queue, passed: range, tag: str, got: set[int]) -> None:
+        """A read went past some offsets: what is there, with the tag asked for, was handed out."""
+        places = self._acknowledged[queue]
+        for offset in passed:
+            known = places.get(offset)
+            if known is None or offset in got or (tag and self._tag_of(known[0]) != tag):
+                continue
+            self._report(
+                "A22 passed over by a read",
+                f"{queue[0]}/{queue[1]}@{offset} is {known[0]}; a read for {tag or '*'!r} got "
+                f"{sorted(got)}",
+            )
+            return
+
+    @guarded
+    def on_offered(self, queue: Queue, offset: int) -> None:
+        """A consumer asks to commit an offset."""
+        self._offered[queue].add(offset)
+
+    @guarded
+    def on_fetched(self, queue: Queue, offset: int) -> None:
+        """A consumer was told the committed offset: one that was offered once, or the beginning."""
+        if offset > 0 and offset not in self._offered[queue]:
+            self._report("A24 offset that nobody committed", f"{queue[0]}/{queue[1]} has {offset}")
+
+    @guarded
+    def on_properties(
+        self, queue: Queue, offset: int, told: tuple[str | None, ...], sent: tuple[str | None, ...]
+    ) -> None:
+        """A message was handed out with some properties: those it was sent with."""
+        if told != sent:
+            self._report(
+                "A6 other properties than were sent",
+                f"{queue[0]}/{queue[1]}@{offset} was sent with {sent}, and delivered with {told}",
+            )
+
+    def choose_time(self, queue: Queue, choice: int) -> int | None:
+        """Return no time: nobody here knows when a message was stored."""
+        del queue, choice
+        return None
+
+    def on_searched(self, queue: Queue, stored_ms: int, found: int, held: tuple[int, int]) -> None:
+        """Nothing is asked."""
+
+    def on_locked(self, queue: Queue, owner: str, now_ns: int) -> None:
+        """Locks of a broker on its own end with its process."""
+
+    def on_unlocking(self, queue: Queue, owner: str) -> None:
+        """Likewise."""
+
+    # As `sim.oracles.answers.Answers`
+
+    @guarded
+    def on_chosen(self, asked: MessageQueue, told: MessageQueue) -> None:
+        """A send to a queue of the user's choice was acknowledged: it lies there."""
+        if asked != told:
+            self._report(
+                "A20 another queue than was chosen", f"sent to {asked}, acknowledged in {told}"
+            )
+
+    @guarded
+    def on_filtered(self, queue: Queue, offset: int, held: str | None, asked: str) -> None:
+        """A message was handed out to who asked for some tags: it has one of them."""
+        if asked != "*" and (held or "") not in wanted_tags(asked):
+            self._report(
+                "A22 a tag that was not asked for", f"{queue}@{offset} has {held!r}, not {asked!r}"
+            )
+
+    def on_begun(self, group: str, queue: Queue, offset: int, first: int) -> None:
+        """Where a group begins is judged where the log is known."""
+
+    def places_of(self, key: int) -> list[tuple[str, int, int]]:
+        """Return where a message was acknowledged, if so long ago that it is in the index."""
+        oldest = self._now_ns() - INDEXED_NS
+        return [
+            (*queue, offset)
+            for queue, places in self._acknowledged.items()
+            for offset, (known, at) in places.items()
+            if known == key and at <= oldest
+        ]
+
+    @guarded
+    def on_found(
+        self,
+        question: str,
+        before: Collection[tuple[str, int, int]],
+        found: Sequence[MessageExt],
+        limit: int,
+    ) -> None:
+        """A query was answered: with what was acknowledged before it, unless there is too much."""
+        got = {(one.topic, one.queue_id, one.queue_offset) for one in found}
+        still = {place for place in before if place[2] in self._acknowledged[place[:2]]}
+        if len(found) < limit and not still <= got:
+            self._report("A39 query", f"{question}: {sorted(still - got)} not among {sorted(got)}")
+
+    # The end of the run
+
+    @guarded
+    def on_audited(
+        self, queue: Queue, messages: dict[int, int | None], first: int, end: int
+    ) -> None:
+        """The auditor has read a queue: all from first to end, and what was acknowledged."""
+        self._read[queue] = messages
+        missing = [offset for offset in range(first, end) if offset not in messages]
+        if missing:
+            self._report("A22 gap in a queue", f"{queue[0]}/{queue[1]} lacks {missing[:5]}")
+        for offset, (key, _) in sorted(self._acknowledged[queue].items()):
+            if messages.get(offset) != key:
+                self._report(
+                    "A1 acknowledged but lost",
+                    f"{key} was acknowledged at {queue[0]}/{queue[1]}@{offset}; there is "
+                    f"{messages.get(offset)}, of {first}..{end}",
+                )
+                return
+
+    @guarded
+    def at_end(self, sends: Sequence[Row]) -> None:
+        """Judge all sends: none lies here that was refused, none more often than it was tried."""
+        places: dict[int, list[tuple[Queue, int]]] = defaultdict(list)
+        for queue, messages in self._read.items():
+            for offset, key in messages.items():
+                if key is not None:
+                    places[key].append((queue, offset))
+        known = {send["msg_key"]: send for send in sends}
+        for key, held in places.items():
+            send = known.get(key)
+            if send is None:
+                self._report("A5 nobody sent it", f"{key} lies at {held}")
+            elif send["outcome"] == "fail":
+                self._report("A7 refused and yet there", f"{key} lies at {held}")
+            elif send["t_cmp"] and len(held) > _possible(send):
+                self._report("A8 more copies than attempts", f"{key} lies at {held}: {send}")
+
+    def _report(self, oracle: str, text: str) -> None:
+        self.findings.report(Violation(oracle, f"a broker alone: {text}"))
+
+
+def _possible(send: Row) -> int:
+    return int(send["possible"] if "possible" in send else send["attempts"])

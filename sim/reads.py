@@ -1,0 +1,187 @@
+"""What a client of the simulation asks: reads, searches, queries, locks, offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from client import MessageQueue, PullStatus
+from sim.oracles.records import TAGS
+from sim.workload import TOPIC, Kind, Op
+
+if TYPE_CHECKING:
+    from client import MessageExt, MessageFinder, PullConsumer
+    from sim.faults.plan import Workload
+    from sim.judges import Judges
+    from sim.record import Record
+
+MS_PER_S: Final = 1000
+FOUND_MAX: Final = 64
+QUERY_AGE_MAX: Final = 40
+"""A query asks for one of the so many messages that were acknowledged last."""
+
+
+class Known:
+    """Messages that a client knows of, to ask for them again."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[tuple[int, MessageQueue, str, str]] = []
+        """Key, queue, unique key and broker's id of messages, in the order of their answers."""
+
+    def add(self, key: int, queue: MessageQueue, unique: str, stored: str) -> None:
+        """Take that a message was acknowledged."""
+        self.acknowledged.append((key, queue, unique, stored))
+
+    def choose(self, choice: int) -> tuple[int, MessageQueue, str, str] | None:
+        """Return one of the last, None if there is none."""
+        last = self.acknowledged[-QUERY_AGE_MAX:]
+        return last[choice % len(last)] if last else None
+
+
+class Reads:
+    """Reads, searches, queries, locks and commits of one client."""
+
+    def __init__(
+        self,
+        name: str,
+        clients: tuple[PullConsumer, MessageFinder],
+        record: Record,
+        judges: Judges,
+        workload: Workload,
+    ) -> None:
+        self._name = name
+        self._puller, self._finder = clients
+        self._record = record
+        self._judges = judges
+        self._workload = workload
+        self._positions: dict[MessageQueue, int] = {}
+        self._queues: dict[str, list[MessageQueue]] = {}
+        """By topic, as the name servers told; asked again once something has failed."""
+        self.known = Known()
+
+    def forget_queues(self) -> None:
+        """Ask the name servers again, the next time."""
+        self._queues.clear()
+
+    async def queue(self, topic: str, choice: int) -> MessageQueue:
+        """Return a queue of a topic."""
+        queues = self._queues.get(topic)
+        if not queues:
+            queues = self._queues[topic] = await self._puller.fetch_subscribe_queues(topic)
+        return queues[choice % len(queues)]
+
+    async def perform(self, op: Op) -> None:
+        """Carry out an operation."""
+        match op.kind:
+            case Kind.PULL:
+                await self._pull(op)
+            case Kind.COMMIT:
+                await self._commit(op)
+            case Kind.SEARCH:
+                await self._search(op)
+            case Kind.LOCK:
+                await self._lock(op)
+            case Kind.QUERY:
+                await self._query(op)
+
+    async def _pull(self, op: Op) -> None:
+        queue = await self.queue(TOPIC, op.choice)
+        place, judge = (queue.topic, queue.queue_id), self._judges.of(queue)
+        offset = self._positions.get(queue)
+        if offset is None:
+            stored = await self._puller.fetch_offset(queue)
+            judge.on_fetched(place, stored)
+            offset = max(stored, 0)
+        elif op.choice % 1000 < self._workload.seek_p * 1000:
+            offset = op.choice % (offset + 3)
+        tag = self._record.tag_of(op.size_bytes)
+        counts, suspends = self._workload.pull_counts, self._workload.suspend_ms
+        result = await self._puller.pull(
+            queue,
+            tag or "*",
+            offset=offset,
+            max_count=counts[op.choice % len(counts)],
+            block_ms=suspends[op.size_bytes % len(suspends)],
+        )
+        if result.status in {PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE}:
+            passed = range(max(offset, result.min_offset), result.next_offset)
+            judge.on_pulled(place, passed, tag, {m.queue_offset for m in result.messages})
+        expected = offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            expected = result.next_offset  # what was there has been dropped from the log
+        for message in result.messages:
+            self._judges.note(message, queue, self._judges.pull_group, self._name)
+            told = message.maybe_property(TAGS)
+            self._judges.answers(queue).on_filtered(place, message.queue_offset, told, tag or "*")
+            expected = max(expected, message.queue_offset + 1)
+        self._positions[queue] = max(expected, self._positions.get(queue, 0))
+        self._record.count("pulls")
+
+    async def _commit(self, op: Op) -> None:
+        queue = await self.queue(TOPIC, op.choice)
+        offset = self._positions.get(queue)
+        if offset is not None:
+            self._judges.of(queue).on_offered((queue.topic, queue.queue_id), offset)
+            await self._puller.commit_offset(queue, offset)
+            self._record.count("commits")
+
+    async def _search(self, op: Op) -> None:
+        """Ask for the first message stored at or after a time, while none is added or dropped."""
+        queue = await self.queue(TOPIC, op.choice)
+        place, puller = (queue.topic, queue.queue_id), self._puller
+        judge = self._judges.of(queue)
+        stored_ms = judge.choose_time(place, op.size_bytes)
+        if stored_ms is None:
+            return
+        end = await puller.max_offset(queue)
+        found = await puller.search_offset(queue, stored_ms)
+        end = min(end, await puller.max_offset(queue))
+        begin = await puller.min_offset(queue)
+        judge.on_searched(place, stored_ms, found, (begin, end))
+        self._record.count("searches")
+
+    async def _lock(self, op: Op) -> None:
+        """Lock a queue under a name of its own, and perhaps give it back."""
+        queue = await self.queue(TOPIC, op.choice)
+        place, owner = (queue.topic, queue.queue_id), f"{self._name}-{op.number}"
+        judge = self._judges.of(queue)
+        api, call = self._puller._instance.api, self._puller._leaders.call
+        is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
+        self._record.count("locks" if is_mine else "locks_refused")
+        if is_mine:
+            judge.on_locked(place, owner, self._record.now_ns)
+        if op.messages % 2:  # who was refused gives back, too: nothing comes of it
+            await asyncio.sleep(op.size_bytes / MS_PER_S)
+            judge.on_unlocking(place, owner)
+            await call(queue, lambda addr: api.unlock(addr, owner, [queue]))
+
+    async def _query(self, op: Op) -> None:
+        """Ask for a message that this client knows of: by key, by unique key, or by id."""
+        known = self.known.choose(op.choice)
+        if known is None:
+            return
+        key, queue, unique, stored = known
+        answers = self._judges.answers(queue)
+        before = answers.places_of(key)
+        how = op.size_bytes % 3
+        found: list[MessageExt]
+        if how == 0:
+            question = f"key {key}"
+            found = await self._finder.by_key(queue.topic, str(key), FOUND_MAX)
+        elif how == 1:
+            question = f"unique key {unique} of {key}"
+            found = await self._finder.by_unique_key(queue.topic, unique)
+        else:
+            question = f"id {stored} of {key}"
+            one = await self._finder.by_id(stored)
+            # It names a broker, which may not have it (yet): found is what is judged.
+            found, before = ([] if one is None else [one]), []
+        mine = [one for one in found if self._judges.is_of(one, queue)]
+        self._judges.questions.append((question, tuple(before), tuple(mine)))
+        for one in mine:
+            self._judges.judge_content(one, queue, key)
+        route = self._finder._instance.routes.peek(queue.topic)
+        names = set() if route is None else {one.broker_name for one in route.subscribe_queues}
+        if queue.broker_name in names:  # else it was not asked
+            answers.on_found(question, before, mine, FOUND_MAX)
+            self._record.count("queries")
