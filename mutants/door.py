@@ -109,6 +109,14 @@ DOOR: Final = (
         ),
     ),
     Mutant(
+        name="tags-remembered-by-count",
+        breaks="Tags that are read back from the log are remembered whatever their length.",
+        source="As above: ten thousand of 32 KB each.",
+        plant=patch(
+            "store.layout:tags_code", ("if len(tags) <= _CACHED_TAGS_BYTES_MAX:", "if True:")
+        ),
+    ),
+    Mutant(
         name="parked-by-count",
         breaks="Sends that wait for their topic may take any number of bytes.",
         source="Seen in this system: ten thousand sends of 4 MiB could wait.",

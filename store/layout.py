@@ -62,6 +62,8 @@ LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 _LEVEL_DIGITS_MAX: Final = 10
 """Java's ``int`` has so many; what is longer is no level."""
 _TAGS_CACHE_MAX: Final = 10_000
+_CACHED_TAGS_BYTES_MAX: Final = 128
+"""Longer tags are hashed each time, so that they cannot fill the memory."""
 _tags_cache: dict[bytes, int] = {}
 
 RecordFields = tuple[int, int, int, int, int, bytes, bytes]
@@ -213,9 +215,11 @@ def tags_code(properties: bytes) -> int:
         tags = properties[at : properties.find(b"\x02", at)]
     code = _tags_cache.get(tags)
     if code is None:
-        if len(_tags_cache) >= _TAGS_CACHE_MAX:
-            _tags_cache.clear()
-        code = _tags_cache[tags] = java_string_hash(tags.decode("utf-8", "replace"))
+        code = java_string_hash(tags.decode("utf-8", "replace"))
+        if len(tags) <= _CACHED_TAGS_BYTES_MAX:
+            if len(_tags_cache) >= _TAGS_CACHE_MAX:
+                _tags_cache.clear()
+            _tags_cache[tags] = code
     return code
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from remoting.protocol.message import decode_records
+from remoting.protocol.message import BatchElement, decode_records, encode_batch
 from tests.integration.broker_cluster import (
     cluster,
     pull_fields,
@@ -62,6 +62,34 @@ def test_a_send_creates_its_topic_and_the_route_before_it_is_acknowledged(tmp_pa
             assert route["queueDatas"][0]["perm"] == 6
             assert route["brokerDatas"][0]["brokerName"] == "g0"
             assert route["brokerDatas"][0]["brokerAddrs"] == {"0": group.address(leader)}
+
+    uvloop.run(scenario())
+
+
+def test_hostile_sends_leave_a_group_as_it_was(tmp_path: Path) -> None:
+    """Each of these was acknowledged or fatal once, and ended followers or the leader."""
+
+    async def scenario() -> None:
+        async with cluster(tmp_path) as group:
+            leader = await group.leader()
+            for sys_flag in (0x10, 0x20, 0x30):
+                fields = send_fields("T") | {"f": str(sys_flag)}
+                assert (await group.ask(leader, 310, b"x", **fields)).code == 0
+            digits = "DELAY\x01" + "9" * 5_000
+            answer = await group.ask(leader, 310, b"x", **send_fields("new", 0, digits))
+            assert answer.code == 13
+            body = encode_batch([BatchElement(b"x", b"DELAY\x013")])
+            assert (await group.ask(leader, 320, body, **send_fields("T"))).code == 13
+            assert await send(group, leader, b"after") == 3
+            brokers = [broker for broker in group.brokers if broker is not None]
+            assert len(brokers) == 3
+            end = max(broker.store.applied_index for broker in brokers)
+            for broker in brokers:
+                await until(lambda b=broker: b.store.applied_index >= end, "all apply all")
+            pulled = await group.ask(leader, 11, **pull_fields("T", 0))
+            assert [record.body for record in decode_records(pulled.body)] == [b"x"] * 3 + [
+                b"after"
+            ]
 
     uvloop.run(scenario())
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.replicated_state import StateKind
     from remoting.protocol.message import MessageExt
+    from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
 BODY_MAX = 4 * 1024**2
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
@@ -91,6 +92,26 @@ class SlowPublisher:
         await self.published.wait()
 
 
+class HandedStore:
+    """Notes the sysFlag of what it is handed, and hands it on."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self.flags: list[int] = []
+
+    @property
+    def writable(self) -> bool:
+        return self._log.writable
+
+    def put(self, message: PutMessage, done: PutCallback) -> None:
+        self.flags.append(message.sys_flag)
+        self._log.put(message, done)
+
+    def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
+        self.flags.append(batch.sys_flag)
+        self._log.put_batch(batch, done)
+
+
 class Bench:
     """Sends go in, and records come out."""
 
@@ -99,6 +120,7 @@ class Bench:
         self.node = ListNode()
         self.log = CommitLog(config, ConsumeQueues(config, RealDisk()), SystemClock(), self.node)
         self.log.writable = True
+        self.store = HandedStore(self.log)
         auto = TopicConfig(topic_name="TBW102", read_queue_nums=8, write_queue_nums=8, perm=7)
         self.topics = TopicTable([auto], 0)
         self.topics._put(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
@@ -116,7 +138,7 @@ class Bench:
         self.connection = FakeConnection()
         self.processor = SendProcessor(
             topics=self.topics.entries,
-            store=self.log,
+            store=self.store,
             maker=self.creator,
             door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX),
             rng=FakeRng(),

@@ -49,6 +49,7 @@ def check_hosts_are_as_wide_as_the_broker_says(bench: Bench) -> None:
     for flags in (0x10, 0x20, 0x30, 0x33):
         bench.send(f=flags)
         bench.send(one, 320, f=flags)
+    assert bench.store.flags == [0] * 6 + [3, 3], "the store need not know better"
     assert [record.sys_flag for record in bench.records] == [0] * 6 + [3, 3]
     bench.connection = type(bench.connection)()
     bench.connection.remote = IPV6_HOST
@@ -182,6 +183,18 @@ def check_what_is_remembered_is_bounded_in_bytes(bench: Bench) -> None:
     assert kept < 256 * 1024
 
 
+def check_tags_read_back_are_remembered_if_short(bench: Bench) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            layout.tags_code(b"TAGS\x01%d" % number + b"x" * 10_000)
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 128 * 1024
+    assert bench.codes == []
+
+
 def check_what_waits_is_bounded_in_bytes(bench: Bench) -> None:
     each = PARKED_TOPIC_BYTES_MAX // 4
     for topic in range(6):
@@ -285,6 +298,7 @@ CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
         check_long_properties_are_not_taken_apart,
     ),
     (BY_TESTS["remembered-by-count"], check_what_is_remembered_is_bounded_in_bytes),
+    (BY_TESTS["tags-remembered-by-count"], check_tags_read_back_are_remembered_if_short),
     (BY_TESTS["parked-by-count"], check_what_waits_is_bounded_in_bytes),
     (BY_TESTS["later-sends-overtake"], check_later_sends_go_behind_those_that_wait),
     (BY_TESTS["let-go-at-once"], check_who_waited_is_let_go_on_in_slices),
