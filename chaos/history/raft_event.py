@@ -34,14 +34,13 @@ def decode_events(files: Iterable[bytes]) -> list[Row]:
 
     Bytes that are no event file, and torn ends, are left out.
     """
-    rows: dict[int, Row] = {}
-    for data in files:
-        boot_id: str | None = None
-        for row in _decode_file(data):
-            if row["kind"] == "boot":
-                boot_id = words(row["extra"]).get("boot")
-            row["boot_id"] = boot_id
-            rows[row["seq"]] = row
+    rows: dict[int, Row] = {row["seq"]: row for data in files for row in _decode_file(data)}
+    boot_id: str | None = None
+    # Files are written in turn, so that only the numbers say which life an event belongs to.
+    for _, row in sorted(rows.items()):
+        if row["kind"] == "boot":
+            boot_id = words(row["extra"]).get("boot")
+        row["boot_id"] = boot_id
     return [rows[seq] for seq in sorted(rows)]
 
 

@@ -175,6 +175,20 @@ def test_many_starts_keep_their_history(tmp_path):
     assert [row["seq"] for row in found] == list(range(1, 61))
 
 
+def test_life_of_an_event_does_not_depend_on_the_order_of_the_files(tmp_path):
+    """Appends and commits lie in files of their own, which are read before or after the boots."""
+    for boot in ("b1", "b2"):
+        one = recorder(tmp_path, boot)
+        one.on_done(ready(committed=3))
+        one.close()
+    files = [file.read_bytes() for file in sorted((tmp_path / "raft_event").iterdir())]
+    assert len(files) > 1
+    told = decode_events(files)
+    assert told == decode_events(reversed(files))
+    last = max(row["seq"] for row in told if row["kind"] == "boot")
+    assert {row["boot_id"] for row in told if row["seq"] >= last} == {"b2"}
+
+
 def test_torn_end_is_left_out_and_written_over(tmp_path):
     subject = recorder(tmp_path)
     subject.note(vote(1))
