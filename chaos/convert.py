@@ -41,7 +41,7 @@ def convert(run: Path, run_row: Row) -> Tables:
 def collect(run: Path, run_id: str) -> Tables:
     """Return the rows of all recordings of a run, by table."""
     tables: Tables = {name: [] for name in ("events", "deliveries", "acks", "raft_probe")}
-    tables |= {"faults": [], "drain": []}
+    tables |= {"faults": [], "drain": [], "answers": []}
     for path in sorted((run / "raw").glob("*.jsonl")):
         for _, table, row in read_recording(path):
             row["run_id"] = run_id
@@ -105,6 +105,8 @@ def _invoked(event: Row, run_id: str) -> list[Row]:
             "t_cmp": None,
             "outcome": "info",
             "attempts": 1,
+            "asked_queue": value.get("asked_queue"),
+            "tag": member.get("tag"),
             "phase": event["phase"],
         }
         for member in members or (value,)
@@ -120,6 +122,7 @@ def _complete(rows: list[Row], event: Row) -> None:
         send["outcome"] = event["type"]
         send["err_code"] = event.get("err_code")
         send["attempts"] = max(1, len(attempts))
+        send["tries"] = value.get("tries")
         for column in ("queue_id", "queue_offset", "node", "msg_id"):
             send[column] = value.get(column)
         if send["queue_offset"] is not None:

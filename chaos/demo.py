@@ -9,6 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -19,8 +20,9 @@ from rich.text import Text
 from chaos.backends.base import ClusterFailed
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.convert import read_table
-from chaos.run import RunOptions, run_scenario
-from chaos.scenario import Scenario, demo
+from chaos.parts import RunOptions
+from chaos.run import run_scenario
+from chaos.scenario import Scenario, demo, flush_of
 from chaos.show import show_judgement
 from chaos.verdict import (
     Judgement,
@@ -72,8 +74,10 @@ async def _go(scenario: Scenario, options: argparse.Namespace, console: Console)
         return EXIT_USAGE
     seed = options.seed if options.seed is not None else SystemClock().wall_ms() % 1_000_000
     chosen = RunOptions(run=run, seed=seed, backend=options.backend, mutant=options.mutant)
+    scenario = replace(scenario, flush=flush_of(seed, options.flush))
     planted = f", with a planted bug: {options.mutant}" if options.mutant else ""
-    console.print(f"Scenario {scenario.name}, seed {seed}{planted}; run directory {run}")
+    about = f"seed {seed}, {scenario.flush}{planted}"
+    console.print(f"Scenario {scenario.name}, {about}; run directory {run}")
     with View(console, SystemClock()) as view:
         await run_scenario(scenario, chosen, view)
         view.phase("check", "in process: the history against the replicas' logs")
@@ -132,6 +136,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     made.add_argument("--rate", type=_between(1, RATE_MAX), default=300.0, help="sends a second")
     made.add_argument("--seed", type=int, help="of the workload and the choice of victims")
     made.add_argument("--break", dest="mutant", metavar="BUG", help="plant a bug in the brokers")
+    made.add_argument(
+        "--flush", choices=("sync", "async"), help="of the brokers; by default the seed says"
+    )
     made.add_argument("--out", "--run-dir", type=Path, help="run directory (default runs/TIME)")
     made.add_argument("--backend", choices=("local", "docker"), default="local")
     made.add_argument(

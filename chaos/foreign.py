@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from chaos.checker.model import Row
 from chaos.history.arrow import arrow_type
 from chaos.history.tables import TABLES, Column
+from chaos.validate import complaints_of
 
 
 class TableReader:
@@ -39,7 +40,7 @@ class TableReader:
                 whole = False
                 continue
             complaints: list[str] = []
-            rows += _declared(found, TABLES[name], complaints)
+            rows += _declared(found, name, complaints)
             self._problems += [f"{file}: {line}" for line in complaints]
             whole = whole and not complaints
         return rows if whole else []
@@ -57,20 +58,23 @@ def table_files(run: Path, name: str) -> list[Path]:
     return [single] if single.is_file() else []
 
 
-def _declared(found: pa.Table, columns: tuple[Column, ...], complaints: list[str]) -> list[Row]:
+def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
     """Return the rows with the declared columns, as far as they can be understood."""
-    present = {name.lower(): number for number, name in enumerate(found.schema.names)}
+    present = {given.lower(): number for number, given in enumerate(found.schema.names)}
     data: dict[str, list[object]] = {}
-    for column in columns:
+    for column in TABLES[name]:
         number = present.get(column.name)
         if number is None:
             if not column.nullable and column.name != "run_id":
-                complaints.append(f"the required column {column.name} is missing")
+                complaints.append(
+                    f"the required column {column.name} is missing: add it ({column.type})"
+                )
             data[column.name] = [None] * found.num_rows
             continue
+        known = len(complaints)
         values = _cast(found.column(number), column, complaints)
-        if not column.nullable and column.name != "run_id" and values.null_count:
-            complaints.append(f"{values.null_count} rows have no {column.name}")
+        if column.name != "run_id" and len(complaints) == known:
+            complaints += complaints_of(name, column, values)
         data[column.name] = values.to_pylist()
     if complaints:
         return []
@@ -80,7 +84,7 @@ def _declared(found: pa.Table, columns: tuple[Column, ...], complaints: list[str
 
 def _cast(values: pa.ChunkedArray, column: Column, complaints: list[str]) -> pa.ChunkedArray:
     wanted = arrow_type(column.type)
-    if values.type == wanted or pa.types.is_nested(wanted):
+    if values.type == wanted or (pa.types.is_nested(wanted) and pa.types.is_nested(values.type)):
         return values
     try:
         return pc.cast(values, wanted)

@@ -15,6 +15,7 @@ from chaos.checker.model import History, Replica, Row
 from chaos.foreign import TableReader, table_files
 from chaos.history.payload import run_tag
 from chaos.history.segment import EntryRow, decode_segment
+from chaos.validate import clock_complaints, complaints_about
 
 SEGMENT_NAME_DIGITS = 20
 
@@ -23,6 +24,7 @@ def load_history(run: Path) -> History:
     """Return the history of a run; what is wrong with its files is in ``problems``."""
     problems: list[str] = []
     about = read_about(run, problems)
+    problems += [f"{run / 'run.json'}: {line}" for line in complaints_about(about)]
     told = about.get("problems")
     problems += [str(line) for line in told] if isinstance(told, list) else []
     reader = TableReader(run, problems)
@@ -30,8 +32,14 @@ def load_history(run: Path) -> History:
         name: reader.read(name)
         for name in (
             "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
+            "answers",
         )
     }  # fmt: skip
+    problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
+    recorded = about.get("tables")
+    for name in recorded if isinstance(recorded, list) else ():
+        if not table_files(run, str(name)):
+            problems.append(f"{run}: the table {name}, which run.json names, is missing")
     if not tables["events"] and table_files(run, "events"):
         problems.append("the table events is empty")
     replicas = load_replicas(run, problems) or replicas_of(reader.read("replica_log"))
@@ -40,10 +48,10 @@ def load_history(run: Path) -> History:
     problems += missing_logs(named, replicas)
     run_id = find_run_id(run, about, tables["sends"])
     size = max(len(named), len(replicas))
-    contract, coverage = about.get("contract"), about.get("coverage")
+    contract, coverage, quorum = (about.get(k) for k in ("contract", "coverage", "quorum"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
-        quorum=about["quorum"] if isinstance(about.get("quorum"), int) else size // 2 + 1,
+        quorum=quorum if isinstance(quorum, int) and quorum > 0 else size // 2 + 1,
         topic=str(about.get("topic") or ""),
         group=str(about.get("group") or ""),
         sends=tables["sends"],
@@ -55,10 +63,28 @@ def load_history(run: Path) -> History:
         raft_events=tables["raft_event"],
         probes=tables["raft_probe"],
         replicas=replicas,
-        coverage=coverage if isinstance(coverage, dict) else None,
+        coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,
+        subscriptions=tags_by_group(about.get("subscriptions")),
+        exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
+        answers=tables["answers"],
         contract=contract if isinstance(contract, dict) else {},
         problems=problems,
     )
+
+
+def tags_by_group(told: object) -> dict[str, dict[str, list[str]]]:
+    """Return the subscriptions that run.json tells of, as far as they have the right shape."""
+    groups = told.items() if isinstance(told, dict) else ()
+    return {
+        str(group): {str(t): list(tags) for t, tags in topics.items() if isinstance(tags, list)}
+        for group, topics in groups
+        if isinstance(topics, dict)
+    }
+
+
+def numbers_of(coverage: dict[str, Any]) -> dict[str, int]:
+    """Return what of a coverage are numbers; the rest is complained of elsewhere."""
+    return {str(kind): least for kind, least in coverage.items() if isinstance(least, int)}
 
 
 def read_about(run: Path, problems: list[str]) -> dict[str, Any]:

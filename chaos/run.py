@@ -12,93 +12,41 @@ import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec
 from chaos.backends.local import LocalCluster
+from chaos.churn import change_members
+from chaos.closing import Closing
 from chaos.convert import convert
 from chaos.dump import dump_events, dump_replicas
 from chaos.generator import Script, Stream
 from chaos.history.payload import run_tag
 from chaos.interpreter import Interpreter, Slots
+from chaos.members import consumer_specs, hostile_spec, producer_specs
 from chaos.nemesis.base import Setting
 from chaos.nemesis.journal import UndoJournal, heal_all
 from chaos.nemesis.runner import Nemesis
 from chaos.nemesis.wait import until
-from chaos.probe import NodeStatus, Probe, settled
+from chaos.parts import RAFT_GROUP, Parts, RunOptions
+from chaos.probe import Probe, settled
 from chaos.record import Recorder
-from chaos.scenario import Scenario, as_script, planned_faults
+from chaos.scenario import MAIN_GROUP, TOPIC, Scenario, as_script, planned_faults
 from chaos.view import View
-from chaos.workers import Workers
-from chaos.workload.audit import GROUP as AUDITOR
-from chaos.workload.audit import (
-    QueueEnds,
-    audit_queue,
-    auditor,
-    drain_rows,
-    queue_ends,
-)
-from chaos.workload.worker import WorkerSpec
-from client import ClientConfig, MessageQueue, Producer, RemotingError
+from chaos.workers import CLIENT_MUTANT, Workers
+from client import ClientConfig, Producer, RemotingError
 from runtime.cancel import timeout
 from runtime.clock import SystemClock
 
-TOPIC = "chaos-queue"
-GROUP = "chaos-group"
 TOPIC_TIMEOUT_S = 15.0
 HEALTHY_TIMEOUT_S = 20.0
 SETTLE_TIMEOUT_S = 6.0
+LOG_LINES = 6
+RECORDED = ("sends", "deliveries", "acks", "events", "drain", "faults", "raft_probe", "raft_event")
+"""Tables that every run of ours has: one that is missing later was taken away."""
 COUNTS_EVERY_S = 0.25
-PROCESSES_PER_WORKER = 10_000
-CONSUMER_BACK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What the caller chooses besides the scenario."""
-
-    run: Path
-    seed: int = 0
-    backend: str = "local"
-    mutant: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Parts:
-    """What a run works with while it goes on."""
-
-    scenario: Scenario
-    options: RunOptions
-    view: View
-    run_id: str
-    cluster: Cluster
-    recorder: Recorder
-    workers: Workers
-    probe: Probe
-    clock: SystemClock
-    problems: list[str] = field(default_factory=list)
-    statuses: dict[str, NodeStatus] = field(default_factory=dict)
-    t0_wall_us: int = 0
-
-    def phase(self, name: str, text: str) -> None:
-        """Mark the beginning of a phase in the history and on the screen."""
-        self.event("phase", {"name": name})
-        self.view.phase(name, text)
-
-    def event(self, f: str, value: dict[str, Any]) -> None:
-        """Record an event of the harness."""
-        row = {"worker": 0, "process": 0, "role": "harness", "type": "info", "f": f}
-        row |= {"t_mono_ns": self.clock.monotonic_ns(), "value": value}
-        self.recorder.write("events", row)
-
-    def problem(self, text: str) -> None:
-        """Note what went wrong with the run itself."""
-        self.problems.append(text)
-        self.view.notice(f"problem: {text}")
 
 
 def make_cluster(spec: ClusterSpec, backend: str) -> Cluster:
@@ -121,17 +69,19 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
     run.mkdir(parents=True, exist_ok=False)
     (run / "config").mkdir()
     clock = SystemClock()
-    spec = ClusterSpec(run=run, flush=scenario.flush, mutant=options.mutant, seed=options.seed)
+    of_client = (options.mutant or "").startswith(CLIENT_MUTANT)
+    mutant = None if of_client else options.mutant
+    spec = ClusterSpec(run=run, flush=scenario.flush, mutant=mutant, seed=options.seed)
     cluster = make_cluster(spec, options.backend)
     with Recorder(run / "raw" / "harness.jsonl") as recorder:
-        parts = _Parts(
+        parts = Parts(
             scenario=scenario,
             options=options,
             view=view,
             run_id=uuid.uuid4().hex,
             cluster=cluster,
             recorder=recorder,
-            workers=Workers(run),
+            workers=Workers(run, options.mutant),
             probe=Probe(cluster, recorder, clock),
             clock=clock,
             t0_wall_us=clock.wall_ms() * 1000,
@@ -151,7 +101,7 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
     return run
 
 
-async def _live(parts: _Parts) -> None:
+async def _live(parts: Parts) -> None:
     """Everything that needs a running cluster."""
     scenario, workers = parts.scenario, parts.workers
     nodes = len(parts.cluster.nodes)
@@ -159,39 +109,48 @@ async def _live(parts: _Parts) -> None:
     await parts.cluster.start()
     parts.probe.start()
     await _create_topic(parts)
-    await workers.start("consumer", _specs(parts, "consumer"))
-    await workers.start("producer", _specs(parts, "producer"))
     load = scenario.workload
+    await workers.start("consumer", consumer_specs(parts.plan))
+    await workers.start("producer", producer_specs(parts.plan))
+    if load.hostile:
+        await workers.start("hostile", [hostile_spec(parts.plan)])
     async with _shown_counts(parts):
-        producers, consumers = load.producers, load.consumers
-        text = f"{producers} producers, {consumers} consumers, {load.rate:.0f} messages/s"
+        groups = 1 + len(load.groups)
+        text = f"{load.producers + load.ordered} producers, {groups} groups, {load.rate:.0f}/s"
         parts.phase("warmup", text)
         await asyncio.sleep(scenario.warmup_s)
         parts.phase("baseline", "no faults yet")
         await asyncio.sleep(scenario.baseline_s)
         parts.phase("main", f"{len(planned_faults(scenario))} faults")
-        crash = asyncio.create_task(_crash_consumer(parts))
+        churn = asyncio.create_task(change_members(parts))
         await _timeline(parts)
-        await crash
+        await churn
         parts.phase("quiesce", "no faults any more, still sending")
         await asyncio.sleep(scenario.quiesce_s)
-        await workers.stop("producer")
-        ends = await _drain(parts)
-    await _audit(parts, ends)
+        for role in ("hostile", "producer"):
+            await workers.stop(role)
+        closing = Closing(parts)
+        await closing.drain()
+    await closing.audit()
     await _last_statuses(parts)
+    await closing.ask()
 
 
-async def _put_down(parts: _Parts) -> None:
+async def _put_down(parts: Parts) -> None:
     """Stop everything, whatever happened before."""
     parts.phase("stop", "stopping the brokers")
     await parts.workers.kill_all()
     await parts.probe.stop()
-    parts.problems += [f"unexpected end: {line}" for line in parts.cluster.unexpected_exits()]
+    ended = parts.cluster.unexpected_exits()
     await parts.cluster.stop()
+    parts.exits = [_exit_row(parts.options.run, line) for line in ended]
+    for row in parts.exits:
+        if row["process"] == "proxy":  # a part of the harness
+            parts.problem(f"unexpected end: proxy {row['exit']}")
 
 
-async def _create_topic(parts: _Parts) -> None:
-    """Create the topic as soon as there is a leader. Errors: ClusterFailed."""
+async def _create_topic(parts: Parts) -> None:
+    """Create the topics as soon as there is a leader. Errors: ClusterFailed."""
     config = ClientConfig(
         namesrv_addrs=parts.cluster.name_server_addrs(), group="chaos-setup", instance_name="setup"
     )
@@ -200,8 +159,10 @@ async def _create_topic(parts: _Parts) -> None:
 
         async def created() -> bool:
             try:
-                await producer.create_topic(TOPIC, parts.scenario.workload.queues)
-                return len(await producer.fetch_publish_queues(TOPIC)) > 0
+                for topic in parts.plan.topics:
+                    await producer.create_topic(topic, parts.scenario.workload.queues)
+                found = [await producer.fetch_publish_queues(t) for t in parts.plan.topics]
+                return all(found)
             except RemotingError as error:
                 last[:] = [f"{type(error).__name__}: {error}"]
                 return False
@@ -210,37 +171,16 @@ async def _create_topic(parts: _Parts) -> None:
             raise ClusterFailed(f"the topic could not be created: {' '.join(last)}")
 
 
-def _specs(parts: _Parts, role: str) -> list[WorkerSpec]:
-    load, cluster = parts.scenario.workload, parts.cluster
-    count = load.producers if role == "producer" else load.consumers
-    base = 1 if role == "producer" else 51
-    addrs = {":".join(map(str, cluster.status_addr(n))): n for n in cluster.nodes}
-    run = parts.options.run
-    return [
-        WorkerSpec(
-            run_id=parts.run_id,
-            name=f"{role}-{at}",
-            worker=base + at,
-            raw=str(run / "raw" / f"{role}-{at}.jsonl"),
-            namesrv_addrs=cluster.name_server_addrs(),
-            node_by_addr=addrs,
-            topic=TOPIC,
-            group=GROUP,
-            seed=parts.options.seed,
-            seconds_max=parts.scenario.timeline_s_max + 120,
-            processes=load.processes_each if role == "producer" else 1,
-            first_process=(base + at) * PROCESSES_PER_WORKER,
-            rate=load.rate / max(1, load.producers) / load.batches[at % len(load.batches)],
-            batch=load.batches[at % len(load.batches)],
-            sizes=load.sizes,
-            send_timeout_ms=load.send_timeouts_ms[at % len(load.send_timeouts_ms)],
-        )
-        for at in range(count)
-    ]
+def _exit_row(run: Path, line: str) -> dict[str, Any]:
+    """Return what is told of a process that ended by itself: its name, how, the end of its log."""
+    name, _, rest = line.partition(" ")
+    log = run / "logs" / f"{name}.log"
+    said = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    return {"process": name, "exit": rest, "log": said[-LOG_LINES:]}
 
 
 @contextlib.asynccontextmanager
-async def _shown_counts(parts: _Parts) -> AsyncIterator[None]:
+async def _shown_counts(parts: Parts) -> AsyncIterator[None]:
     """Show the counts while the block runs."""
 
     async def show() -> None:
@@ -255,35 +195,7 @@ async def _shown_counts(parts: _Parts) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def _crash_consumer(parts: _Parts) -> None:
-    """Kill the first consumer and start another, which goes on from the group's offsets."""
-    after_s = parts.scenario.crash_consumer_s
-    if after_s is None:
-        return
-    await asyncio.sleep(after_s)
-    first, *_ = _specs(parts, "consumer")
-    if not await parts.workers.crash(first.name):
-        return
-    row = {"worker": first.worker, "process": first.first_process, "role": "consumer"}
-    row |= {"type": "info", "f": "crash", "t_mono_ns": parts.clock.monotonic_ns()}
-    parts.recorder.write("events", row | {"node": first.name, "value": {"consumer": first.name}})
-    parts.view.notice(f"kill {first.name}; another takes its place")
-    await asyncio.sleep(CONSUMER_BACK_S)
-    await parts.workers.start("consumer", [_successor(parts, first)])
-
-
-def _successor(parts: _Parts, spec: WorkerSpec) -> WorkerSpec:
-    """Return the settings of the consumer that takes the place of one that died."""
-    number = parts.scenario.workload.consumers
-    name, worker = f"consumer-{number}", 51 + number
-    raw = str(parts.options.run / "raw" / f"{name}.jsonl")
-    first_process = worker * PROCESSES_PER_WORKER
-    return msgspec.structs.replace(
-        spec, name=name, worker=worker, raw=raw, first_process=first_process
-    )
-
-
-async def _timeline(parts: _Parts) -> None:
+async def _timeline(parts: Parts) -> None:
     """Perform the timeline and lift whatever is left."""
     stream = Stream(parts.options.seed, "nemesis")
     path = parts.options.run / "undo.jsonl"
@@ -320,50 +232,7 @@ async def _timeline(parts: _Parts) -> None:
         parts.problem(f"the cluster was not healthy {HEALTHY_TIMEOUT_S:.0f} s after the heal")
 
 
-async def _drain(parts: _Parts) -> dict[MessageQueue, QueueEnds]:
-    """Wait until the group has committed everything, then stop the consumers; return the ends."""
-    parts.phase("drain", "the group reads the rest")
-    ends: dict[MessageQueue, QueueEnds] = {}
-    async with auditor(parts.cluster.name_server_addrs()) as reader:
-
-        async def drained() -> bool:
-            nonlocal ends
-            try:
-                ends = await queue_ends(reader, TOPIC)
-            except RemotingError:
-                return False
-            committed = parts.workers.committed()
-            return bool(ends) and all(
-                committed.get(queue.queue_id, 0) >= end.end_off for queue, end in ends.items()
-            )
-
-        if not await until(drained, parts.scenario.drain_s):
-            late = {q.queue_id: e.end_off for q, e in ends.items()}
-            committed = parts.workers.committed()
-            parts.view.notice(f"not drained: ends {late}, committed {committed}")
-    await parts.workers.stop("consumer")
-    parts.problems += parts.workers.problems
-    return ends
-
-
-async def _audit(parts: _Parts, ends: dict[MessageQueue, QueueEnds]) -> None:
-    """Read every queue from its beginning to its end and record the drain facts."""
-    parts.phase("audit", f"reading {len(ends)} queues from their beginning")
-    committed = parts.workers.committed()
-    try:
-        async with auditor(parts.cluster.name_server_addrs()) as reader:
-            for queue in sorted(ends):
-                final, empty = await audit_queue(reader, queue, parts.recorder, parts.clock)
-                rows = drain_rows(GROUP, {queue: final}, committed, empty)
-                everything = {queue.queue_id: final.end_off}
-                rows += drain_rows(AUDITOR, {queue: final}, everything, empty)
-                for row in rows:
-                    parts.recorder.write("drain", row)
-    except RemotingError as error:
-        parts.problem(f"the audit failed: {type(error).__name__}: {error}")
-
-
-async def _last_statuses(parts: _Parts) -> None:
+async def _last_statuses(parts: Parts) -> None:
     """Ask every node for its last word, once all hold the same if they come to."""
 
     async def at_rest() -> bool:
@@ -375,7 +244,7 @@ async def _last_statuses(parts: _Parts) -> None:
         parts.view.notice("the replicas did not come to rest at one commit index")
 
 
-async def _collect(parts: _Parts) -> None:
+async def _collect(parts: Parts) -> None:
     """Copy the replicas' logs. A node without a last word has only what it said before."""
     parts.phase("dump", "collecting the replicas' logs")
     statuses = {**parts.probe.last_seen, **parts.statuses}
@@ -384,13 +253,13 @@ async def _collect(parts: _Parts) -> None:
         return
     try:
         run = parts.options.run
-        await dump_replicas(parts.cluster, run, statuses, "RaftGroup0")
+        await dump_replicas(parts.cluster, run, statuses, RAFT_GROUP)
         await dump_events(parts.cluster, run, parts.run_id)
     except (ClusterFailed, OSError) as error:
         parts.problem(f"the logs could not be collected: {error}")
 
 
-def _write_about(parts: _Parts, problems: Sequence[str]) -> dict[str, Any]:
+def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
     """Write RUN/run.json and return its content."""
     scenario, options = parts.scenario, parts.options
     nodes = list(parts.cluster.nodes)
@@ -403,11 +272,14 @@ def _write_about(parts: _Parts, problems: Sequence[str]) -> dict[str, Any]:
         "backend": parts.cluster.backend,
         "mutant": options.mutant,
         "topic": TOPIC,
-        "topics": [TOPIC],
-        "group": GROUP,
-        "groups": [GROUP],
+        "topics": list(parts.plan.topics),
+        "group": MAIN_GROUP,
+        "groups": [MAIN_GROUP, *(group.name for group in scenario.workload.groups)],
+        "subscriptions": parts.plan.subscriptions,
+        "tables": list(RECORDED),
+        "exits": [row for row in parts.exits if row["process"] != "proxy"],
         "nodes": nodes,
-        "raft_group": "RaftGroup0",
+        "raft_group": RAFT_GROUP,
         "quorum": len(nodes) // 2 + 1,
         "t0_wall_us": parts.t0_wall_us,
         "contract": contract,

@@ -29,6 +29,31 @@ class Step:
     within_s: float = 10.0
 
 
+TOPIC, ORDERED_TOPIC = "chaos-queue", "chaos-order"
+MAIN_GROUP = "chaos-group"
+TAGS = ("red", "Aa", "blue", "BB", "")
+"""Tags in turn; two of them have the same hash code, by which brokers filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A consumer group beside the main one, with one member."""
+
+    name: str
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tags that it wants of a topic; none: all of it."""
+    topics: tuple[str, ...] = (TOPIC, ORDERED_TOPIC)
+    from_last: bool = False
+    """Whether it begins at the end of each queue, not at its first message."""
+    joins_s: float = 0.0
+    """When in the main phase it joins; 0: before everything."""
+    suspend_ms: int = 15_000
+
+
+TAGGED = Group(name="chaos-tags", tags={TOPIC: ("red", "Aa")}, topics=(TOPIC,), suspend_ms=400)
+LATE = Group(name="chaos-late", from_last=True, joins_s=2.0, suspend_ms=5_000)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Who sends and who consumes, how much."""
@@ -40,13 +65,29 @@ class Workload:
     rate: float = 300.0
     """Sends per second of all producers together."""
     queues: int = 4
-    sizes: tuple[tuple[int, int], ...] = ((9, 200), (1, 1024))
-    """Body sizes in bytes with their weights, as pairs (weight, size)."""
+    sizes: tuple[tuple[int, int], ...] = ((80, 200), (14, 1024), (5, 6_000), (1, 200_000))
+    """Body sizes in bytes with their weights, as pairs (weight, size). Above 4 KiB a client
+    compresses, except in batches."""
     batches: tuple[int, ...] = (1, 1, 8)
     """Messages in one request, by producer in turn: the third one sends batches."""
     send_timeouts_ms: tuple[int, ...] = (3_000, 1_000)
     """Time that a send has with all its retries, by producer in turn. The short one ends before
     a majority is back, so that sends of unknown outcome occur."""
+    tags: tuple[str, ...] = TAGS
+    ordered: int = 1
+    """Further producers that choose the queue, each process its own, on a topic of their own."""
+    groups: tuple[Group, ...] = (TAGGED, LATE)
+    """Consumer groups beside the main one."""
+    cancel_every: int = 61
+    """The second producer abandons each such send after a moment; 0: none."""
+    large_every: int = 97
+    """The third producer sends each such batch with bodies that go beyond 1 MiB together."""
+    fail_every: int = 89
+    """The main group's listener refuses a call whose first message has such a key, once."""
+    joiner_s: tuple[float, float] | None = (3.0, 9.0)
+    """When in the main phase one more member joins the main group, and when it leaves."""
+    hostile: bool = True
+    """Whether somebody sends frames that no client of ours would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +107,7 @@ class Scenario:
     """When in the main phase a consumer is killed and another takes its place: who begins there
     asks the brokers how far the group came. None: never."""
     flush: str = "ASYNC_FLUSH"
+    """``ASYNC_FLUSH`` or ``SYNC_FLUSH``."""
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
 
@@ -164,6 +206,14 @@ CONSUMER_CRASH_S = 5.0
 """After the first kill, when another leader answers for the group's offsets."""
 ROUND_S = 18.0
 """About how long the three acts of the demo take together."""
+
+
+FLUSH = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
+
+
+def flush_of(seed: int, chosen: str | None) -> str:
+    """Return the flush mode of a run: the one chosen, else by the seed, half and half."""
+    return FLUSH[chosen] if chosen else ("ASYNC_FLUSH", "SYNC_FLUSH")[seed % 2]
 
 
 def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:

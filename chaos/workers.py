@@ -18,6 +18,8 @@ from runtime.cancel import timeout
 
 READY_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 12.0
+CLIENT_MUTANT = "client-"
+"""A planted bug of this name is one of the client library: workers run with it, brokers do not."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,8 @@ class Worker:
     listener: asyncio.Task[None] | None = None
     crashed: bool = False
     """Whether the harness killed it."""
+    left: bool = False
+    """Whether it was told to leave before the others."""
 
     async def listen(self) -> None:
         """Keep the latest status until the worker's stdout ends."""
@@ -45,8 +49,9 @@ class Worker:
 class Workers:
     """All workers of a run."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, mutant: str | None = None) -> None:
         self._run = run
+        self._mutant = mutant if (mutant or "").startswith(CLIENT_MUTANT) else None
         self._workers: list[Worker] = []
         self.problems: list[str] = []
 
@@ -63,16 +68,20 @@ class Workers:
 
     async def stop(self, role: str) -> None:
         """Tell the workers of a role to stop, wait, and note those that did not end well."""
-        mine = [w for w in self._workers if w.role == role and not w.crashed]
+        mine = [w for w in self._workers if w.role == role and not w.crashed and not w.left]
         for worker in mine:
             self._note_death(worker)
-            stdin = worker.child.process.stdin
-            if stdin is not None and worker.child.state() != "gone":
-                with contextlib.suppress(OSError):
-                    stdin.write(b"stop\n")
-                    await stdin.drain()
+            await _tell_to_stop(worker)
         await asyncio.gather(*(self._await_end(worker) for worker in mine))
         self._workers = [w for w in self._workers if w not in mine] + mine
+
+    async def leave(self, name: str) -> None:
+        """Tell one worker to stop, as the members of a group come and go."""
+        worker = next(w for w in self._workers if w.spec.name == name)
+        self._note_death(worker)
+        await _tell_to_stop(worker)
+        await self._await_end(worker)
+        worker.left = True
 
     async def crash(self, name: str) -> bool:
         """SIGKILL a worker on purpose: its death is no problem of the run. False if it is gone."""
@@ -105,20 +114,34 @@ class Workers:
         """Return the latest invocation time of a send known to be acknowledged."""
         return max((w.status.last_ack_ns for w in self._workers), default=0)
 
-    def committed(self) -> dict[int, int]:
-        """Return the highest offset that the group has committed, by queue id."""
-        highest: dict[int, int] = {}
-        for worker in self._workers:
-            for queue_id, offset in worker.status.committed.items():
-                highest[queue_id] = max(highest.get(queue_id, 0), offset)
+    def committed(self, group: str) -> dict[str, int]:
+        """Return the highest offset that a group has committed, by queue (``topic/number``)."""
+        highest: dict[str, int] = {}
+        for worker in self._members(group):
+            for queue, offset in worker.status.committed.items():
+                highest[queue] = max(highest.get(queue, 0), offset)
         return highest
+
+    def first(self, group: str) -> dict[str, int]:
+        """Return where a group began, by queue."""
+        lowest: dict[str, int] = {}
+        for worker in self._members(group):
+            for queue, offset in worker.status.first.items():
+                lowest[queue] = min(lowest.get(queue, offset), offset)
+        return lowest
+
+    def _members(self, group: str) -> list[Worker]:
+        return [w for w in self._workers if w.role == "consumer" and w.spec.group == group]
 
     async def _start(self, role: str, spec: WorkerSpec) -> Worker:
         path = self._run / "config" / f"{spec.name}.json"
         path.write_bytes(msgspec.json.encode(spec))
         log = self._run / "logs" / f"{spec.name}.log"
         module = f"chaos.workload.{role}"
-        child = await Child.start(spec.name, ["-m", module, str(path)], log, pipes=True)
+        command = [module, str(path)]
+        if self._mutant is not None and role in {"producer", "consumer"}:
+            command = ["mutants", self._mutant, "--", *command]
+        child = await Child.start(spec.name, ["-m", *command], log, pipes=True)
         worker = Worker(role, spec, child)
         worker.listener = asyncio.create_task(worker.listen())
         return worker
@@ -142,3 +165,11 @@ class Workers:
         if worker.child.state() == "gone":
             code = worker.child.process.returncode
             self.problems.append(f"{worker.spec.name} died during the run, exit code {code}")
+
+
+async def _tell_to_stop(worker: Worker) -> None:
+    stdin = worker.child.process.stdin
+    if stdin is not None and worker.child.state() != "gone":
+        with contextlib.suppress(OSError):
+            stdin.write(b"stop\n")
+            await stdin.drain()

@@ -62,6 +62,9 @@ def demo(
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of the phase with faults.")] = None,
     rate: Annotated[float | None, typer.Option(help="Sends a second, all producers.")] = None,
+    flush: Annotated[
+        Flush | None, typer.Option(help="When brokers flush; by default the seed says.")
+    ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/TIME).")
@@ -78,15 +81,16 @@ def demo(
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
     """
     from chaos.demo import main
-    from mutants.patches import MUTANTS
+    from mutants.patches import ALL
 
-    if mutant is not None and mutant not in MUTANTS:
+    if mutant is not None and mutant not in ALL:
         raise typer.BadParameter(
-            f"{mutant} is no planted bug; there are {', '.join(sorted(MUTANTS))}",
+            f"{mutant} is no planted bug; there are {', '.join(sorted(ALL))}",
             param_hint="--break",
         )
     given = {"--break": mutant, "--seed": seed, "--seconds": seconds, "--rate": rate, "--out": out}
     arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
+    arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
         if value is not None:
             arguments += [name, str(value)]

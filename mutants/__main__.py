@@ -12,7 +12,9 @@ from runtime.errors import EXIT_BAD_INPUT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROGRAMS = ("broker", "dledger")
+WORKERS = ("chaos.workload.producer", "chaos.workload.consumer")
+"""Processes of a chaos run that use the client library."""
+PROGRAMS = ("broker", "dledger", *WORKERS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     ALL[name]()
     sys.stderr.write(f"mutant planted: {name}\n")
+    if rest[0] in WORKERS:
+        worker = importlib.import_module(rest[0])
+        sys.argv = rest
+        return int(worker.run_worker(worker.main))
     program = importlib.import_module(f"{rest[0]}.__main__")
     return int(program.main(rest[1:]))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mutants.blind import BLIND
+from mutants.clients import CLIENTS
 from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
@@ -41,6 +42,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
 BY_TESTS: Final[dict[str, Mutant]] = {
     mutant.name: mutant
     for mutant in (
+        *CLIENTS,
         *DOOR,
         *NAMESRV,
         *PEERS,

@@ -65,6 +65,8 @@ class Context:
     deliveries: DataFrame
     topics: dict[str, Topic] = field(default_factory=dict)
     groups: dict[str, set[str]] = field(default_factory=dict)
+    classes: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Numbers of what is owed alike: topic, and tag where a group subscribes by it, else ''."""
     send_stats: list[Any] = field(default_factory=list)
     delivered_rows: int = 0
     unkeyed_rows: int = 0
@@ -95,6 +97,34 @@ class Context:
     def mask_count(self) -> int:
         """How many longs it takes to hold one bit per group."""
         return max(1, -(-len(self.groups) // GROUPS_PER_MASK))
+
+    def tags_of(self, group: str, topic: str) -> list[str] | None:
+        """Return the tags by which a group subscribed to a topic; None for all of it."""
+        told = self.history.run.get("subscriptions")
+        told = told.get(group) if isinstance(told, dict) else None
+        tags = told.get(topic) if isinstance(told, dict) else None
+        return [str(tag) for tag in tags] if isinstance(tags, list) else None
+
+    def class_key(self) -> Column:
+        """Return what of a send says to which class it belongs: its topic, and tag if it counts."""
+        counts = F.coalesce(F.col("tag").isin(self._known_tags()), F.lit(col=False))
+        return F.concat_ws("\x01", "topic", F.when(counts, F.col("tag")).otherwise(""))
+
+    def class_number(self) -> Column:
+        """Return the number of a send's class; -1 for none (it cannot happen)."""
+        numbers = {"\x01".join(pair): number for pair, number in self.classes.items()}
+        return case_of(self.class_key(), numbers, -1).cast("int")
+
+    def owes(self, group: str, topic: str, tag: str) -> bool:
+        """Whether a group that consumes the topic is owed what has this tag."""
+        tags = self.tags_of(group, topic)
+        return topic in self.groups[group] and (tags is None or tag in tags)
+
+    def _known_tags(self) -> list[str]:
+        told = self.history.run.get("subscriptions")
+        groups = told.values() if isinstance(told, dict) else ()
+        lists = [tags for group in groups if isinstance(group, dict) for tags in group.values()]
+        return sorted({str(tag) for tags in lists if isinstance(tags, list) for tag in tags})
 
     def epoch(self, topic: Column, epoch: Column) -> Column:
         """Return a row's epoch; null if the topic had several and the row does not say which."""
@@ -144,7 +174,8 @@ def load_context(session: SparkSession, history: History) -> Context:
 
 def _read_send_facts(context: Context) -> None:
     context.send_stats = (
-        context.sends.groupBy("topic", "kind", "phase", "outcome")
+        context.sends.withColumn("class_", context.class_key())
+        .groupBy("topic", "kind", "phase", "outcome", "class_")
         .agg(
             F.count(F.lit(1)).alias("n"),
             F.min(F.coalesce("epoch", F.lit(0))).alias("epoch_min"),
@@ -162,6 +193,8 @@ def _read_send_facts(context: Context) -> None:
             epoch_min=min(row.epoch_min, known.epoch_min if known else row.epoch_min),
             epoch_max=max(row.epoch_max, known.epoch_max if known else row.epoch_max),
         )
+    pairs = sorted({tuple(row.class_.split("\x01")) for row in context.send_stats})
+    context.classes = {(pair[0], pair[1]): number for number, pair in enumerate(pairs)}
 
 
 def _read_delivery_facts(context: Context) -> None:

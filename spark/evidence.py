@@ -12,7 +12,7 @@ from spark.context import Context
 from spark.result import EVIDENCE_MAX, SEVERITIES, CheckResult
 
 FAULT_MARGIN_NS: Final = 2_000_000_000
-IRREVOCABLE: Final = frozenset({"A5", "A6", "A7", "A15", "A30", "A31", "A32", "A34", "A35"})
+IRREVOCABLE: Final = frozenset({"A5", "A6", "A7", "A11", "A15", "A30", "A31", "A32", "A34", "A35"})
 _EVIDENCE_TYPE: Final = "array<struct<table:string,op_id:bigint,t:bigint>>"
 _SEQUENCE_BITS: Final = 40
 

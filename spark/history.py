@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.history.arrow import arrow_schema
 from chaos.history.tables import TABLES
 from spark.schema import struct_type
+from spark.validation import look_through, odd_members, unlike_clocks, usable_members
 
 INPUT_TABLES: Final = (
     "sends",
@@ -31,6 +32,7 @@ INPUT_TABLES: Final = (
     "queue_index",
     "drain",
     "faults",
+    "answers",
 )
 ROWS_PER_PARTITION: Final = 400_000
 PARTITIONS_MIN: Final = 2
@@ -49,6 +51,8 @@ class TableFiles:
     files: tuple[Path, ...]
     schemas: tuple[pa.Schema, ...]
     rows: int
+    latest: int = 0
+    """The latest time in it, of the run's one clock; 0 if it has none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,6 +98,8 @@ def open_history(path: Path) -> History:
             history.run = dict(json.loads(run_file.read_text()))
         except (OSError, ValueError, TypeError) as error:
             history.problems.append(f"{run_file}: not a JSON object: {error}")
+    history.problems += [f"{run_file}: {line}" for line in odd_members(history.run)]
+    history.run = usable_members(history.run)
     # What the harness says went wrong with itself (A48) leaves nothing proved.
     told = history.run.get("problems")
     history.problems += [f"{run_file}: {p}" for p in told] if isinstance(told, list) else []
@@ -101,6 +107,12 @@ def open_history(path: Path) -> History:
         files = _files_of(path, name)
         if files:
             _open_table(history, name, files)
+    latest = {name: table.latest for name, table in history.tables.items() if table.latest}
+    history.problems += [f"{path / 'tables'}: {line}" for line in unlike_clocks(latest)]
+    recorded = history.run.get("tables")
+    for name in recorded if isinstance(recorded, list) else ():
+        if not _files_of(path, str(name)):
+            history.problems.append(f"the table {name} is missing, and {run_file} names it")
     if not history.run.get("run_id"):
         history.named = _find_run_id(history)
     return history
@@ -128,7 +140,7 @@ def _files_of(path: Path, name: str) -> list[Path]:
 
 
 def _open_table(history: History, name: str, files: list[Path]) -> None:
-    schemas, rows = [], 0
+    schemas, rows, latest = [], 0, 0
     for file in files:
         try:
             with pq.ParquetFile(file) as parquet:
@@ -139,17 +151,29 @@ def _open_table(history: History, name: str, files: list[Path]) -> None:
             continue
         missing = [c.name for c in TABLES[name] if not c.nullable and c.name not in schema.names]
         if missing and missing != ["run_id"]:
-            history.problems.append(f"{file}: required columns are missing: {', '.join(missing)}")
+            absent = ", ".join(column for column in missing if column != "run_id")
+            history.problems.append(f"{file}: required columns are missing; add {absent}")
             continue
         complaints = _misread(file, name, schema)
+        if not complaints:
+            complaints, last = _impossible(file, name, schema)
+            latest = max(latest, last)
         history.problems += [f"{file}: {line}" for line in complaints]
         if complaints:
             continue
         schemas.append(schema)
     if len(schemas) == len(files):
         history.tables[name] = TableFiles(
-            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows
+            name=name, files=tuple(files), schemas=tuple(schemas), rows=rows, latest=latest
         )
+
+
+def _impossible(file: Path, name: str, schema: pa.Schema) -> tuple[list[str], int]:
+    """Return what no history can say, and the latest time; a broken page is such a thing."""
+    try:
+        return look_through(file, name, schema)
+    except (OSError, pa.ArrowException) as error:
+        return [f"its data cannot be read: {_first_line(error)}"], 0
 
 
 def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
@@ -161,7 +185,9 @@ def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
     declared = {f.name: f.type for f in arrow_schema(name)}
     for given in schema:
         wanted = declared.get(given.name)
-        if wanted is None or wanted == given.type or pa.types.is_nested(wanted):
+        if wanted is None or wanted == given.type:
+            continue
+        if pa.types.is_nested(wanted) and pa.types.is_nested(given.type):
             continue
         try:
             with pq.ParquetFile(file) as parquet:

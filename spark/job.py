@@ -18,13 +18,16 @@ from pyspark.sql import SparkSession
 from chaos.history.arrow import arrow_schema
 from spark.checks.corrupt import check_corrupt
 from spark.checks.coverage import check_coverage
-from spark.checks.duplicates import check_duplicates, check_redelivery
+from spark.checks.duplicates import check_duplicates
 from spark.checks.floor import check_floor
 from spark.checks.loss import check_loss
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
 from spark.checks.raft import check_committed, check_log_matching
 from spark.checks.raft_events import check_commits, check_leaders, check_terms, check_votes
+from spark.checks.redelivery import check_redelivery
+from spark.checks.sends import check_order, check_word
+from spark.checks.service import check_answers, check_exits, check_refused, check_selection
 from spark.context import Context, load_context
 from spark.contract import evaluate_contract
 from spark.history import History
@@ -95,7 +98,6 @@ def run_checks(
     # Spark knows cached results by path: a rewritten run must not be answered from an earlier one.
     session.catalog.clearCache()
     steps = _Steps(progress)
-    results: list[CheckResult] = []
     context = steps.run("facts", lambda: load_context(session, history))
     entries: LogEntries | None = None
     fates: MessageFates | None = None
@@ -111,9 +113,7 @@ def run_checks(
         fates = steps.run("messages", lambda: load_fates(context, entries))
         if fates is not None:
             progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
-            for check, call in _plan(context, fates, entries):
-                if check in wanted:
-                    results.append(_run_check(steps, check, call))
+    results = _judge(steps, wanted, context, fates, entries)
     quorum = entries.quorum if entries else 1
     contract = evaluate_contract(history.run, context.faults if context else [], quorum)
     problems = [*history.problems, *steps.failures]
@@ -127,28 +127,66 @@ def run_checks(
     )
 
 
-def _plan(
-    context: Context, fates: MessageFates, entries: LogEntries | None
-) -> list[tuple[str, Callable[[], CheckResult]]]:
-    floor = check_floor(context)
-    gaps = "gap" in floor.details
-    return [
-        ("A45", lambda: floor),
-        ("A1", lambda: check_loss(context, fates, entries, gaps=gaps)),
-        ("A5", lambda: check_phantom(context, fates, gaps=gaps)),
-        ("A6", lambda: check_corrupt(context, fates)),
-        ("A7", lambda: check_aborted(context, fates, entries)),
-        ("A8", lambda: check_duplicates(context, fates, entries)),
-        ("A9", lambda: check_redelivery(context, fates)),
-        ("A15", lambda: check_offsets(context, entries)),
-        ("A30", lambda: check_leaders(context)),
-        ("A31", lambda: check_votes(context)),
-        ("A32", lambda: check_terms(context)),
-        ("A33", lambda: check_commits(context)),
-        ("A34", lambda: check_log_matching(context, entries)),
-        ("A35", lambda: check_committed(context, entries, fates)),
-        ("A47", lambda: check_coverage(context)),
-    ]
+def _judge(
+    steps: _Steps,
+    wanted: tuple[str, ...],
+    context: Context | None,
+    fates: MessageFates | None,
+    entries: LogEntries | None,
+) -> list[CheckResult]:
+    """Return a result for every check that is wanted; what could not be made is unknown."""
+    if context is None:
+        return [_not_made(check, steps.failures) for check in wanted]
+    floor = _run_check(steps, "A45", lambda: check_floor(context))
+    plan: dict[str, Callable[[], CheckResult]] = {"A45": lambda: floor}
+    if fates is not None:
+        plan |= _plan_of_messages(context, fates, entries, gaps="gap" in floor.details)
+    plan |= {
+        "A11": lambda: check_order(context),
+        "A15": lambda: check_offsets(context, entries),
+        "A27": lambda: check_refused(context),
+        "A30": lambda: check_leaders(context),
+        "A31": lambda: check_votes(context),
+        "A32": lambda: check_terms(context),
+        "A33": lambda: check_commits(context),
+        "A34": lambda: check_log_matching(context, entries),
+        "A46": lambda: check_selection(context),
+        "A47": lambda: check_coverage(context),
+        "A49": lambda: check_word(context),
+        "A50": lambda: check_answers(context),
+        "A51": lambda: check_exits(context),
+    }
+    order = sorted(wanted, key=CHECKS.index)
+    results = []
+    for check in order:
+        if check == "A45":
+            results.append(floor)
+        elif check in plan:
+            results.append(_run_check(steps, check, plan[check]))
+        else:
+            results.append(_not_made(check, steps.failures))
+    return results
+
+
+def _plan_of_messages(
+    context: Context, fates: MessageFates, entries: LogEntries | None, *, gaps: bool
+) -> dict[str, Callable[[], CheckResult]]:
+    """Return the checks that ask what became of messages."""
+    return {
+        "A1": lambda: check_loss(context, fates, entries, gaps=gaps),
+        "A5": lambda: check_phantom(context, fates, gaps=gaps),
+        "A6": lambda: check_corrupt(context, fates),
+        "A7": lambda: check_aborted(context, fates, entries),
+        "A8": lambda: check_duplicates(context, fates, entries),
+        "A9": lambda: check_redelivery(context, fates),
+        "A35": lambda: check_committed(context, entries, fates),
+    }
+
+
+def _not_made(check: str, failures: list[str]) -> CheckResult:
+    """Return the result of a check whose tables could not be laid out."""
+    why = failures[-1] if failures else "what it rests on is missing"
+    return CheckResult(check=check, verdict=UNKNOWN, summary=f"not made: {why}")
 
 
 def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> CheckResult:

@@ -49,14 +49,15 @@ def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
         F.sum((F.col("n_send") - F.col("n_ok") - F.col("n_fail")).cast("long")).alias("unknown"),
         F.sum("n_fail").alias("failed"),
         F.sum(F.col("groups_seen").cast("long")).alias("delivered"),
-        F.sum("extra").alias("redelivered"),
+        F.sum("extra").alias("extra"),
         *(F.sum(F.col(flag).cast("int")).alias(flag) for flag in FLAGS),
     )
     # A checkpoint, not a cache: only an action of its own hands the observed totals over.
     suspects = observed.filter(" or ".join(FLAGS)).localCheckpoint(eager=True)
-    return MessageFates(
-        suspects=suspects, totals={name: int(n or 0) for name, n in observation.get.items()}
-    )
+    totals = {name: int(n or 0) for name, n in observation.get.items()}
+    # Deliveries beyond the first, not the messages that had some.
+    totals["redelivered"] = totals.pop("extra")
+    return MessageFates(suspects=suspects, totals=totals)
 
 
 def _majority(entries: LogEntries | None) -> int:
@@ -80,22 +81,20 @@ def _send_rows(context: Context) -> DataFrame:
         F.coalesce(refused().cast("int"), F.lit(0)).alias("n_fail"),
         F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1)).alias("attempts"),
         F.col("body_hash").alias("s_hash"),
-        F.when(ok, _owed_mask_index(context)).alias("owed"),
+        F.when(ok, context.class_number()).alias("owed"),
         F.when(ok, F.coalesce("epoch", F.lit(0))).alias("ok_epoch"),
     )
 
 
 def refused() -> Column:
-    """Return whether a send definitely did nothing: by its outcome and by today's code table."""
+    """Return whether it was said that a send did nothing.
+
+    Where its attempts are on record that is the client's own word; elsewhere whoever wrote the
+    history read a code, and today's table must agree.
+    """
     doubtful = [code for code, row in CODES.items() if not row.definite]
     listed = F.coalesce(F.col("err_code").isin(doubtful), F.lit(col=False))
-    return (F.col("outcome") == "fail") & ~listed
-
-
-def _owed_mask_index(context: Context) -> Column:
-    """Return the number of the topic in the context's order; -1 for none (it cannot happen)."""
-    numbers = {name: number for number, name in enumerate(context.topics)}
-    return case_of(F.col("topic"), numbers, -1).cast("int")
+    return (F.col("outcome") == "fail") & (F.col("tries").isNotNull() | ~listed)
 
 
 def _delivery_rows(context: Context) -> DataFrame:
@@ -161,9 +160,9 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
         missing = missing | (seen.bitwiseAND(owed) != owed)
         seen_count = seen_count + F.bit_count(seen.bitwiseAND(F.lit(_plain_mask(context, chunk))))
     current = {
-        number: topic.epoch_max
-        for number, topic in enumerate(context.topics.values())
-        if topic.epoch_min != topic.epoch_max
+        number: context.topics[name].epoch_max
+        for (name, _), number in context.classes.items()
+        if context.topics[name].epoch_min != context.topics[name].epoch_max
     }
     alive = F.col("ok_epoch") >= case_of(F.col("topic_no"), current, 0)
     ok = F.col("n_ok") > 0
@@ -193,16 +192,16 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
 
 
 def _owed_masks(context: Context, chunk: int) -> dict[int, int]:
-    """Return, by topic number, the bits of the groups that owe deliveries of the topic."""
+    """Return, by class of sends, the bits of the groups that are owed it."""
     names = list(context.groups)[chunk * GROUPS_PER_MASK : (chunk + 1) * GROUPS_PER_MASK]
     judged = context.judged_groups
     return {
         number: sum(
             1 << bit
             for bit, name in enumerate(names)
-            if name in judged and topic in context.groups[name]
+            if name in judged and context.owes(name, topic, tag)
         )
-        for number, topic in enumerate(context.topics)
+        for (topic, tag), number in context.classes.items()
     }
 
 

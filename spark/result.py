@@ -30,8 +30,10 @@ TITLES: Final[dict[str, str]] = {
     "A6": "corrupt body",
     "A7": "aborted read: a refused send was delivered",
     "A8": "duplicate in the log",
-    "A9": "redelivery",
+    "A9": "redelivery without a cause",
+    "A11": "append order: sent later, stored before",
     "A15": "inconsistent offset: two messages at one place",
+    "A27": "refused by a listener and not delivered again",
     "A30": "leader uniqueness: one leader a term",
     "A31": "vote uniqueness: one vote a term",
     "A32": "term regress",
@@ -39,7 +41,11 @@ TITLES: Final[dict[str, str]] = {
     "A34": "log matching: one (index, term), two contents",
     "A35": "committed, then lost or replaced",
     "A45": "history floor: enough was recorded to judge",
+    "A46": "delivered to a group that did not subscribe to it",
     "A47": "the planned faults took effect and were lifted",
+    "A49": "the client's word contradicts its attempts",
+    "A50": "what was asked at the end was answered rightly",
+    "A51": "no process ended that no fault ended",
 }
 SEVERITIES: Final[dict[str, str]] = {
     "A1": CRIT,
@@ -47,7 +53,8 @@ SEVERITIES: Final[dict[str, str]] = {
     "A6": CRIT,
     "A7": CRIT,
     "A8": MINOR,
-    "A9": INFO,
+    "A9": MAJOR,
+    "A11": CRIT,
     "A15": CRIT,
     "A30": CRIT,
     "A31": CRIT,
@@ -57,6 +64,11 @@ SEVERITIES: Final[dict[str, str]] = {
     "A35": CRIT,
     "A45": INFO,
     "A47": INFO,
+    "A27": MAJOR,
+    "A46": MAJOR,
+    "A49": MAJOR,
+    "A50": MAJOR,
+    "A51": MAJOR,
 }
 # What unsynced loss on a majority may bring about, and so is excused when that was injected.
 EXCUSED_BY_EXCEEDED_CONTRACT: Final = ("A1", "A15", "A35")

@@ -133,8 +133,13 @@ class LocalCluster:
         self._socket.unlink(missing_ok=True)
 
     async def kill(self, node: str) -> None:
-        """SIGKILL a broker; wait until it is gone."""
-        await self._child(node).kill()
+        """SIGKILL a broker; wait until it is gone. One that ended otherwise is told of."""
+        child = self._child(node)
+        code = await child.kill()
+        if code != -signal.SIGKILL:
+            self._nodes[node].exits.append(
+                f"{node} pid={child.pid} exit={code} before it was killed"
+            )
 
     async def pause(self, node: str) -> None:
         """SIGSTOP a broker."""

@@ -4,7 +4,7 @@ Pure: a history in, results out. Written independently of ``spark/``, so that a 
 seen as a disagreement with the other.
 """
 
-from chaos.checker.compose import Verdict, check_history, decide
+from chaos.checker.compose import Verdict, check_history, decide, unreadable
 from chaos.checker.model import History, Replica, Result
 
-__all__ = ["History", "Replica", "Result", "Verdict", "check_history", "decide"]
+__all__ = ["History", "Replica", "Result", "Verdict", "check_history", "decide", "unreadable"]

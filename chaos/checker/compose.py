@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.checker.copies import check_duplicates, check_offsets, check_redelivery
+from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
 from chaos.checker.logs import check_committed, check_log_matching
@@ -20,6 +20,9 @@ from chaos.checker.messages import (
     refused,
 )
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
+from chaos.checker.redelivery import check_redelivery
+from chaos.checker.sends import check_order, check_word
+from chaos.checker.service import check_answers, check_exits, check_refused, check_selection
 
 CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A1": check_loss,
@@ -28,7 +31,9 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A7": check_aborted,
     "A8": check_duplicates,
     "A9": check_redelivery,
+    "A11": check_order,
     "A15": check_offsets,
+    "A27": check_refused,
     "A30": check_leaders,
     "A31": check_votes,
     "A32": check_terms,
@@ -37,8 +42,12 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A35": check_committed,
     "A41": check_failover,
     "A45": check_floor,
+    "A46": check_selection,
     "A47": check_coverage,
     "A48": check_harness,
+    "A49": check_word,
+    "A50": check_answers,
+    "A51": check_exits,
 }
 EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
@@ -76,8 +85,14 @@ class Verdict:
 def check_history(history: History) -> Verdict:
     """Run every check and compose the verdict."""
     results = {name: _safely(name, check, history) for name, check in CHECKS.items()}
-    verdict, reasons = decide(list(results.values()), excused=exceeded(history))
-    counts = count(history, results)
+    excused, counts = "", {}
+    try:
+        excused = exceeded(history)
+        counts = count(history, results)
+    except Exception as error:  # noqa: BLE001 - the checks that were made stand
+        why = f"contract and counts: {type(error).__name__}: {error}"
+        results["A48"] = undecided("A48", f"{results['A48'].summary}; {why}")
+    verdict, reasons = decide(list(results.values()), excused=excused)
     code = EXIT_CODES[verdict] or (EXIT_EXCEEDED if reasons else 0)
     return Verdict(verdict=verdict, reasons=reasons, results=results, counts=counts, exit_code=code)
 
@@ -123,6 +138,18 @@ def exceeded(history: History) -> str:
     if len(hit) < max(1, history.quorum):
         return ""
     return f"faults took the disks of {', '.join(sorted(hit))}, a majority, under flush={flush}"
+
+
+def unreadable(error: Exception) -> Verdict:
+    """Return the verdict over a run that could not even be loaded: unknown, whatever is in it."""
+    why = f"the run could not be loaded: {type(error).__name__}: {error}"
+    return Verdict(
+        verdict=UNKNOWN,
+        reasons=(why,),
+        results={name: undecided(name, why) for name in CHECKS},
+        counts={},
+        exit_code=EXIT_CODES[UNKNOWN],
+    )
 
 
 def count(history: History, results: Mapping[str, Result]) -> dict[str, int]:

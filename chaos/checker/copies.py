@@ -1,4 +1,4 @@
-"""More than once, and at which place: A8 A9 A15. Source: chaos.md 3.3, 3.4."""
+"""At several places, and which message at which place: A8 A15. Source: chaos.md 3.3, 3.4."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,9 +8,6 @@ from chaos.checker.model import CRIT, INVALID, History, Place, Result, Row, is_c
 from chaos.history.segment import EntryRow
 
 QueuePlace = tuple[str | None, int | None, int | None]
-SETTLE_NS = 6_000_000_000
-"""An offset is committed every second; a leader change may cost several intervals."""
-_UNSETTLING = frozenset({"rebalance", "start", "stop", "crash"})
 
 
 def check_duplicates(history: History) -> Result:
@@ -39,41 +36,6 @@ def check_duplicates(history: History) -> Result:
     if found and history.contract.get("duplicates") in {"exactly-once", "idempotent"}:
         return replace(copies, verdict=INVALID, severity=CRIT)
     return copies
-
-
-def check_redelivery(history: History) -> Result:
-    """A9: deliveries of one message to one group beyond the first; those without a cause are named.
-
-    A cause is a change of the group's members, or a fault, between the two deliveries or shortly
-    before the later one.
-    """
-    deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in history.to_groups:
-        if row["msg_key"] is not None:
-            deliveries[row["grp"], row["msg_key"]].append(row)
-    causes = sorted(_causes(history))
-    extra, found = 0, []
-    for (_, key), rows in deliveries.items():
-        places = {_queue_place(row) for row in rows}
-        extra += len(rows) - 1
-        if len(rows) == len(places):
-            continue  # copies in the log, each delivered once: A8
-        rows.sort(key=lambda row: int(row["t_recv"]))
-        first, last = rows[0]["t_recv"], rows[-1]["t_recv"]
-        if not any(first - SETTLE_NS <= t <= last for t in causes):
-            found.append({"msg_key": key, "explain": f"message {key} came {len(rows)} times"})
-    ratio = extra / max(1, len(deliveries))
-    summary = f"{extra} redeliveries ({ratio:.2%}), {len(found)} without a cause"
-    return result("A9", found, summary, redelivered=extra, distinct=len(deliveries))
-
-
-def _causes(history: History) -> list[int]:
-    times = [
-        e["t_mono_ns"] for e in history.events if e["role"] == "consumer" and e["f"] in _UNSETTLING
-    ]
-    for fault in history.faults:
-        times += [t for t in (fault["t_on0"], fault["t_off1"]) if t is not None]
-    return times
 
 
 def check_offsets(history: History) -> Result:

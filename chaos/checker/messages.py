@@ -61,6 +61,7 @@ def _absent(history: History) -> list[tuple[str, Row]]:
         for group, topics in sorted(history.groups.items())
         for send in history.ok_sends
         if send["topic"] in topics
+        and history.is_subscribed(group, send)
         and (group, send["msg_key"]) not in history.got
         and history.is_current(send)
     ]
@@ -172,9 +173,14 @@ def check_corrupt(history: History) -> Result:
 
 
 def refused(send: Row) -> bool:
-    """Return whether a send certainly did nothing: by its outcome and by today's code table."""
+    """Return whether it was said that a send did nothing.
+
+    Where its attempts are on record the outcome is the client's own word, and it stands; where they
+    are not, whoever wrote the history classified a code, and today's table must agree.
+    """
     meaning = CODES.get(send.get("err_code") or 0)
-    return send["outcome"] == "fail" and (meaning is None or meaning.definite)
+    said = send.get("tries") is not None or meaning is None or meaning.definite
+    return send["outcome"] == "fail" and said
 
 
 def check_aborted(history: History) -> Result:

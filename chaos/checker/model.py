@@ -70,6 +70,12 @@ class History:
     coverage: dict[str, int] | None = None
     """Least number of effective faults per kind; None: one of each kind that was planned."""
     contract: dict[str, Any] = field(default_factory=dict)
+    subscriptions: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """By group and topic the tags that it subscribed to; what is not named is subscribed whole."""
+    exits: Sequence[Row] = ()
+    """Processes of the system that ended by themselves: ``process``, ``exit``, ``log``."""
+    answers: Sequence[Row] = ()
+    """What the system was asked at the end, and what it said."""
     problems: Sequence[str] = ()
     """What went wrong with the harness itself, or with reading its record (A48)."""
 
@@ -101,6 +107,11 @@ class History:
             low, high = found.get(send.get("topic", ""), (epoch, epoch))
             found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
         return found
+
+    def is_subscribed(self, group: str, send: Row) -> bool:
+        """Tell whether a group that consumes a topic subscribed to the tag of this message."""
+        tags = self.subscriptions.get(group, {}).get(send["topic"])
+        return tags is None or send.get("tag") in tags
 
     def is_current(self, send: Row) -> bool:
         """Tell whether the topic of a send was not deleted and made anew since."""
@@ -232,8 +243,10 @@ TITLES = {
     "A6": "corrupt body",
     "A7": "aborted read: a refused send was delivered",
     "A8": "duplicate in the log beyond the attempts made",
-    "A9": "redelivery",
+    "A9": "redelivery without a cause",
+    "A11": "append order: sent later, stored before",
     "A15": "inconsistent offset: two messages at one place",
+    "A27": "refused by a listener and not delivered again",
     "A30": "leader uniqueness: one leader a term",
     "A31": "vote uniqueness: one vote a term",
     "A32": "term regress",
@@ -243,13 +256,22 @@ TITLES = {
     "A41": "time without acknowledgements around each kill",
     "A45": "enough was recorded to judge",
     "A47": "the planned faults took effect",
+    "A46": "delivered to a group that did not subscribe to it",
     "A48": "the harness itself worked",
+    "A49": "the client's word contradicts its attempts",
+    "A50": "what was asked at the end was answered rightly",
+    "A51": "no process ended that no fault ended",
 }
-_CRITICAL = ("A1", "A5", "A6", "A7", "A15", "A30", "A31", "A32", "A34", "A35")
+_CRITICAL = ("A1", "A5", "A6", "A7", "A11", "A15", "A30", "A31", "A32", "A34", "A35")
 SEVERITIES = dict.fromkeys(_CRITICAL, CRIT) | {
     "A33": MAJOR,
     "A8": MINOR,
-    "A9": INFO,
+    "A9": MAJOR,
+    "A27": MAJOR,
+    "A46": MAJOR,
+    "A49": MAJOR,
+    "A50": MAJOR,
+    "A51": MAJOR,
     "A41": INFO,
     "A45": INFO,
     "A47": INFO,

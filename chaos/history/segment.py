@@ -37,6 +37,7 @@ Source: protocol.md 4.1, 4.2, 6.1, 6.2.
 """
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -57,6 +58,7 @@ RECORD_MAGIC_V1: Final = 0xDAA320A7
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 STATE_TOPIC: Final = "rmq_sys_LEDGER_STATE"
 COMPRESSED_FLAG: Final = 0x1
+INFLATED_BYTES_MAX: Final = 1 << 26
 TRANSACTION_MASK: Final = 0xC
 PREPARED: Final = 0x4
 ROLLBACK: Final = 0xC
@@ -75,7 +77,7 @@ class EntryRow(NamedTuple):
     ``type``: message, state (replicated state of the broker), half (transaction not decided),
     noop, unknown (not a record), or unreadable (the last row of a segment whose rest cannot be
     parsed; its index is -1). ``msg_key`` and ``body_hash`` are None for what is not a plain
-    message; a compressed body has neither, since clients hash it uncompressed.
+    message; a compressed body is inflated first, since clients hash it as they had it.
     """
 
     entry_index: int
@@ -194,13 +196,26 @@ def _decode_record(body: memoryview, physical_offset: int, names: _Names) -> _Re
     sound = physical == physical_offset and crc32(content) & 0x7FFFFFFF == crc
     kind = _record_type(flags, topic)
     msg_key = tag = digest = None
-    if kind == "message" and not flags & COMPRESSED_FLAG:
-        digest = body_hash(content)
-        if body_len >= HEAD_BYTES:
-            mark, raw_tag, key = HEAD.unpack_from(content)
+    plain: Buffer | None = content
+    if flags & COMPRESSED_FLAG and kind == "message":
+        plain = _inflated(content)
+    if kind == "message" and plain is not None:
+        digest = body_hash(plain)
+        if len(plain) >= HEAD_BYTES:
+            mark, raw_tag, key = HEAD.unpack_from(plain)
             if mark == MAGIC:
                 msg_key, tag = key, names.tag(raw_tag)
     return sound, kind, topic, queue_id, queue_offset, msg_key, digest, tag
+
+
+def _inflated(content: memoryview) -> bytes | None:
+    """Return a body as its sender had it; None if it is no zlib stream, or a huge one."""
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(content, INFLATED_BYTES_MAX)
+    except zlib.error:
+        return None
+    return plain if stream.eof else None
 
 
 def _record_type(flags: int, topic: str) -> str:

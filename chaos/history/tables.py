@@ -73,9 +73,12 @@ value string
 trace_id long
 """)
 
-# One row per message sent. `outcome` is ok, fail (definitely not appended) or info (may be).
-# `attempts`: how often it was sent, without the attempts that certainly stored nothing (refused
-# before the append): the log holds no more copies.
+# One row per message sent. `outcome` is ok, fail (definitely not appended) or info (may be): what
+# the client said. `tries`: how each of its attempts ended (ok, fail, info), by the code that came
+# back and not by the client's opinion of it. `attempts`: how often it was sent, without those that
+# certainly stored nothing (refused before the append): the log holds no more copies.
+# `asked_queue`: the queue that the sender demanded, null where any would do. `tag`: by which groups
+# subscribe (run.json's `subscriptions`), null for none.
 SENDS: Final = parse_columns("""
 run_id string!
 op_id long!
@@ -95,7 +98,7 @@ body_len int
 t_inv long!
 t_first_byte long
 t_cmp long
-outcome string
+outcome string!
 err_code int
 attempts int
 node string
@@ -105,6 +108,9 @@ raft_index long
 raft_term long
 msg_id string
 phase string
+tries array<string>
+asked_queue int
+tag string
 """)
 
 # One row per message handed to a consumer. `auditor`: the final reader, not a member of a group.
@@ -265,6 +271,21 @@ status string
 witness struct<probe:string,before:double,during:double,after:double,effective:boolean>
 """)
 
+# One row per question that was asked when all was quiet: of what (`subject`), what the answer had
+# to be by what is recorded elsewhere, and what was said; `told` null: nobody answered.
+ANSWERS: Final = parse_columns("""
+run_id string!
+kind string!
+node string
+topic string
+queue_id int
+grp string
+subject string
+expected string!
+told string
+t long
+""")
+
 # One row per anomaly: the checker's output.
 ANOMALIES: Final = parse_columns("""
 run_id string!
@@ -289,5 +310,6 @@ TABLES: Final[dict[str, Table]] = {
     "queue_index": QUEUE_INDEX,
     "drain": DRAIN,
     "faults": FAULTS,
+    "answers": ANSWERS,
     "anomalies": ANOMALIES,
 }

@@ -1,8 +1,9 @@
 """Faults of links: cut one link, cut one direction, isolate a node from all others.
 
-Witness: the links' counters. While the fault is on nothing may pass on the links concerned and
-something must have been withheld (somebody tried); before and after, frames pass. Numbers of a
-witness: before, bytes that ever passed; during, bytes withheld; after, bytes that passed since.
+Witness: the links' counters. While the fault is on nothing may pass on the links concerned, and of
+each pair of nodes that run something must have been withheld (somebody tried); after the heal bytes
+pass again, or the fault counts as not lifted. Numbers of a witness: before, bytes that ever passed;
+during, bytes withheld; after, bytes that passed since.
 
 Source: chaos.md 2 (N1, N2, N4).
 """
@@ -10,7 +11,7 @@ Source: chaos.md 2 (N1, N2, N4).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chaos.backends.base import LinkState, both_ways
+from chaos.backends.base import ClusterFailed, LinkState, both_ways
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.wait import until
 
@@ -52,10 +53,15 @@ class Cut:
     async def undo(self) -> None:
         """See that something was withheld and nothing passed; heal the links."""
         at_off = await self._setting.cluster.links.counters()
-        withheld = self._sum(at_off, "withheld_bytes") - self._sum(self._at_on, "withheld_bytes")
         passed = self._sum(at_off, "bytes") - self._sum(self._at_on, "bytes")
-        self.witness.during = float(withheld)
-        self.witness.effective = withheld > 0 and passed == 0
+        held = {
+            pair: self._sum(at_off, "withheld_bytes", links)
+            - self._sum(self._at_on, "withheld_bytes", links)
+            for pair, links in self._pairs().items()
+        }
+        self.witness.during = float(sum(held.values()))
+        tried = all(count > 0 for pair, count in held.items() if self._run(pair))
+        self.witness.effective = passed == 0 and sum(held.values()) > 0 and tried
         healed = await self._setting.cluster.links.heal(self.links)
         self._at_heal = self._sum(healed, "bytes")
 
@@ -68,12 +74,25 @@ class Cut:
             return self.witness.after > 0
 
         # Where a node at the end of the link is down nothing can pass; that is no failed heal.
-        down = any(self._setting.cluster.state(n) != "running" for n in self.targets)
-        await until(passes, 0.3 if down else AFTER_TIMEOUT_S)
+        down = not any(self._run(pair) for pair in self._pairs())
+        back = await until(passes, 0.3 if down else AFTER_TIMEOUT_S)
+        if not back and not down and self.witness.during:
+            raise ClusterFailed(f"nothing passes between {' and '.join(self.targets)} again")
 
-    def _sum(self, states: Mapping[str, LinkState], column: str) -> int:
+    def _pairs(self) -> dict[tuple[str, str], list[str]]:
+        """Return the links by the two nodes that they join."""
+        pairs: dict[tuple[str, str], list[str]] = {}
+        for name in self.links:
+            one, _, other = name.partition(">")
+            pairs.setdefault((min(one, other), max(one, other)), []).append(name)
+        return pairs
+
+    def _run(self, pair: tuple[str, str]) -> bool:
+        return all(self._setting.cluster.state(node) == "running" for node in pair)
+
+    def _sum(self, states: Mapping[str, LinkState], column: str, links: Sequence[str] = ()) -> int:
         directions = ("forward",) if self.kind == "oneway" else ("forward", "backward")
-        return sum(int(states[name][d][column]) for name in self.links for d in directions)
+        return sum(int(states[name][d][column]) for name in links or self.links for d in directions)
 
 
 def cut_link(setting: Setting, a: str, b: str) -> Cut:

@@ -1,8 +1,10 @@
 """Faults of processes: kill (SIGKILL, later restarted) and pause (SIGSTOP, later SIGCONT).
 
-Witness of a kill: the process is gone, its port answers nothing, and after the restart the node
-reports another boot id. Witness of a pause: the kernel says stopped, status questions time out,
-and the same boot answers afterwards. Numbers of a witness: 1 answers, 0 does not.
+Witness of a kill: the node answered before, the process is gone, its port answers nothing, the
+poller heard nothing of it until it was started again, and then another boot id answers. Witness of
+a pause: the node answered before, the kernel says stopped at both ends, status questions time out
+and the poller heard nothing in between, and afterwards the same boot answers. What was done proves
+nothing; only what was seen does. Numbers of a witness: 1 answers, 0 does not.
 
 Source: chaos.md 2 (P1, P3, P4).
 """
@@ -15,6 +17,14 @@ from chaos.nemesis.wait import until
 
 RESTART_TIMEOUT_S = 15.0
 STATE_TIMEOUT_S = 3.0
+UNDER_WAY_NS = 500_000_000
+"""An answer may have been on its way when the node was hit: questions time out after 0.4 s."""
+
+
+def was_heard(setting: Setting, node: str, since_ns: int) -> bool:
+    """Tell whether the poller got an answer of the node that it sent after ``since_ns``."""
+    last = setting.probe.last_seen.get(node)
+    return last is not None and last.t_ns > since_ns + UNDER_WAY_NS
 
 
 class Kill:
@@ -28,6 +38,7 @@ class Kill:
         self._setting = setting
         self._node = node
         self._boot_before = ""
+        self._killed_ns = 0
 
     def undo_entry(self) -> Mapping[str, Any]:
         """Return the journal entry."""
@@ -37,22 +48,25 @@ class Kill:
         """Note which boot answers."""
         before = await self._setting.probe.ask(self._node)
         self.witness.before = float(before.ok)
-        last = self._setting.probe.last_seen.get(self._node)
-        self._boot_before = before.boot_id or (last.boot_id if last else "")
+        self._boot_before = before.boot_id
 
     async def apply(self) -> None:
         """Kill and wait until the process is gone."""
         await self._setting.cluster.kill(self._node)
+        self._killed_ns = self._setting.clock.monotonic_ns()
 
     async def look_during(self) -> None:
         """See that there is no process and no answer."""
         during = await self._setting.probe.ask(self._node)
         gone = self._setting.cluster.state(self._node) == "gone"
         self.witness.during = float(during.ok)
-        self.witness.effective = gone and not during.ok
+        was_there = bool(self.witness.before) and self._boot_before != ""
+        self.witness.effective = was_there and gone and not during.ok
 
     async def undo(self) -> None:
-        """Start the node again."""
+        """See that it was silent until now, and start it again."""
+        heard = was_heard(self._setting, self._node, self._killed_ns)
+        self.witness.effective = self.witness.effective and not heard
         await self._setting.cluster.restart(self._node)
 
     async def look_after(self) -> None:
@@ -74,22 +88,26 @@ class Pause:
 
     def __init__(self, setting: Setting, node: str) -> None:
         self.targets = (node,)
-        self.witness = Witness(probe="status answered; process state")
+        self.witness = Witness(probe="status answered; process state; the same boot afterwards")
         self._setting = setting
         self._node = node
+        self._boot_before = ""
+        self._paused_ns = 0
 
     def undo_entry(self) -> Mapping[str, Any]:
         """Return the journal entry."""
         return {"do": "resume", "node": self._node}
 
     async def look_before(self) -> None:
-        """See that it answers."""
+        """See that it answers, and which boot does."""
         before = await self._setting.probe.ask(self._node)
         self.witness.before = float(before.ok)
+        self._boot_before = before.boot_id
 
     async def apply(self) -> None:
         """Freeze it."""
         await self._setting.cluster.pause(self._node)
+        self._paused_ns = self._setting.clock.monotonic_ns()
 
     async def look_during(self) -> None:
         """See that the kernel says stopped and that a question goes unanswered."""
@@ -105,16 +123,17 @@ class Pause:
     async def undo(self) -> None:
         """Let it go on; it must have been frozen until now."""
         still = self._setting.cluster.state(self._node) == "stopped"
-        self.witness.effective = self.witness.effective and still
+        heard = was_heard(self._setting, self._node, self._paused_ns)
+        self.witness.effective = self.witness.effective and still and not heard
         await self._setting.cluster.resume(self._node)
 
     async def look_after(self) -> None:
-        """Wait for its first answer."""
+        """Wait for the first answer of the same boot."""
 
         async def answers() -> bool:
             status = await self._setting.probe.ask(self._node)
             self.witness.after = float(status.ok)
-            return status.ok
+            return status.ok and status.boot_id == self._boot_before
 
         back = await until(answers, STATE_TIMEOUT_S)
         self.witness.effective = self.witness.effective and back

@@ -64,6 +64,10 @@ class FrameSplitter:
         return frames
 
 
+_BARE_KEY = re.compile(rb"([{,])(\d+):")
+"""fastjson writes the numbers of brokers as keys without quotes."""
+
+
 def frame_code(frame: bytes) -> int | None:
     """Return the request or response code in a frame's header; None if it has none."""
     if len(frame) < PREFIX.size:
@@ -110,21 +114,23 @@ class StatusConnection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._opaque = 0
 
-    async def ask(self, code: int, timeout_s: float) -> dict[str, Any]:
-        """Return the JSON body of the answer to a request without arguments."""
+    async def ask(
+        self, code: int, timeout_s: float, fields: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON body of the answer to a request without a body."""
         try:
             async with timeout(timeout_s):
-                return await self._ask(code)
+                return await self._ask(code, fields)
         except BaseException:
             self.close()
             raise
 
-    async def _ask(self, code: int) -> dict[str, Any]:
+    async def _ask(self, code: int, fields: dict[str, str] | None) -> dict[str, Any]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
         self._opaque += 1
-        writer.write(encode_request(code, self._opaque))
+        writer.write(encode_request(code, self._opaque, fields))
         prefix = await reader.readexactly(4)
         total = int.from_bytes(prefix, "big")
         if not 4 <= total <= FRAME_BYTES_MAX:
@@ -132,7 +138,7 @@ class StatusConnection:
         head, body = decode_answer(prefix + await reader.readexactly(total))
         if head.get("code") != 0:
             raise ValueError(f"code {head.get('code')}: {head.get('remark')}")
-        answer = json.loads(body)
+        answer = json.loads(_BARE_KEY.sub(rb'\1"\2":', body))
         if not isinstance(answer, dict):
             raise ValueError("the body is no JSON object")  # noqa: TRY004 - wrong bytes, not type
         return answer

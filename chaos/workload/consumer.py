@@ -50,7 +50,9 @@ class Witnessed:
 
     def __init__(self, spec: WorkerSpec, recorder: Recorder, clock: Clock) -> None:
         self.delivered = 0
-        self.committed: dict[int, int] = {}
+        self.refused = self.again = 0
+        self.committed: dict[str, int] = {}
+        self.first: dict[str, int] = {}
         self._spec = spec
         self._recorder = recorder
         self._clock = clock
@@ -58,7 +60,7 @@ class Witnessed:
         self._next_op = 0
 
     def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        """Record the messages and accept them."""
+        """Record the messages and accept them, or, now and then, refuse them once."""
         op_id = self._op_id()
         now_ns = self._clock.monotonic_ns()
         for pos, message in enumerate(messages):
@@ -77,15 +79,38 @@ class Witnessed:
             }
             self._recorder.write("deliveries", row)
         self.delivered += len(messages)
-        return ConsumeStatus.CONSUME_SUCCESS
+        self.again += sum(message.reconsume_times > 0 for message in messages)
+        if not self._refuses(messages):
+            return ConsumeStatus.CONSUME_SUCCESS
+        context.delay_level = 1
+        for message in messages:
+            self._record_refusal(message)
+        self.refused += len(messages)
+        return ConsumeStatus.RECONSUME_LATER
+
+    def _refuses(self, messages: list[MessageExt]) -> bool:
+        payload = decode_body(messages[0].content() or b"")
+        if not self._spec.fail_every or payload is None:
+            return False
+        fresh = all(message.reconsume_times == 0 for message in messages)
+        return fresh and payload.msg_key % self._spec.fail_every == 0
+
+    def _record_refusal(self, message: MessageExt) -> None:
+        row = delivery_row(message, message.content())
+        t_ns = self._clock.monotonic_ns()
+        told = {name: row[name] for name in ("topic", "queue_id", "queue_offset", "msg_key")}
+        told |= {"op_id": self._op_id(), "grp": self._spec.group, "consumer": self._spec.name}
+        told |= {"kind": "nack", "t_inv": t_ns, "t_cmp": t_ns, "outcome": "info"}
+        self._recorder.write("acks", told)
 
     def on_assignment(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Record which queues the consumer holds from now on."""
-        if topic != self._spec.topic:
+        if topic not in subscribed(self._spec):
             return
         self._generation += 1
         queue_ids = [queue.queue_id for queue in queues]
-        self.mark("rebalance", {"queues": queue_ids, "generation": self._generation})
+        told = {"topic": topic, "queues": queue_ids, "generation": self._generation}
+        self.mark("rebalance", told)
 
     def on_commit(
         self,
@@ -96,11 +121,12 @@ class Witnessed:
         t_end_ns: int,
     ) -> None:
         """Record a commit of the group's offset."""
-        if queue.topic != self._spec.topic:
+        if queue.topic not in subscribed(self._spec):
             return
         if ok:
-            known = self.committed.get(queue.queue_id, 0)
-            self.committed[queue.queue_id] = max(known, offset)
+            name = f"{queue.topic}/{queue.queue_id}"
+            self.committed[name] = max(self.committed.get(name, 0), offset)
+            self.first.setdefault(name, offset)
         row = {
             "op_id": self._op_id(),
             "grp": self._spec.group,
@@ -126,18 +152,24 @@ class Witnessed:
             "f": f,
             "op_id": self._op_id(),
             "t_mono_ns": self._clock.monotonic_ns(),
-            "value": {"consumer": self._spec.name, **value},
+            "value": {"consumer": self._spec.name, "grp": self._spec.group, **value},
         }
         self._recorder.write("events", row)
 
     def report(self, *, done: bool = False) -> dict[str, Any]:
         """Return the status line."""
-        counts = {"delivered": self.delivered}
-        return {"counts": counts, "committed": self.committed, "done": done}
+        counts = {"delivered": self.delivered, "refused": self.refused, "again": self.again}
+        said = {"counts": counts, "committed": self.committed, "first": self.first}
+        return said | {"done": done}
 
     def _op_id(self) -> int:
         self._next_op += 1
         return self._spec.worker << 40 | self._next_op
+
+
+def subscribed(spec: WorkerSpec) -> dict[str, str]:
+    """Return what a consumer subscribes to: an expression by topic."""
+    return spec.expressions or {spec.topic: "*"}
 
 
 async def main(spec: WorkerSpec) -> None:
@@ -149,11 +181,16 @@ async def main(spec: WorkerSpec) -> None:
         persist_offset_ms=PERSIST_OFFSET_MS,
         rebalance_ms=REBALANCE_MS,
     )
-    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_count=16)
+    options = ConsumeOptions(
+        consume_from=ConsumeFrom.LAST_OFFSET if spec.from_last else ConsumeFrom.FIRST_OFFSET,
+        consume_batch_count=16,
+        suspend_ms=spec.suspend_ms,
+    )
     with Recorder(Path(spec.raw)) as recorder:
         seen = Witnessed(spec, recorder, SystemClock())
         consumer = PushConsumer(config, seen.listen, options, observer=seen)
-        consumer.subscribe(spec.topic)
+        for topic, expression in subscribed(spec).items():
+            consumer.subscribe(topic, expression)
         seen.mark("start", {})
         async with consumer:
             await until_stopped(spec.seconds_max, seen.report, asyncio.Event())

@@ -1,14 +1,15 @@
 """A producer process: an interpreter whose logical processes send unique messages.
 
-Every attempt that the client library made is recorded. The outcome is ``fail`` only if the library
-and our own table (`chaos.history.outcome`) both say that no attempt can have been stored; every
-timeout, lost connection and unforeseen error is ``info``.
+The outcome on record is the library's own word: ok, fail if it says that nothing was stored, else
+info. Beside it stands how each attempt ended by the code that came back, read by a table of our own
+(`chaos.history.outcome`): a checker holds the one against the other. A library that lies about an
+outcome is a bug to be found, not to be corrected here.
 
 Run: ``python -m chaos.workload.producer SPEC.json``.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from chaos.history.outcome import (
     NOT_CONNECTED,
     TIMED_OUT,
     UNFORESEEN,
-    is_definite,
+    classify,
 )
 from chaos.history.payload import body_hash, encode_body, make_key, run_tag
 from chaos.interpreter import Completion, Interpreter, Slots
@@ -30,6 +31,7 @@ from client import (
     ClientConfig,
     InvalidMessage,
     Message,
+    MessageQueue,
     NoRoute,
     Outcome,
     Producer,
@@ -38,7 +40,19 @@ from client import (
     SendResult,
     SendStatus,
 )
+from runtime.cancel import timeout
 from runtime.clock import Clock, SystemClock
+
+NOTHING_SENT = frozenset({
+    "ConnectFailed", "NoRoute", "NameServersUnreachable", "InvalidMessage", "NotRunning",
+    "TooManyPending", "LocalProtocolError",
+})  # fmt: skip
+"""Errors of an attempt that came before its first byte left."""
+SYSTEM_BUSY = 2
+LARGE_BODY_BYTES, LARGE_BODIES = 60_000, 20
+"""Together beyond 1 MiB, where a broker cuts a batch into spans."""
+ABANDONED_S = 0.004
+"""After so long nobody waits for a send any more that is to be abandoned."""
 
 
 class Sender:
@@ -52,34 +66,49 @@ class Sender:
         self._tag = bytes.fromhex(run_tag(spec.run_id))
         self._sent: dict[int, int] = {}
         self._bodies: dict[int, bytes] = {}
+        self._ops = 0
 
     def prepare(self, op: Op) -> Mapping[str, Any]:
         """Choose the messages: a key is the logical process and its next number."""
-        members = [self._make(op) for _ in range(self._spec.batch)]
-        prepared = {"topic": self._spec.topic, **members[0]}
+        spec = self._spec
+        self._ops += 1
+        size, count = int(str(op.value["size"])), spec.batch
+        if spec.large_every and count > 1 and self._ops % spec.large_every == 0:
+            size, count = LARGE_BODY_BYTES, LARGE_BODIES
+        members = [self._make(op.process, size) for _ in range(count)]
+        prepared: dict[str, Any] = {"topic": spec.topic, **members[0]}
+        if spec.chosen_queues:
+            prepared["asked_queue"] = op.process % spec.chosen_queues
         return prepared if len(members) == 1 else {**prepared, "members": members}
 
-    def _make(self, op: Op) -> dict[str, Any]:
-        seq = self._sent.get(op.process, 0)
-        self._sent[op.process] = seq + 1
-        key = make_key(op.process, seq)
-        body = encode_body(self._tag, key, int(str(op.value["size"])))
+    def _make(self, process: int, size: int) -> dict[str, Any]:
+        seq = self._sent.get(process, 0)
+        self._sent[process] = seq + 1
+        key = make_key(process, seq)
+        body = encode_body(self._tag, key, size)
         self._bodies[key] = body
-        return {"msg_key": key, "body_hash": body_hash(body), "body_len": len(body)}
+        tag = self._spec.tags[(process + seq) % len(self._spec.tags)] or None
+        return {"msg_key": key, "body_hash": body_hash(body), "body_len": len(body), "tag": tag}
 
     async def invoke(self, op: Op, prepared: Mapping[str, Any]) -> Completion:
         """Send the messages, several as one batch, and say how it ended."""
         key = prepared["msg_key"]
-        messages = [
-            Message(self._spec.topic, self._bodies.pop(member["msg_key"]), keys=str(key))
-            for member in prepared.get("members", (prepared,))
-        ]
-        timeout_ms = self._spec.send_timeout_ms
+        messages = [self._message(member) for member in prepared.get("members", (prepared,))]
+        every = self._spec.cancel_every
         try:
-            if len(messages) == 1:
-                result = await self._producer.send(messages[0], timeout_ms=timeout_ms)
+            if every and key % every == 0:
+                async with timeout(ABANDONED_S):
+                    result = await self._send(messages, prepared.get("asked_queue"))
             else:
-                result = await self._producer.send_batch(messages, timeout_ms=timeout_ms)
+                result = await self._send(messages, prepared.get("asked_queue"))
+        except TimeoutError:
+            return Completion(
+                type="info",
+                value={"msg_key": key, "error": "abandoned"},
+                err_code=TIMED_OUT,
+                err_class="Abandoned",
+                time_ns=self._clock.monotonic_ns(),
+            )
         except SendFailed as failed:
             return self._failed(key, failed)
         except RemotingError as error:
@@ -87,17 +116,31 @@ class Sender:
             self._note(error)
             return Completion(
                 type="fail" if definite else "info",
-                value={"msg_key": key, "error": str(error)},
+                value={"msg_key": key, "error": str(error), "tries": []},
                 err_code=local_code(error),
                 err_class=type(error).__name__,
                 time_ns=self._clock.monotonic_ns(),
             )
         return self._stored(key, result)
 
+    def _message(self, member: Mapping[str, Any]) -> Message:
+        key = member["msg_key"]
+        more = {"trace": f"t{key}"} if key % 3 == 0 else {}
+        body, tag = self._bodies.pop(key), member["tag"] or ""
+        return Message(self._spec.topic, body, tags=tag, keys=str(key), properties=more)
+
+    async def _send(self, messages: list[Message], asked: int | None) -> SendResult:
+        spec, timeout_ms = self._spec, self._spec.send_timeout_ms
+        queue = None if asked is None else MessageQueue(spec.topic, spec.broker_name, asked)
+        if len(messages) == 1:
+            return await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
+        return await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
+
     def _stored(self, key: int, result: SendResult) -> Completion:
         now_ns = self._clock.monotonic_ns()
         # Stored on one node but not confirmed elsewhere is not an acknowledgement.
         ok = result.status is SendStatus.SEND_OK
+        tries = [try_of(attempt) for attempt in result.attempts]
         return Completion(
             type="ok" if ok else "info",
             value={
@@ -105,8 +148,9 @@ class Sender:
                 "queue_id": result.queue.queue_id,
                 "queue_offset": result.queue_offset,
                 "msg_id": result.offset_msg_id,
-                "node": self._spec.node_by_addr.get(result.attempts[-1].broker_addr),
+                "node": self._node_of(result.attempts),
                 "attempts": [attempt_row(attempt) for attempt in result.attempts],
+                "tries": tries,
             },
             err_code=None if ok else int(result.status),
             time_ns=now_ns,
@@ -115,16 +159,26 @@ class Sender:
     def _failed(self, key: int, failed: SendFailed) -> Completion:
         self._note(failed)
         last = failed.attempts[-1] if failed.attempts else None
-        definite = failed.outcome is Outcome.FAILED and all(map(surely_not_stored, failed.attempts))
-        node = None if last is None else self._spec.node_by_addr.get(last.broker_addr)
+        definite = failed.outcome is Outcome.FAILED
+        node = self._node_of(failed.attempts)
         attempts = [attempt_row(attempt) for attempt in failed.attempts]
         return Completion(
             type="fail" if definite else "info",
-            value={"msg_key": key, "node": node, "attempts": attempts, "error": str(failed)},
+            value={
+                "msg_key": key,
+                "node": node,
+                "attempts": attempts,
+                "tries": [try_of(attempt) for attempt in failed.attempts],
+                "error": str(failed),
+            },
             err_code=attempt_code(last) if last is not None else NO_ROUTE,
             err_class=last.error_class if last is not None else "SendFailed",
             time_ns=self._clock.monotonic_ns(),
         )
+
+    def _node_of(self, attempts: Sequence[Attempt]) -> str | None:
+        """Return the node that the last attempt asked; None where there was none."""
+        return self._spec.node_by_addr.get(attempts[-1].broker_addr) if attempts else None
 
     def _note(self, error: Exception) -> None:
         attempts = error.attempts if isinstance(error, SendFailed) else ()
@@ -132,11 +186,17 @@ class Sender:
         self.errors[name] = self.errors.get(name, 0) + 1
 
 
-def surely_not_stored(attempt: Attempt) -> bool:
-    """Return whether an attempt certainly stored nothing, by the library and by our own table."""
-    if attempt.outcome is not Outcome.FAILED:
-        return False
-    return attempt.code is None or is_definite(attempt.code)
+def try_of(attempt: Attempt) -> str:
+    """Return how an attempt ended: ok, fail (certainly nothing stored) or info.
+
+    By the code that came back, and by the library only where that says less. The remark of code 2,
+    which an attempt does not keep, is the library's to read: it tells back-pressure from the rest.
+    """
+    if attempt.outcome is Outcome.UNKNOWN:
+        return "info"
+    if attempt.code is not None and not (attempt.code == SYSTEM_BUSY and attempt.outcome):
+        return classify(attempt.code).value
+    return "fail" if attempt.code or attempt.error_class in NOTHING_SENT else "info"
 
 
 def attempt_code(attempt: Attempt) -> int:
@@ -166,7 +226,7 @@ def attempt_row(attempt: Attempt) -> dict[str, Any]:
         "code": attempt.code,
         "error": attempt.error_class,
         "outcome": None if attempt.outcome is None else attempt.outcome.value,
-        "stored": not surely_not_stored(attempt),
+        "stored": try_of(attempt) != "fail",
     }
 
 

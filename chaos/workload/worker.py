@@ -38,6 +38,18 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout_ms: int = 3_000
     batch: int = 1
     """Messages that a producer sends as one request."""
+    tags: tuple[str, ...] = ("",)
+    """Tags of a producer's messages in turn."""
+    chosen_queues: int = 0
+    """Producer: its processes choose their queue, of so many; 0: any queue will do."""
+    broker_name: str = ""
+    cancel_every: int = 0
+    large_every: int = 0
+    expressions: dict[str, str] = {}
+    """Consumer: what it subscribes to, by topic; empty: all of ``topic``."""
+    from_last: bool = False
+    fail_every: int = 0
+    suspend_ms: int = 15_000
 
 
 @dataclass(slots=True)
@@ -45,8 +57,10 @@ class Status:
     """What a worker said last."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    committed: dict[int, int] = field(default_factory=dict)
-    """Committed offset by queue id (consumers)."""
+    committed: dict[str, int] = field(default_factory=dict)
+    """Committed offset by queue, ``topic/number`` (consumers)."""
+    first: dict[str, int] = field(default_factory=dict)
+    """The first offset that was committed of each queue: where the consumer began."""
     last_ack_ns: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     done: bool = False

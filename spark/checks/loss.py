@@ -95,7 +95,14 @@ def _missing_from(context: Context, number: int) -> Column:
         return F.lit(None).cast("string")
     chunk, bit = divmod(number, GROUPS_PER_MASK)
     unseen = F.col(f"seen_{chunk}").bitwiseAND(F.lit(1 << bit)) == 0
-    return F.when(F.col("topic").isin(sorted(context.groups[name])) & unseen, F.lit(name))
+    owed = F.lit(col=False)
+    for topic in sorted(context.groups[name]):
+        tags = context.tags_of(name, topic)
+        mine = F.col("topic") == topic
+        if tags is not None:
+            mine = mine & F.coalesce(F.col("tag").isin(tags), F.lit(col=False))
+        owed = owed | mine
+    return F.when(owed & unseen, F.lit(name))
 
 
 def _explain(

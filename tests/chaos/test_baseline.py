@@ -6,7 +6,8 @@ import io
 import pytest
 from rich.console import Console
 
-from chaos.run import RunOptions, run_scenario
+from chaos.parts import RunOptions
+from chaos.run import run_scenario
 from chaos.scenario import baseline
 from chaos.verdict import judge_in_process
 from chaos.view import View

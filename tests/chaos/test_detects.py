@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from chaos.convert import read_table
-from chaos.run import RunOptions, run_scenario
+from chaos.parts import RunOptions
+from chaos.run import run_scenario
 from chaos.scenario import Scenario, Workload, minority_leader
 from chaos.verdict import combine, judge_in_process, judge_with_spark
 from chaos.view import View
@@ -15,7 +16,7 @@ from runtime.clock import SystemClock
 
 SHORT = Scenario(
     name="minority-leader",
-    workload=Workload(producers=2, consumers=1, batches=(1, 4)),
+    workload=Workload(producers=2, consumers=1, batches=(1, 4), groups=(), joiner_s=None),
     timeline=minority_leader("1"),
     warmup_s=1.0,
     baseline_s=1.0,

@@ -84,7 +84,7 @@ def delivered_beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> No
 
 
 def acknowledged_beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
-    messages[3].send["queue_offset"] = 9_000
+    messages[-1].send["queue_offset"] = 9_000
 
 
 def refused_and_stored(run: HistoryBuilder, messages: list[Message]) -> None:

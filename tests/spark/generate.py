@@ -294,7 +294,13 @@ class HistoryBuilder:
         for grp in sorted(groups):
             for topic in sorted(topics):
                 for queue_id in range(self.queues):
-                    end = self._offsets.get((topic, queue_id), 0)
+                    said = [  # a broker's end lies behind whatever it acknowledged
+                        row["queue_offset"] + 1
+                        for row in self.tables["sends"]
+                        if (row["topic"], row.get("queue_id")) == (topic, queue_id)
+                        and row.get("queue_offset") is not None
+                    ]
+                    end = max([self._offsets.get((topic, queue_id), 0), *said])
                     self.add(
                         "drain",
                         grp=grp,
@@ -328,7 +334,8 @@ class HistoryBuilder:
 
 
 def write_table(path: Path, table: str, rows: list[dict[str, Any]], part: int = 0) -> Path:
-    schema = arrow_schema(table)
+    # What is required may be null here: others write what they like.
+    schema = pa.schema([column.with_nullable(nullable=True) for column in arrow_schema(table)])
     directory = path / "tables" / table
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"part-{part}.parquet"

@@ -205,7 +205,11 @@ def test_acknowledged_entry_replaced_by_another_is_committed_then_lost():
 def test_failover_is_the_longest_gap_between_acknowledgements_from_the_kill_on():
     ms = 1_000_000
     history = clean(
-        sends=[send(1, t_inv=0, t_cmp=1), send(2, t_inv=30 * ms, t_cmp=50 * ms), send(3)],
+        sends=[
+            send(1, t_inv=0, t_cmp=1),
+            send(2, t_inv=30 * ms, t_cmp=50 * ms),
+            send(3, t_inv=50 * ms, t_cmp=51 * ms),
+        ],
         faults=[fault("1-kill", t_on0=9 * ms, t_on1=10 * ms, t_off0=99 * ms, t_off1=99 * ms)],
     )
     assert verdict_of(history, "A41").evidence[0]["ms"] == 41
@@ -215,7 +219,8 @@ def test_failover_without_a_majority_counts_from_the_heal():
     ms = 1_000_000
     cut = fault("2-cut", "cut", t_on0=ms, t_on1=ms, t_off0=20 * ms, t_off1=20 * ms)
     kill = fault("2-kill", t_on0=10 * ms, t_on1=10 * ms, t_off0=90 * ms, t_off1=90 * ms)
-    sends = [send(1, t_inv=0, t_cmp=1), send(2, t_inv=30 * ms, t_cmp=50 * ms), send(3)]
+    sends = [send(1, t_inv=0, t_cmp=1), send(2, t_inv=30 * ms, t_cmp=50 * ms)]
+    sends.append(send(3, t_inv=50 * ms, t_cmp=51 * ms))
     row = verdict_of(clean(sends=sends, faults=[cut, kill]), "A41").evidence[0]
     assert (row["ms"], row["since_heal_ms"]) == (40, 30)
 

@@ -10,7 +10,7 @@ from chaos.nemesis.journal import UndoJournal, pending
 from chaos.scenario import as_script, baseline, demo, failover, planned_faults, zombies
 from chaos.verdict import combine
 from chaos.workload.audit import QueueEnds, drain_rows
-from chaos.workload.producer import surely_not_stored
+from chaos.workload.producer import try_of
 from chaos.workload.worker import decode_status, encode_status
 from client import Attempt, MessageQueue, Outcome
 
@@ -70,28 +70,34 @@ def test_queue_is_drained_if_all_is_committed_and_the_end_was_seen(committed, em
     assert row["drained"] is drained
 
 
-def attempt(code: int | None, outcome: Outcome | None) -> Attempt:
-    return Attempt("a:1", 0, 1, code, "X", outcome)
+def attempt(code: int | None, outcome: Outcome | None, error: str = "X") -> Attempt:
+    return Attempt("a:1", 0, 1, code, error, outcome)
 
 
 @pytest.mark.parametrize(
-    ("one", "sure"),
+    ("one", "word"),
     [
-        (attempt(14, Outcome.FAILED), True),
-        (attempt(None, Outcome.FAILED), True),
-        (attempt(2, Outcome.FAILED), False),
-        (attempt(14, Outcome.UNKNOWN), False),
-        (attempt(None, Outcome.UNKNOWN), False),
+        (attempt(0, None), "ok"),
+        (attempt(14, Outcome.FAILED), "fail"),
+        (attempt(2, Outcome.FAILED), "fail"),
+        (attempt(14, Outcome.UNKNOWN), "info"),
+        (attempt(10, Outcome.FAILED), "info"),
+        (attempt(1, Outcome.FAILED), "info"),
+        (attempt(None, Outcome.UNKNOWN), "info"),
+        (attempt(None, Outcome.FAILED, "RequestTimeout"), "info"),
+        (attempt(None, Outcome.FAILED, "ConnectionLost"), "info"),
+        (attempt(None, Outcome.FAILED, "ConnectFailed"), "fail"),
     ],
 )
-def test_an_attempt_surely_failed_only_if_library_and_table_say_so(one, sure):
-    assert surely_not_stored(one) is sure
+def test_what_came_back_of_an_attempt_is_read_without_believing_the_library(one, word):
+    assert try_of(one) == word
 
 
 def test_status_survives_the_pipe():
-    line = encode_status({"counts": {"ok": 3}, "committed": {2: 70}, "last_ack_ns": 1 << 50})
-    status = decode_status(line)
-    assert (status.counts, status.committed) == ({"ok": 3}, {2: 70})
+    told = {"counts": {"ok": 3}, "committed": {"t/2": 70}, "first": {"t/2": 7}}
+    status = decode_status(encode_status(told | {"last_ack_ns": 1 << 50}))
+    assert (status.counts, status.committed) == ({"ok": 3}, {"t/2": 70})
+    assert status.first == {"t/2": 7}
     assert status.last_ack_ns == 1 << 50
 
 

@@ -1,0 +1,253 @@
+"""A9: a message that a group gets again needs a cause.
+
+Delivery is at least once, so that a message may come again, but only because something happened: a
+listener refused it; a consumer came, went or died, or the queue changed hands; a broker died, was
+cut off, paused, or lost the lead; a commit failed. A redelivery without any of these is a failure
+of the system: somebody hands out what is done with.
+
+Each delivery after the first is laid beside the one before it. A change of the members explains it
+only if the queue could change hands: not if one consumer got it twice within one generation, unless
+it was the one that died, and not if one of the two consumers had given the queue up. A cause at
+``c`` explains a pair whose earlier delivery lies around it: what was delivered long before had been
+committed long before.
+
+Source: chaos.md A9; RocketMQ persistConsumerOffsetInterval and rebalance interval.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from chaos.checker.model import IDLE, INVALID, UNKNOWN, VALID, History, Result, Row, is_copy, result
+
+MEMBERS_NS = 6_000_000_000
+"""How far from a change of the members the earlier delivery may lie: members learn of a change one
+by one, within an interval of rebalancing (5 s), and commit every second."""
+BROKER_NS = 3_000_000_000
+"""The same for what happens to brokers: a commit interval, and time to find the new leader."""
+GIVEN_UP_NS = 2_000_000_000
+"""A fetch that begins so long after its consumer gave the queue up is no straggler."""
+LIFE = frozenset({"start", "stop", "crash", "kill", "restart", "shutdown"})
+COPY, NACK, CRASH, REBALANCE, LEADER, COMMIT = CAUSES = (
+    "copy in the log", "nack", "consumer crash", "rebalance", "leader change", "commit failed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Something that explains redeliveries, from ``start`` to ``end``; None: of any group."""
+
+    name: str
+    start: int
+    end: int
+    margin: int
+    group: str | None = None
+    queue: tuple[str, int] | None = None
+    member: str | None = None
+    """The consumer that came or went: it may get again what it got before."""
+
+    def explains(self, before: Row, again: Row) -> bool:
+        """Tell whether the pair's earlier delivery lies around it, and the later not before it."""
+        if self.group not in {None, again["grp"]}:
+            return False
+        if self.queue is not None and self.queue != (again["topic"], again["queue_id"]):
+            return False
+        near = self.start - self.margin <= before["t_recv"] <= self.end + self.margin
+        return near and self.start <= int(again["t_recv"])
+
+
+def check_redelivery(history: History) -> Result:
+    """A9: the deliveries of one message to one group beyond the first; each needs a cause."""
+    pairs = list(_pairs(history))
+    judge = _Judge(history)
+    tally: Counter[str] = Counter()
+    found = []
+    for before, again in pairs:
+        cause = judge.cause_of(before, again)
+        tally[cause or "unexplained"] += 1
+        if not cause:
+            found.append(_told(before, again))
+    given = sum(row["msg_key"] is not None for row in history.to_groups)
+    allowed = float(history.contract.get("redelivery_ratio_max") or 0)
+    split = ", ".join(f"{n} {what}" for what, n in sorted(tally.items()))
+    summary = f"{len(pairs)} redeliveries: {split}" if pairs else "nothing was delivered twice"
+    details = {"redelivered": len(pairs), "by_cause": dict(tally)}
+    made = replace(result("A9", found, summary, **details), verdict=VALID)
+    if len(found) <= allowed * given:
+        return made
+    if judge.knows_members:
+        return replace(made, verdict=INVALID)
+    why = f"{summary}; the history has no consumer events, which would say why"
+    return replace(made, verdict=UNKNOWN, summary=why)
+
+
+def _pairs(history: History) -> Iterator[tuple[Row, Row]]:
+    """Yield each delivery after the first with the one before, by group and message."""
+    deliveries: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in history.to_groups:
+        if row["msg_key"] is not None:
+            deliveries[row["grp"], row["msg_key"]].append(row)
+    for rows in deliveries.values():
+        rows.sort(key=lambda row: (row["t_recv"], row.get("op_id") or 0, row.get("pos") or 0))
+        yield from pairwise(rows)
+
+
+def _told(before: Row, again: Row) -> Row:
+    words = (
+        f"message {again['msg_key']} at {again['topic']}/{again['queue_id']}@"
+        f"{again['queue_offset']} was delivered again to {again['grp']} by "
+        f"{again.get('consumer')}, {(again['t_recv'] - before['t_recv']) / 1e6:.0f} ms after "
+        f"{before.get('consumer')}; nothing explains it"
+    )
+    return {"msg_key": again["msg_key"], "t_recv": again["t_recv"], "explain": words}
+
+
+class _Judge:
+    """What may explain a redelivery in one history."""
+
+    def __init__(self, history: History) -> None:
+        life = [e for e in history.events if e["role"] == "consumer" and _unsettles(e)]
+        self.knows_members = bool(life)
+        self._members = [_member_cause(e) for e in life]
+        self._brokers: list[Cause] = []
+        for cause in _of_faults(history):
+            (self._members if cause.name == CRASH else self._brokers).append(cause)
+        self._brokers += [*_of_leaders(history), *_of_commits(history)]
+        self._nacks: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for ack in history.acks:
+            refused = ack["kind"] == "nack" or (ack["kind"] == "ack" and ack["outcome"] != "ok")
+            t = ack["t_cmp"] if ack["t_inv"] is None else ack["t_inv"]
+            if refused and ack["msg_key"] is not None and t is not None:
+                self._nacks[ack["grp"], ack["msg_key"]].append(t)
+        self._held = _Held(life)
+
+    def cause_of(self, before: Row, again: Row) -> str:
+        """Return the first cause of a redelivery, empty if it has none."""
+        there, here = (_place(row) for row in (before, again))
+        if not is_copy(again) and there != here:
+            return COPY
+        if again.get("is_retry") or (again.get("reconsume") or 0) > 0:
+            return NACK
+        nacks = self._nacks.get((again["grp"], again["msg_key"]), ())
+        if any(before["t_recv"] <= t <= again["t_recv"] for t in nacks):
+            return NACK
+        members = self._members
+        if not self._may_move(before, again):
+            t, who = before["t_recv"], again.get("consumer")
+            members = [c for c in members if who and c.member == who and c.end >= t]
+        causes = [*members, *self._brokers]
+        if self._held.gave_up(before) or self._held.gave_up(again):
+            return ""
+        for cause in causes:
+            if cause.explains(before, again):
+                return cause.name
+        if not self.knows_members and _differ(before, again):
+            return REBALANCE
+        return ""
+
+    @staticmethod
+    def _may_move(before: Row, again: Row) -> bool:
+        """Tell whether the queue may have changed hands between the two."""
+        known = before.get("consumer") is not None and before.get("generation") is not None
+        return not known or _differ(before, again)
+
+
+def _differ(before: Row, again: Row) -> bool:
+    return any(before.get(name) != again.get(name) for name in ("consumer", "generation"))
+
+
+def _place(row: Row) -> tuple[str, int | None, int | None]:
+    return row["topic"], row["queue_id"], row["queue_offset"]
+
+
+def _unsettles(event: Row) -> bool:
+    return event["f"] in LIFE or event["f"] == "rebalance"
+
+
+def _member_cause(event: Row) -> Cause:
+    value, t = _value_of(event), event["t_mono_ns"]
+    if event["f"] == "rebalance":
+        return Cause(REBALANCE, t, t, MEMBERS_NS, value.get("grp"))
+    member = value.get("consumer") or event.get("node")
+    return Cause(CRASH, t, t, MEMBERS_NS, value.get("grp"), member=member)
+
+
+def _of_faults(history: History) -> Iterator[Cause]:
+    """Yield the faults that were in force: of brokers, or of consumers (``consumer:NAME``)."""
+    for fault in history.faults:
+        start = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
+        if start is None or fault["status"] in IDLE:
+            continue
+        end = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
+        end = 1 << 62 if end is None else end
+        consumers = [t for t in fault["targets"] or () if t.startswith("consumer")]
+        for target in consumers:
+            member = target.removeprefix("consumer:")
+            yield Cause(CRASH, start, end, MEMBERS_NS, member=member)
+        if not consumers:
+            yield Cause(LEADER, start, end, BROKER_NS)
+
+
+def _of_leaders(history: History) -> Iterator[Cause]:
+    """Yield the times between the last sight of one leader and the first of the next."""
+    seen: dict[tuple[int, int, str], list[int]] = {}
+    for probe in history.probes:
+        if probe.get("ok") and (probe.get("role") or "").lower() == "leader":
+            key = (probe.get("group") or 0, probe.get("term") or 0, probe["node"])
+            last = probe["t0"] if probe.get("t1") is None else probe["t1"]
+            span = seen.setdefault(key, [probe["t0"], last])
+            span[:] = [min(span[0], probe["t0"]), max(span[1], last)]
+    previous: dict[int, int] = {}
+    for (group, _, _), (first, last) in sorted(seen.items(), key=lambda item: item[1][0]):
+        if group in previous:
+            yield Cause(LEADER, min(previous[group], first), first, BROKER_NS)
+        previous[group] = last
+
+
+def _of_commits(history: History) -> Iterator[Cause]:
+    for ack in history.acks:
+        if ack["kind"] == "commit" and ack["outcome"] != "ok" and ack["queue_id"] is not None:
+            t = ack["t_cmp"] if ack["t_inv"] is None else ack["t_inv"]
+            if t is not None:
+                queue = (ack["topic"], ack["queue_id"])
+                yield Cause(COMMIT, t, t, MEMBERS_NS, ack["grp"], queue)
+
+
+class _Held:
+    """Which consumer said that it held which queue, from when to when."""
+
+    def __init__(self, events: Sequence[Row]) -> None:
+        told: dict[tuple[str, str], list[tuple[int, list[int]]]] = defaultdict(list)
+        for event in sorted(events, key=lambda event: int(event["t_mono_ns"])):
+            value = _value_of(event)
+            if event["f"] == "rebalance" and value.get("topic") and value.get("consumer"):
+                told[value["consumer"], value["topic"]].append(
+                    (event["t_mono_ns"], value.get("queues") or [])
+                )
+        self._told = told
+
+    def gave_up(self, row: Row) -> bool:
+        """Tell whether a delivery was fetched well after its consumer had given the queue up."""
+        told = self._told.get((row.get("consumer") or "", row["topic"]), [])
+        t = row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"]
+        if not told or told[0][0] > t:
+            return False
+        ends = [*(at for at, _ in told[1:]), 1 << 62]
+        return not any(
+            row["queue_id"] in queues and begin - MEMBERS_NS <= t <= end + GIVEN_UP_NS
+            for (begin, queues), end in zip(told, ends, strict=True)
+        )
+
+
+def _value_of(event: Row) -> dict[str, Any]:
+    """Return an event's value, which a table holds as JSON; {} if it is none."""
+    value = event.get("value")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}

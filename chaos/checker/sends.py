@@ -1,0 +1,76 @@
+"""What the client library says of its sends: does it fit its own attempts, and time? A11 A49.
+
+The recorder writes down the library's word and beside it how each attempt ended. A library that
+reports success without an answer, or failure after an attempt that may have stored the message, or
+another queue than was asked for, is caught here, whether or not a message was lost by it.
+
+Source: chaos.md A11, 1.3 (an unknown attempt makes the operation unknown).
+"""
+
+from collections import defaultdict
+
+from chaos.checker.model import History, Result, Row, result
+
+
+def check_word(history: History) -> Result:
+    """A49: the outcome of a send contradicts its attempts, or its place what was asked for."""
+    told = [send for send in history.sends if send.get("tries") is not None]
+    found = []
+    for send in told:
+        wrong = contradiction(send)
+        if wrong:
+            explain = f"send {send['msg_key']} (op {send['op_id']}): {wrong}"
+            found.append({"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain})
+    return result("A49", found, f"{len(told)} sends with attempts, {len(found)} contradict them")
+
+
+def contradiction(send: Row) -> str:
+    """Return what is wrong with a client's word about a send; empty if nothing is."""
+    tries = list(send["tries"])
+    words = ", ".join(tries) or "none"
+    if send["outcome"] == "fail" and {"ok", "info"} & set(tries):
+        return f"reported as failed, but its attempts ended {words}"
+    if send["outcome"] != "ok":
+        return ""
+    if tries[-1:] != ["ok"]:
+        return f"reported as stored, but its attempts ended {words}"
+    missing = [n for n in ("queue_id", "queue_offset", "msg_id") if send.get(n) is None]
+    if missing:
+        return f"reported as stored without {', '.join(missing)}"
+    if send.get("asked_queue") not in {None, send["queue_id"]}:
+        return f"sent to queue {send['asked_queue']}, reported as stored in {send['queue_id']}"
+    return ""
+
+
+def check_order(history: History) -> Result:
+    """A11: a send that began after another had been acknowledged lies behind it in their queue.
+
+    By the queue that was told, not the one that was asked for. Per queue a sweep over time: the
+    highest offset acknowledged so far is a lower bound for what begins now.
+    """
+    points: dict[tuple[object, ...], list[tuple[int, int, int, Row]]] = defaultdict(list)
+    for number, send in enumerate(history.ok_sends):
+        place = history.place(send)
+        if place is not None and send["t_cmp"] is not None:
+            # At one instant nothing is known to be earlier: beginnings go first.
+            points[place[:3]].append((send["t_inv"], 0, number, send))
+            points[place[:3]].append((send["t_cmp"], 1, number, send))
+    found = []
+    for rows in points.values():
+        highest: Row | None = None
+        for _, ended, _, send in sorted(rows, key=lambda point: point[:3]):
+            if ended:
+                if highest is None or send["queue_offset"] > highest["queue_offset"]:
+                    highest = send
+            elif highest is not None and send["queue_offset"] <= highest["queue_offset"]:
+                found.append(_overtaken(send, highest))
+    return result("A11", found, f"{len(found)} sends lie before what was acknowledged earlier")
+
+
+def _overtaken(send: Row, earlier: Row) -> Row:
+    explain = (
+        f"message {send['msg_key']} lies at {send['topic']}/{send['queue_id']}@"
+        f"{send['queue_offset']}, but was sent after {earlier['msg_key']} had been acknowledged at "
+        f"@{earlier['queue_offset']}"
+    )
+    return {"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain}

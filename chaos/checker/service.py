@@ -1,0 +1,93 @@
+"""Was everybody served as they asked to be? A27 A46 A50 A51.
+
+What a listener refused comes again; a group gets what it subscribed to and nothing else; questions
+at the end are answered by what the rest of the record says; and no process of the system ends that
+no fault ended. Source: chaos.md A26, A27, EXC (tag filter), 6.1 (probe).
+"""
+
+from collections import defaultdict
+
+from chaos.checker.model import VALID, History, Result, Row, result, undecided
+
+
+def check_refused(history: History) -> Result:
+    """A27: a message that a listener refused and that its group never got again."""
+    last: dict[tuple[str, int | None], int] = defaultdict(lambda: -1)
+    for row in history.to_groups:
+        who = (row["grp"], row["msg_key"])
+        # What a consumer keeps and tries again itself was received only once.
+        last[who] = max(last[who], row["t_recv"], row.get("t_proc_end") or 0)
+    refusals: dict[tuple[str, int], int] = {}
+    for ack in history.acks:
+        if ack["kind"] == "nack" and ack["msg_key"] is not None and ack["t_inv"] is not None:
+            who = (ack["grp"], ack["msg_key"])
+            refusals[who] = max(refusals.get(who, 0), ack["t_inv"])
+    found = [
+        {"msg_key": key, "explain": f"message {key} was refused by {group} and never came again"}
+        for (group, key), t in sorted(refusals.items())
+        if last[group, key] <= t
+    ]
+    undrained = [d for d in history.drain if not d["drained"]]
+    if found and undrained:
+        return undecided("A27", f"{len(found)} did not come again, but queues were not drained")
+    return result("A27", found, f"{len(refusals)} refused, {len(found)} did not come again")
+
+
+def check_selection(history: History) -> Result:
+    """A46: a message delivered to a group whose subscription has not its tag."""
+    found: dict[tuple[str, int], Row] = {}
+    for row in history.to_groups:
+        group, key = row["grp"], row["msg_key"]
+        sends = history.by_key.get(key, [])
+        chosen = bool(sends) and group in history.subscriptions
+        if chosen and not any(history.is_subscribed(group, send) for send in sends):
+            tag = sends[0].get("tag")
+            explain = f"message {key} with tag {tag} was delivered to {group}"
+            found.setdefault((group, key), {"msg_key": key, "explain": explain})
+    return result("A46", list(found.values()), f"{len(found)} delivered against a subscription")
+
+
+def check_answers(history: History) -> Result:
+    """A50: an answer at the end that is not what the record demands.
+
+    Also: an end of a queue, as the drain was told it, before what was acknowledged in it.
+    """
+    found = []
+    for row in history.answers:
+        if row["told"] != row["expected"]:
+            said = "nobody answered" if row["told"] is None else f"the answer was {row['told']}"
+            explain = f"{row['kind']} of {row['subject']}: {said}, not {row['expected']}"
+            found.append({"subject": row["subject"], "explain": explain})
+    highest: dict[tuple[str, int | None], int] = defaultdict(lambda: -1)
+    for send in history.ok_sends:
+        if send["queue_offset"] is not None and history.is_current(send):
+            queue = (send["topic"], send["queue_id"])
+            highest[queue] = max(highest[queue], send["queue_offset"])
+    short = {
+        (d["topic"], d["queue_id"]): d["end_off"]
+        for d in history.drain
+        if d["end_off"] is not None and d["end_off"] <= highest[d["topic"], d["queue_id"]]
+    }
+    for (topic, queue_id), end in sorted(short.items()):
+        explain = (
+            f"the end of {topic}/{queue_id} was told as {end}, but @{highest[topic, queue_id]} "
+            "was acknowledged"
+        )
+        found.append({"subject": f"{topic}/{queue_id}", "explain": explain})
+    return result("A50", found, f"{len(history.answers)} answers, {len(found)} wrong")
+
+
+def check_exits(history: History) -> Result:
+    """A51: a process of the system that ended though no fault ended it."""
+    found = []
+    for row in history.exits:
+        log = " | ".join(str(line) for line in row.get("log") or ()) or "nothing"
+        name, code = row.get("process"), row.get("exit")
+        explain = f"{name} ended by itself ({code}); the end of its log: {log}"
+        found.append({"process": name, "explain": explain})
+    if not found:
+        return result("A51", [], "every process ran until it was ended")
+    ended = ", ".join(str(row["process"]) for row in found)
+    made = result("A51", found, f"ended by themselves: {ended}")
+    assert made.verdict != VALID, "a process that ended is never valid"
+    return made

@@ -1,0 +1,238 @@
+"""The end of a run: the groups read the rest, the auditor reads all, and questions are asked.
+
+When everything is quiet the system can be asked what it knows, and each answer has one right value
+by what is recorded elsewhere: where a group has come to, which message an id or a key names, who
+leads. They become rows of ``answers``, for the checkers to judge.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chaos.convert import make_sends
+from chaos.history.payload import decode_body
+from chaos.nemesis.wait import until
+from chaos.net.wire import StatusConnection
+from chaos.parts import Parts
+from chaos.record import read_recording
+from chaos.scenario import MAIN_GROUP
+from chaos.workload.audit import GROUP as AUDITOR
+from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
+from client import ClientConfig, MessageFinder, MessageQueue, PullConsumer, RemotingError
+
+SAMPLES = 12
+"""Messages of each producer that are asked for by id and by key."""
+ANSWER_TIMEOUT_S = 5.0
+ROUTE_OF_TOPIC = 105
+
+
+class Closing:
+    """Closes one run."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._ends: dict[MessageQueue, QueueEnds] = {}
+        self._retried = False
+
+    def _topics(self) -> dict[str, tuple[str, ...]]:
+        """Return the topics that each group consumes."""
+        plan = self._parts.plan
+        found = {MAIN_GROUP: plan.topics}
+        for group in self._parts.scenario.workload.groups:
+            found[group.name] = tuple(t for t in group.topics if t in plan.topics)
+        return found
+
+    async def drain(self) -> None:
+        """Wait until every group has committed everything, then stop the consumers."""
+        parts = self._parts
+        parts.phase("drain", "the groups read the rest")
+        async with auditor(parts.cluster.name_server_addrs()) as reader:
+
+            async def drained() -> bool:
+                try:
+                    self._ends = {
+                        queue: ends
+                        for topic in parts.plan.topics
+                        for queue, ends in (await queue_ends(reader, topic)).items()
+                    }
+                except RemotingError:
+                    return False
+                if not self._ends or list(self._late()):
+                    return False
+                raw = parts.options.run / "raw"
+                self._retried = await asyncio.to_thread(_all_came_again, raw)
+                return self._retried
+
+            if not await until(drained, parts.scenario.drain_s):
+                late = "; ".join(self._late()) or "messages that were refused did not come again"
+                parts.view.notice(f"not drained: {late}")
+        await parts.workers.stop("consumer")
+        parts.problems += parts.workers.problems
+
+    def _late(self) -> Iterable[str]:
+        for group, topics in self._topics().items():
+            committed = self._parts.workers.committed(group)
+            for queue, end in sorted(self._ends.items()):
+                at = committed.get(_name(queue), 0)
+                if queue.topic in topics and at < end.end_off:
+                    yield f"{group} {_name(queue)} at {at} of {end.end_off}"
+
+    async def audit(self) -> None:
+        """Read every queue from its beginning to its end and record the drain facts."""
+        parts = self._parts
+        parts.phase("audit", f"reading {len(self._ends)} queues from their beginning")
+        try:
+            async with auditor(parts.cluster.name_server_addrs()) as reader:
+                for queue in sorted(self._ends):
+                    final, empty = await audit_queue(reader, queue, parts.recorder, parts.clock)
+                    for row in self._drain_rows(queue, final, empty):
+                        parts.recorder.write("drain", row)
+        except RemotingError as error:
+            parts.problem(f"the audit failed: {type(error).__name__}: {error}")
+
+    def _drain_rows(
+        self, queue: MessageQueue, final: QueueEnds, empty: int
+    ) -> Iterable[dict[str, object]]:
+        ends, number = {queue: final}, queue.queue_id
+        for group, topics in self._topics().items():
+            if queue.topic in topics:
+                at = self._parts.workers.committed(group).get(_name(queue), 0)
+                for row in drain_rows(group, ends, {number: at}, empty):
+                    row["drained"] = bool(row["drained"]) and self._retried
+                    if self._begins_late(group):
+                        begun = self._parts.workers.first(group).get(_name(queue), final.end_off)
+                        row["min_off"] = max(final.min_off, begun)
+                    yield row
+        yield from drain_rows(AUDITOR, ends, {number: final.end_off}, empty)
+
+    def _begins_late(self, group: str) -> bool:
+        groups = self._parts.scenario.workload.groups
+        return any(one.name == group and one.from_last for one in groups)
+
+    async def ask(self) -> None:
+        """Ask the questions of the end."""
+        parts = self._parts
+        parts.phase("ask", "offsets, ids, keys and routes, now that all is quiet")
+        for group, topics in self._topics().items():
+            await self._ask_offsets(group, topics)
+        await self._ask_messages()
+        await self._ask_routes()
+
+    async def _ask_offsets(self, group: str, topics: tuple[str, ...]) -> None:
+        committed = self._parts.workers.committed(group)
+        config = self._config(group, "asker")
+        async with PullConsumer(config) as consumer:
+            for queue in sorted(self._ends):
+                name = _name(queue)
+                if queue.topic in topics and name in committed:
+                    told = await self._answer(partial(consumer.fetch_offset, queue))
+                    about = {"topic": queue.topic, "queue_id": queue.queue_id, "grp": group}
+                    self._write(
+                        "group_offset", f"{group} {name}", str(committed[name]), told, about
+                    )
+
+    async def _ask_messages(self) -> None:
+        """Ask for messages by the broker's id, and by key."""
+        sends = [
+            send
+            for path in sorted((self._parts.options.run / "raw").glob("producer-*.jsonl"))
+            for send in await asyncio.to_thread(_some_sends, path)
+        ]
+        async with MessageFinder(self._config("chaos-finder", "finder")) as finder:
+            for send in sends:
+                key, topic = str(send["msg_key"]), str(send["topic"])
+                told = await self._answer(partial(finder.by_id, send["msg_id"]), _key_of)
+                self._write("message_by_id", str(send["msg_id"]), key, told, {"topic": topic})
+                told = await self._answer(partial(finder.by_key, topic, key), _keys_of)
+                self._write("message_by_key", key, key, told, {"topic": topic})
+
+    async def _ask_routes(self) -> None:
+        """Ask each name server who leads: it must be the one that the brokers name."""
+        parts = self._parts
+        leader = next((n for n, s in sorted(parts.statuses.items()) if s.role == "leader"), None)
+        if leader is None:
+            return
+        expected = ":".join(map(str, parts.cluster.status_addr(leader)))
+        for addr in parts.cluster.name_server_addrs():
+            host, _, port = addr.rpartition(":")
+            server = StatusConnection(host, int(port))
+            for topic in parts.plan.topics:
+                told = await self._answer(partial(_leader_of, server, topic))
+                self._write("route", f"{topic} at {addr}", expected, told, {"topic": topic})
+            server.close()
+
+    def _config(self, group: str, name: str) -> ClientConfig:
+        addrs = self._parts.cluster.name_server_addrs()
+        return ClientConfig(namesrv_addrs=addrs, group=group, instance_name=name)
+
+    async def _answer(
+        self,
+        question: Callable[[], Awaitable[Any]],
+        words: Callable[[Any], str | None] = lambda told: None if told is None else str(told),
+    ) -> str | None:
+        """Ask until somebody answers; None if nobody does."""
+        answers: list[Any] = []
+
+        async def answered() -> bool:
+            try:
+                answers.append(await question())
+            except (RemotingError, OSError, EOFError, TimeoutError, ValueError):
+                return False
+            return True
+
+        await until(answered, ANSWER_TIMEOUT_S)
+        return words(answers[0]) if answers else None
+
+    def _write(
+        self, kind: str, subject: str, expected: str, told: str | None, more: dict[str, Any]
+    ) -> None:
+        row = {"kind": kind, "subject": subject, "expected": expected, "told": told, **more}
+        row["t"] = self._parts.clock.monotonic_ns()
+        self._parts.recorder.write("answers", row)
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"{queue.topic}/{queue.queue_id}"
+
+
+def _some_sends(path: Path) -> list[dict[str, Any]]:
+    """Return acknowledged single sends of one producer, spread over the run."""
+    events = [row | {"phase": None} for _, table, row in read_recording(path) if table == "events"]
+    sends = [s for s in make_sends(events, "") if s["outcome"] == "ok" and s["kind"] == "plain"]
+    return sends[:: max(1, len(sends) // SAMPLES)][:SAMPLES]
+
+
+def _all_came_again(raw: Path) -> bool:
+    """Tell whether every message that a listener refused was handed to its group again."""
+    refused: dict[tuple[str, int], int] = {}
+    given: dict[tuple[str, int], int] = {}
+    for path in raw.glob("*-[0-9]*.jsonl"):
+        for _, table, row in read_recording(path):
+            if table == "acks" and row["kind"] == "nack":
+                who = (row["grp"], row["msg_key"])
+                refused[who] = max(refused.get(who, 0), row["t_inv"])
+            elif table == "deliveries":
+                who = (row["grp"], row["msg_key"])
+                given[who] = max(given.get(who, 0), row["t_proc_end"])
+    return all(given.get(who, 0) > t for who, t in refused.items())
+
+
+def _key_of(message: Any) -> str | None:  # noqa: ANN401 - a message or nothing
+    payload = None if message is None else decode_body(message.content() or b"")
+    return None if payload is None else str(payload.msg_key)
+
+
+def _keys_of(messages: Any) -> str | None:  # noqa: ANN401 - messages
+    """Return the one key that all messages found have; copies of one message are legal."""
+    keys = {_key_of(message) for message in messages}
+    return ", ".join(sorted(map(str, keys))) if keys else None
+
+
+async def _leader_of(server: StatusConnection, topic: str) -> str | None:
+    """Return whom a name server gives as the leader of the topic's brokers."""
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    route = await server.ask(ROUTE_OF_TOPIC, ANSWER_TIMEOUT_S, fields)
+    addrs = [broker["brokerAddrs"].get("0") for broker in route["brokerDatas"]]
+    return ", ".join(sorted(map(str, addrs))) if addrs else None

@@ -1,0 +1,84 @@
+"""What the values of the history's columns may be: words, least numbers, the one clock.
+
+Plain data beside `chaos.history.tables`. A value outside its domain is not a fact about the system
+but a mistake of whoever wrote the history: ``outcome='OK'`` looks like no acknowledgement at all,
+and a history without acknowledgements loses nothing. Both checkers read these tables and refuse
+such a history with code of their own; null is no matter of a domain, but of ``Column.nullable``.
+
+Source: chaos.md 6.3.
+"""
+
+from typing import Final
+
+Place = tuple[str, str]
+"""Table and column."""
+
+OUTCOMES: Final = ("ok", "fail", "info")
+WORDS: Final[dict[Place, tuple[str, ...]]] = {
+    ("sends", "outcome"): OUTCOMES,
+    ("acks", "outcome"): OUTCOMES,
+    ("acks", "kind"): ("ack", "nack", "commit", "reset", "fetch"),
+    ("events", "type"): ("invoke", *OUTCOMES),
+    ("faults", "status"): ("planned", "active", "skipped", "failed", "healed", "heal_failed"),
+    ("replica_log", "type"): ("message", "state", "half", "noop", "unknown", "unreadable"),
+    ("raft_probe", "role"): (
+        "leader", "follower", "candidate", "pre_candidate", "learner",
+        "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER", "",
+    ),
+}  # fmt: skip
+"""The words that a column may hold, spelled so."""
+
+TRIES: Final = OUTCOMES
+"""The words in ``sends.tries``: how each attempt ended, by the code that came back."""
+
+LEAST: Final[dict[Place, int]] = {
+    ("sends", "queue_id"): 0,
+    ("sends", "queue_offset"): 0,
+    ("sends", "epoch"): 0,
+    ("sends", "attempts"): 0,
+    ("sends", "t_inv"): 0,
+    ("sends", "t_cmp"): 0,
+    ("deliveries", "queue_id"): 0,
+    ("deliveries", "queue_offset"): 0,
+    ("deliveries", "epoch"): 0,
+    ("deliveries", "reconsume"): 0,
+    ("deliveries", "t_recv"): 0,
+    ("acks", "queue_id"): 0,
+    ("acks", "value_offset"): 0,
+    ("acks", "t_inv"): 0,
+    ("acks", "t_cmp"): 0,
+    ("events", "idx"): 0,
+    ("events", "t_mono_ns"): 0,
+    ("drain", "queue_id"): 0,
+    ("drain", "min_off"): 0,
+    ("drain", "end_off"): 0,
+    ("drain", "read_to"): 0,
+    ("faults", "t_on0"): 0,
+    ("faults", "t_on1"): 0,
+    ("faults", "t_off0"): 0,
+    ("faults", "t_off1"): 0,
+    ("raft_probe", "t0"): 0,
+    ("replica_log", "queue_id"): 0,
+    ("replica_log", "queue_offset"): 0,
+}
+"""The smallest number that a column may hold."""
+
+CLOCKS: Final[dict[str, str]] = {
+    "sends": "t_inv",
+    "deliveries": "t_recv",
+    "acks": "t_inv",
+    "events": "t_mono_ns",
+    "raft_probe": "t0",
+    "faults": "t_on0",
+}
+"""The column of each table that is a time of the run's one monotonic clock."""
+UNITS_APART: Final = 500
+"""Latest times of two tables that differ by this factor are of two units (or of two clocks): the
+next unit is a thousand times as large."""
+
+CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "durability": ("quorum", "none"),
+    "flush": ("ASYNC_FLUSH", "SYNC_FLUSH", "async", "sync", "async_flush", "sync_flush"),
+    "duplicates": ("at-least-once", "exactly-once", "idempotent"),
+}
+"""What run.json's ``contract`` may say."""

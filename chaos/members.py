@@ -1,0 +1,130 @@
+"""Who works in a run, with which settings.
+
+Every dimension that the workload has is set here by the number of a worker, not by chance: the
+same scenario has the same members.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.backends.base import Cluster
+from chaos.scenario import MAIN_GROUP, ORDERED_TOPIC, TOPIC, Group, Scenario
+from chaos.workload.worker import WorkerSpec
+
+PROCESSES_PER_WORKER = 10_000
+FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 71, 91
+"""Numbers of workers by role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What settings are made of."""
+
+    scenario: Scenario
+    run: Path
+    run_id: str
+    seed: int
+    cluster: Cluster
+    broker_name: str
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are sent to."""
+        return (TOPIC, ORDERED_TOPIC) if self.scenario.workload.ordered else (TOPIC,)
+
+    @property
+    def subscriptions(self) -> dict[str, dict[str, list[str]]]:
+        """The tags that groups want, by group and topic."""
+        return {
+            group.name: {topic: list(tags) for topic, tags in group.tags.items()}
+            for group in self.scenario.workload.groups
+            if group.tags
+        }
+
+    def spec(self, name: str, worker: int, **settings: Any) -> WorkerSpec:  # noqa: ANN401 - fields of a spec
+        """Return the settings of a worker: what all have, and its own."""
+        cluster = self.cluster
+        base = WorkerSpec(
+            run_id=self.run_id,
+            name=name,
+            worker=worker,
+            raw=str(self.run / "raw" / f"{name}.jsonl"),
+            namesrv_addrs=cluster.name_server_addrs(),
+            node_by_addr={":".join(map(str, cluster.status_addr(n))): n for n in cluster.nodes},
+            topic=TOPIC,
+            group=MAIN_GROUP,
+            seed=self.seed,
+            seconds_max=self.scenario.timeline_s_max + 120,
+            first_process=worker * PROCESSES_PER_WORKER,
+            broker_name=self.broker_name,
+        )
+        return msgspec.structs.replace(base, **settings)
+
+
+def producer_specs(plan: Plan) -> list[WorkerSpec]:
+    """Return the producers: plain ones, hurried ones, batches; then those that choose a queue."""
+    load = plan.scenario.workload
+    count = load.producers + load.ordered
+    found = []
+    for at in range(count):
+        batch = load.batches[at % len(load.batches)] if at < load.producers else 1
+        found.append(
+            plan.spec(
+                f"producer-{at}",
+                FIRST_PRODUCER + at,
+                topic=TOPIC if at < load.producers else ORDERED_TOPIC,
+                chosen_queues=0 if at < load.producers else load.queues,
+                processes=load.processes_each,
+                rate=load.rate / max(1, count) / batch,
+                batch=batch,
+                sizes=load.sizes,
+                tags=load.tags,
+                cancel_every=load.cancel_every if at == 1 else 0,
+                large_every=load.large_every,
+                send_timeout_ms=load.send_timeouts_ms[at % len(load.send_timeouts_ms)],
+            )
+        )
+    return found
+
+
+def consumer_specs(plan: Plan) -> list[WorkerSpec]:
+    """Return the consumers that are there from the beginning."""
+    load = plan.scenario.workload
+    early = [other(plan, at) for at, group in enumerate(load.groups) if not group.joins_s]
+    return [member(plan, at) for at in range(load.consumers)] + early
+
+
+def hostile_spec(plan: Plan) -> WorkerSpec:
+    """Return the settings of whoever sends odd frames."""
+    return plan.spec("hostile-0", HOSTILE)
+
+
+def member(plan: Plan, at: int) -> WorkerSpec:
+    """Return the settings of a member of the main group."""
+    return plan.spec(
+        f"consumer-{at}",
+        FIRST_CONSUMER + at,
+        expressions=dict.fromkeys(plan.topics, "*"),
+        fail_every=plan.scenario.workload.fail_every,
+        suspend_ms=(15_000, 3_000, 700)[at % 3],
+    )
+
+
+def other(plan: Plan, at: int) -> WorkerSpec:
+    """Return the settings of the one member of another group."""
+    group: Group = plan.scenario.workload.groups[at]
+    return plan.spec(
+        f"{group.name}-0",
+        FIRST_OTHER + at,
+        group=group.name,
+        expressions={
+            topic: " || ".join(group.tags.get(topic, ())) or "*"
+            for topic in group.topics
+            if topic in plan.topics
+        },
+        from_last=group.from_last,
+        suspend_ms=group.suspend_ms,
+    )

@@ -1,0 +1,77 @@
+"""What a run consists of while it goes on: the cluster, the workers, the record, the screen.
+
+Shared by the steps of a run (`chaos.run`, `chaos.churn`, `chaos.closing`); it does nothing itself.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.backends.base import Cluster
+from chaos.members import Plan
+from chaos.probe import NodeStatus, Probe
+from chaos.record import Recorder
+from chaos.scenario import Scenario
+from chaos.view import View
+from chaos.workers import Workers
+from runtime.clock import SystemClock
+
+RAFT_GROUP = "RaftGroup0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the caller chooses besides the scenario."""
+
+    run: Path
+    seed: int = 0
+    backend: str = "local"
+    mutant: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What a run works with while it goes on."""
+
+    scenario: Scenario
+    options: RunOptions
+    view: View
+    run_id: str
+    cluster: Cluster
+    recorder: Recorder
+    workers: Workers
+    probe: Probe
+    clock: SystemClock
+    problems: list[str] = field(default_factory=list)
+    exits: list[dict[str, Any]] = field(default_factory=list)
+    """Processes that ended though nobody ended them."""
+    statuses: dict[str, NodeStatus] = field(default_factory=dict)
+    t0_wall_us: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        """Who works, with which settings."""
+        return Plan(
+            scenario=self.scenario,
+            run=self.options.run,
+            run_id=self.run_id,
+            seed=self.options.seed,
+            cluster=self.cluster,
+            broker_name=RAFT_GROUP,
+        )
+
+    def phase(self, name: str, text: str) -> None:
+        """Mark the beginning of a phase in the history and on the screen."""
+        self.event("phase", {"name": name})
+        self.view.phase(name, text)
+
+    def event(self, f: str, value: dict[str, Any]) -> None:
+        """Record an event of the harness."""
+        row = {"worker": 0, "process": 0, "role": "harness", "type": "info", "f": f}
+        row |= {"t_mono_ns": self.clock.monotonic_ns(), "value": value}
+        self.recorder.write("events", row)
+
+    def problem(self, text: str) -> None:
+        """Note what went wrong with the run itself."""
+        self.problems.append(text)
+        self.view.notice(f"problem: {text}")

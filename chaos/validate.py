@@ -1,0 +1,113 @@
+"""Is what a table or run.json says possible at all? Asked before anything is judged.
+
+A null in a required column, a word that no column knows, a negative offset, times in another unit:
+each would be read as some fate of a message and end in a verdict about a system that never ran.
+Here they become complaints, each with the row and what to do, and the verdict is at best unknown.
+
+Pure. Knows the declared columns and their domains; the Spark job has code of its own for the same.
+Source: chaos.md 6.3; docs/checking.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chaos.history.domains import CLOCKS, CONTRACT_WORDS, LEAST, TRIES, UNITS_APART, WORDS
+from chaos.history.tables import Column
+
+Row = dict[str, Any]
+
+
+def complaints_of(table: str, column: Column, values: pa.ChunkedArray) -> list[str]:
+    """Return what is wrong with one column of a file, a line for each rule it breaks."""
+    name, found = column.name, []
+    if not column.nullable and values.null_count:
+        where = _rows(pc.is_null(values))
+        found.append(f"{where}: {name} is null, but required: give it a value or drop the row")
+    words = WORDS.get((table, name))
+    if words is not None and pa.types.is_string(values.type):
+        odd = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(words))))
+        found += _odd(odd, values, name, f"write one of {', '.join(dict.fromkeys(words))}")
+    least = LEAST.get((table, name))
+    if least is not None and pa.types.is_integer(values.type):
+        odd = pc.fill_null(pc.less(values, least), fill_value=False)
+        found += _odd(odd, values, name, f"it must be at least {least}, or null if unknown")
+    if (table, name) == ("sends", "tries"):
+        flat = pc.unique(pc.list_flatten(values)).to_pylist()
+        strange = sorted({str(word) for word in flat} - set(TRIES))
+        if strange:
+            found.append(f"{name} has the words {', '.join(strange)}; write {', '.join(TRIES)}")
+    return found
+
+
+def complaints_about(about: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the content of run.json."""
+    found = [
+        f"{name} is {about[name]!r}; write {shape}"
+        for name, right, shape in (
+            ("nodes", list | dict | int, "a list of the nodes' names"),
+            ("problems", list, "a list of lines"),
+            ("tables", list, "a list of the names of tables"),
+            ("coverage", dict, "the least number of effective faults by kind"),
+            ("contract", dict, "an object"),
+            ("quorum", int, "a number of nodes"),
+            ("subscriptions", dict, "lists of tags by topic, by group"),
+            ("exits", list, "a list of processes that ended by themselves"),
+        )
+        if about.get(name) is not None and not isinstance(about[name], right)
+    ]
+    quorum, coverage, contract = (about.get(key) for key in ("quorum", "coverage", "contract"))
+    if isinstance(quorum, int) and quorum < 1:
+        found.append(f"quorum is {quorum}; it must be at least 1")
+    if isinstance(coverage, dict):
+        found += [
+            f"coverage of {kind} is {least!r}; write a number of faults"
+            for kind, least in coverage.items()
+            if not isinstance(least, int) or least < 0
+        ]
+    return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
+
+
+def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
+    found = [
+        f"contract.{name} is {contract[name]!r}; write one of {', '.join(words)}"
+        for name, words in CONTRACT_WORDS.items()
+        if name in contract and contract[name] not in words
+    ]
+    ratio = contract.get("redelivery_ratio_max", 0)
+    if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+        found.append(f"contract.redelivery_ratio_max is {ratio!r}; write a number of 0..1")
+    return found
+
+
+def clock_complaints(tables: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return which tables' times cannot be of the clock and unit of the others."""
+    latest = {
+        name: max((row[column] for row in tables.get(name, ()) if row[column]), default=0)
+        for name, column in CLOCKS.items()
+    }
+    told = {name: value for name, value in latest.items() if value > 0}
+    if len(told) < 2 or "sends" not in told:
+        return []
+    return [
+        f"the times of {name} ({CLOCKS[name]} up to {value}) and of sends (t_inv up to "
+        f"{told['sends']}) are not of one clock and unit: write nanoseconds of one monotonic clock"
+        for name, value in told.items()
+        if max(value, told["sends"]) > UNITS_APART * min(value, told["sends"])
+    ]
+
+
+def _odd(odd: pa.ChunkedArray, values: pa.ChunkedArray, name: str, remedy: str) -> list[str]:
+    if not pc.any(odd).as_py():
+        return []
+    first = pc.index(odd, True).as_py()
+    return [f"{_rows(odd)}: {name} is {values[first].as_py()!r}; {remedy}"]
+
+
+def _rows(odd: pa.ChunkedArray) -> str:
+    """Return the first row of which something is true, and how many more there are."""
+    number = pc.sum(odd).as_py()
+    first = pc.index(odd, True).as_py()
+    return f"row {first}" + (f" and {number - 1} more" if number > 1 else "")

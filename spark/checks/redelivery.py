@@ -1,0 +1,278 @@
+"""A9: repeated deliveries to one group, each with what explains it; what nothing explains is a bug.
+
+Each delivery of a message to a group after the first is looked at with the one before it and gets
+the first of these causes: another copy in the log (A8); a nack, failed ack or retry; a change of
+the members around the earlier delivery, if the queue could change hands; a fault of a broker, a
+change of leader or a commit that failed, around it. One consumer within one generation gets nothing
+twice because others come and go, and who had given a queue up must not fetch it.
+
+Causes are rows of small tables that are joined by time: no number of leader changes makes the plan
+longer. Source: chaos.md A9; the windows are those of the intervals in docs/checking.md.
+"""
+
+import json
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.message_fates import MessageFates
+from spark.result import INVALID, UNKNOWN, VALID, CheckResult
+
+CAUSES: Final = (
+    "copy in the log",
+    "nack",
+    "consumer crash",
+    "rebalance",
+    "leader change",
+    "commit failed",
+)
+UNEXPLAINED: Final = "unexplained"
+NEAR_MEMBERS: Final = 6_000_000_000
+NEAR_BROKERS: Final = 3_000_000_000
+GIVEN_UP: Final = 2_000_000_000
+FOREVER: Final = 1 << 62
+_LIFE: Final = ("start", "stop", "crash", "kill", "restart", "shutdown")
+_CAUSE_COLUMNS: Final = (
+    "cause int, members boolean, grp string, member string, c0 long, c1 long, margin long"
+)
+
+
+def check_redelivery(context: Context, fates: MessageFates) -> CheckResult:
+    """Return A9; ``count`` is the unexplained redeliveries, ``details`` has them by cause."""
+    result = CheckResult(check="A9", summary="nothing was delivered twice")
+    total = fates.totals["redelivered"]
+    if not total:
+        return result
+    members = _member_events(context)
+    again = _caused(context, _again(context, fates), members).persist(StorageLevel.MEMORY_AND_DISK)
+    causes = {r.cause: r["count"] for r in again.groupBy("cause").count().collect()}
+    result.count = causes.get(UNEXPLAINED, 0)
+    result.details = {"by_cause": causes, "redelivered": total}
+    rewound = again.agg(F.percentile_approx("rewind", 0.99).alias("p99")).first()
+    if rewound is not None and rewound.p99 is not None:
+        result.details["rewind_p99"] = rewound.p99
+    split = ", ".join(f"{causes[c]} {c}" for c in (*CAUSES, UNEXPLAINED) if c in causes)
+    result.summary = f"{total} redeliveries: {split}"
+    if result.count:
+        _explain(context, again, result)
+    allowed = float(context.history.run.get("contract", {}).get("redelivery_ratio_max") or 0)
+    if result.count > allowed * (fates.totals["delivered"] + total):
+        result.verdict = INVALID if members else UNKNOWN
+        if not members:
+            result.summary += "; no consumer events were recorded, which would say why"
+    else:
+        result.severity = "INFO"  # within what the contract allows
+        result.verdict = VALID
+    return result
+
+
+def _explain(context: Context, again: DataFrame, result: CheckResult) -> None:
+    rows = again.filter(F.col("cause") == UNEXPLAINED).withColumn("key", F.col("msg_key"))
+    explain = text(
+        message_name(), " at ", queue_place(), " was delivered again to ", F.col("gname"),
+        " by ", F.col("consumer"), ", ", (F.col("t_recv") - F.col("t_before")) / 1e6,
+        " ms after ", F.col("consumer_before"), "; no cause lies between",
+    )  # fmt: skip
+    evidence = [
+        pointer("deliveries", "op_before", "t_before"),
+        pointer("deliveries", "op_id", "t_recv"),
+    ]
+    attach(
+        result,
+        anomaly_rows(context, "A9", rows, explain=explain, evidence=evidence, time="t_recv"),
+    )
+
+
+def _again(context: Context, fates: MessageFates) -> DataFrame:
+    """Return every delivery after the first of its (group, message), with the one before."""
+    suspects = fates.suspects.filter("redelivered").select("msg_key")
+    order = Window.partitionBy("gname", "msg_key").orderBy("t_recv", "op_id", "pos")
+    queue = Window.partitionBy("gname", "topic", "queue_id").orderBy("t_recv")
+    excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))
+    rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
+    rows = rows.withColumn("t_fetch", F.coalesce("t_fetch_inv", "t_recv"))
+    before = {
+        "t_before": F.lag("t_recv").over(order),
+        "fetch_before": F.lag("t_fetch").over(order),
+        "op_before": F.lag("op_id").over(order),
+        "consumer_before": F.lag("consumer").over(order),
+        "topic_before": F.lag("topic").over(order),
+        "queue_before": F.lag("queue_id").over(order),
+        "place_before": F.lag(F.struct("topic", "queue_id", "queue_offset")).over(order),
+        "generation_before": F.lag("generation").over(order),
+        "rewind": F.max("queue_offset").over(queue) - F.col("queue_offset"),
+    }
+    rows = rows.withColumns(before).filter("t_before is not null")
+    return rows.withColumn("line", F.monotonically_increasing_id()).localCheckpoint(eager=True)
+
+
+def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -> DataFrame:
+    """Add the column ``cause``."""
+    acks = context.table("acks")
+    nacks = (
+        acks.filter("kind = 'nack' or (kind = 'ack' and (outcome <> 'ok' or outcome is null))")
+        .filter("msg_key is not null")
+        .groupBy(F.col("grp").alias("gname"), "msg_key")
+        .agg(F.sort_array(F.collect_set(F.coalesce("t_inv", "t_cmp"))).alias("nacks"))
+    )
+    held = _held(context, members)
+    rows = (
+        again.join(nacks, ["gname", "msg_key"], "left")
+        .join(_explained(context, again, members), "line", "left")
+        .join(_stray(again, held, "consumer", "topic", "queue_id", "t_fetch"), "line", "left")
+        .join(
+            _stray(again, held, "consumer_before", "topic_before", "queue_before", "fetch_before")
+            .withColumnRenamed("stray", "stray_before"),
+            "line", "left",
+        )
+    )  # fmt: skip
+    nacked = F.exists(
+        F.coalesce("nacks", F.array().cast("array<bigint>")),
+        lambda t: (t >= F.col("t_before")) & (t <= F.col("t_recv")),
+    )
+    here = F.struct("topic", "queue_id", "queue_offset")
+    elsewhere = ~F.col("copied") & (F.col("place_before") != here)
+    retried = F.coalesce("is_retry", F.lit(col=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
+    names = F.array(*(F.lit(name) for name in CAUSES))
+    cause = (
+        F.when(elsewhere, CAUSES[0])
+        .when(retried | nacked, CAUSES[1])
+        .when(F.coalesce("stray", "stray_before", F.lit(col=False)), UNEXPLAINED)
+        .when(F.col("cause_no").isNotNull(), F.element_at(names, F.col("cause_no") + 1))
+    )
+    if not members:
+        cause = cause.when(_differ(), CAUSES[3])
+    return rows.withColumn("cause", cause.otherwise(UNEXPLAINED))
+
+
+def _differ() -> Column:
+    """Whether another consumer, or another generation, got the message than before."""
+    same = F.col("generation").eqNullSafe(F.col("generation_before"))
+    return ~(same & F.col("consumer").eqNullSafe(F.col("consumer_before")))
+
+
+def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]) -> DataFrame:
+    """Return, per line, the number of the first cause whose time fits."""
+    may_move = F.col("consumer_before").isNull() | F.col("generation_before").isNull() | _differ()
+    columns = ("line", "gname", "topic", "queue_id", "consumer", "t_before", "t_recv")
+    asked = again.select(*columns, may_move.alias("may_move"))
+    causes = context.session.createDataFrame(
+        [*_of_members(members), *_of_faults(context), *_of_leaders(context)], _CAUSE_COLUMNS
+    )
+    near = F.col("t_before").between(
+        F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
+    ) & (F.col("c0") <= F.col("t_recv"))
+    theirs = F.col("grp").isNull() | (F.col("grp") == F.col("gname"))
+    its = F.coalesce(F.col("member") == F.col("consumer"), F.lit(col=False))
+    itself = its & (F.col("c1") >= F.col("t_before"))
+    fits = near & theirs & (~F.col("members") | F.col("may_move") | itself)
+    told = asked.join(F.broadcast(causes), fits).select("line", "cause")
+    t = F.coalesce("t_inv", "t_cmp")
+    failed = (
+        context.table("acks")
+        .filter("kind = 'commit' and (outcome <> 'ok' or outcome is null) and queue_id is not null")
+        .select(F.col("grp").alias("gname"), "topic", "queue_id", t.alias("c0"))
+        .withColumn("c1", F.col("c0"))
+        .withColumn("margin", F.lit(NEAR_MEMBERS))
+    )
+    commits = asked.join(failed, ["gname", "topic", "queue_id"]).filter(near)
+    told = told.union(commits.select("line", F.lit(CAUSES.index("commit failed"))))
+    return told.groupBy("line").agg(F.min("cause").alias("cause_no"))
+
+
+def _stray(again: DataFrame, held: DataFrame | None, *names: str) -> DataFrame:
+    """Return the lines whose consumer had given the queue up well before it fetched.
+
+    ``names``: the columns of consumer, topic, queue and time of fetch. Of a consumer that never
+    said what it held, nothing is known.
+    """
+    consumer, topic, queue_id, t = names
+    if held is None:
+        return again.select("line", F.lit(col=False).alias("stray")).limit(0)
+    asked = again.select(
+        "line", F.col(consumer).alias("member"), F.col(topic).alias("of"),
+        F.col(queue_id).alias("queue"), F.col(t).alias("t"),
+    )  # fmt: skip
+    known = asked.join(F.broadcast(held), ["member", "of"]).filter("first <= t")
+    mine = F.array_contains("queues", F.col("queue")) & F.col("t").between(
+        F.col("h0") - NEAR_MEMBERS, F.col("h1") + GIVEN_UP
+    )
+    return known.groupBy("line").agg((~F.max(mine)).alias("stray"))
+
+
+def _member_events(context: Context) -> list[dict[str, Any]]:
+    """Return what consumers told of their lives and assignments, in order."""
+    if not context.history.rows("events"):
+        return []
+    rows = context.table("events").filter("role = 'consumer'")
+    rows = rows.filter(F.col("f").isin("rebalance", *_LIFE)).select(
+        "f", "t_mono_ns", "node", "value"
+    )
+    found = []
+    for row in sorted(rows.collect(), key=lambda row: int(row.t_mono_ns)):
+        try:
+            value = json.loads(row.value or "{}")
+        except ValueError:
+            value = {}
+        told = value if isinstance(value, dict) else {}
+        found.append({**told, "f": row.f, "t": row.t_mono_ns, "node": row.node})
+    return found
+
+
+def _held(context: Context, members: list[dict[str, Any]]) -> DataFrame | None:
+    """Return what each consumer said to hold, with from when to when; None if none said."""
+    spans: dict[tuple[str, str], list[list[Any]]] = {}
+    for event in members:
+        if event["f"] == "rebalance" and event.get("topic") and event.get("consumer"):
+            told = spans.setdefault((event["consumer"], event["topic"]), [])
+            if told:
+                told[-1][2] = event["t"]
+            told.append([list(event.get("queues") or []), event["t"], FOREVER])
+    rows = [
+        (member, topic, queues, start, end, told[0][1])
+        for (member, topic), told in spans.items()
+        for queues, start, end in told
+    ]
+    columns = "member string, of string, queues array<int>, h0 long, h1 long, first long"
+    return context.session.createDataFrame(rows, columns) if rows else None
+
+
+def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    rows = []
+    for event in members:
+        moved = event["f"] == "rebalance"
+        member = None if moved else event.get("consumer") or event["node"]
+        cause = CAUSES.index("rebalance" if moved else "consumer crash")
+        rows.append((cause, True, event.get("grp"), member, event["t"], event["t"], NEAR_MEMBERS))
+    return rows
+
+
+def _of_faults(context: Context) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for fault in context.faults:
+        end = FOREVER if fault.end is None else fault.end
+        consumers = [target for target in fault.targets if target.startswith("consumer")]
+        for target in consumers:
+            name = target.removeprefix("consumer:")
+            rows.append((2, True, None, name, fault.start, end, NEAR_MEMBERS))
+        if not consumers:
+            rows.append((4, False, None, None, fault.start, end, NEAR_BROKERS))
+    return rows
+
+
+def _of_leaders(context: Context) -> list[tuple[Any, ...]]:
+    """Return the times between the last sight of one leader and the first of the next."""
+    rows: list[tuple[Any, ...]] = []
+    previous: dict[int, int] = {}
+    for leader in context.leaderships:
+        last = previous.get(leader.group)
+        if last is not None:
+            start = min(last, leader.first_seen)
+            rows.append((4, False, None, None, start, leader.first_seen, NEAR_BROKERS))
+        previous[leader.group] = leader.last_seen
+    return rows

@@ -1,0 +1,80 @@
+"""A11 and A49: what the client says of its sends against time, and against its own attempts.
+
+A11: of two sends to one queue, by the queue that was told, the one that began after the other had
+been acknowledged lies behind it; beginnings and ends are laid in one line by time, and a running
+maximum of the acknowledged offsets replaces a self-join. A49: a send reported as stored whose last
+attempt did not say so, or without a place, or in another queue than was asked for; one reported as
+failed although an attempt may have stored it. Source: chaos.md A11, 3.0 (prefix maximum), 1.3.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.result import CheckResult
+
+
+def check_order(context: Context) -> CheckResult:
+    """Return A11."""
+    result = CheckResult(check="A11", summary="what was sent later lies behind")
+    sends = context.sends.filter(
+        "outcome = 'ok' and queue_offset is not null and t_cmp is not null"
+    ).withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
+    columns = ("topic", "epoch_", "queue_id", "queue_offset", "msg_key", "op_id", "t_cmp")
+    sends = sends.filter("epoch_ is not null")
+    begun = sends.select(*columns, F.col("t_inv").alias("t"), F.lit(0).alias("ended"))
+    ended = sends.select(*columns, F.col("t_cmp").alias("t"), F.lit(1).alias("ended"))
+    sweep = (
+        Window.partitionBy("topic", "epoch_", "queue_id")
+        .orderBy("t", "ended")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    known = F.max(F.when(F.col("ended") == 1, F.col("queue_offset"))).over(sweep)
+    rows = (
+        begun.unionByName(ended)
+        .withColumn("known", known)
+        .filter("ended = 0 and queue_offset <= known")
+    )
+    explain = text(
+        message_name(), " lies at ", F.col("topic"), "/", F.col("queue_id"), "@",
+        F.col("queue_offset"), ", but was sent after @", F.col("known"), " was acknowledged",
+    )  # fmt: skip
+    return _told(context, result, rows, explain)
+
+
+def check_word(context: Context) -> CheckResult:
+    """Return A49."""
+    result = CheckResult(check="A49", summary="every outcome fits its attempts")
+    ok, last = F.col("outcome") == "ok", F.element_at("tries", -1)
+    doubtful = F.array_contains("tries", "ok") | F.array_contains("tries", "info")
+    unsaid = F.coalesce(last, F.lit("none")) != "ok"
+    placeless = (
+        F.col("queue_id").isNull() | F.col("queue_offset").isNull() | F.col("msg_id").isNull()
+    )
+    elsewhere = F.coalesce(F.col("asked_queue") != F.col("queue_id"), F.lit(col=False))
+    what = (
+        F.when((F.col("outcome") == "fail") & doubtful, "reported as failed")
+        .when(ok & unsaid, "reported as stored")
+        .when(ok & placeless, "reported as stored without a place or an id")
+        .when(ok & elsewhere, "stored in another queue than was asked for")
+    )
+    rows = context.sends.filter("tries is not null").withColumn("what", what)
+    explain = text(
+        message_name(), " (op ", F.col("op_id"), ") ", F.col("what"), "; its attempts ended ",
+        F.concat_ws(", ", "tries"),
+    )  # fmt: skip
+    return _told(context, result, rows.filter("what is not null"), explain)
+
+
+def _told(context: Context, result: CheckResult, rows: DataFrame, explain: Column) -> CheckResult:
+    found = anomaly_rows(
+        context, result.check, rows.withColumn("key", F.col("msg_key")), explain=explain,
+        evidence=[pointer("sends", "op_id", "t_cmp")], time="t_cmp",
+    ).persist()  # fmt: skip
+    result.count = found.count()
+    if result.count:
+        result.summary = f"not so for {result.count}: {result.summary}"
+        attach(result, found)
+    return result

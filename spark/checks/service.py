@@ -1,0 +1,144 @@
+"""A27, A46, A50, A51: was everybody served as they asked, and did the system stay up?
+
+A27: a message that a listener refused comes again. A46: a group gets nothing whose tag it did not
+subscribe to. A50: what was asked at the end was answered as the rest of the record demands, and no
+queue was said to end before what was acknowledged in it. A51: run.json's ``exits``, processes that
+ended though no fault ended them. Source: chaos.md A26, A27, EXC, 6.1.
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.evidence import anomaly_rows, attach, message_name, text
+from spark.result import UNKNOWN, CheckResult
+
+
+def check_refused(context: Context) -> CheckResult:
+    """Return A27."""
+    result = CheckResult(check="A27", summary="what was refused came again")
+    if not context.history.rows("acks"):
+        return result
+    refused = (
+        context.table("acks")
+        .filter("kind = 'nack' and msg_key is not null and t_inv is not null")
+        .groupBy(F.col("grp").alias("gname"), "msg_key")
+        .agg(F.max("t_inv").alias("t"))
+    )
+    judged = context.deliveries.filter("own").filter(
+        ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
+    )
+    last = (
+        judged.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
+        .groupBy("gname", "msg_key")
+        .agg(F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("last"))
+    )
+    rows = refused.join(last, ["gname", "msg_key"], "left").filter("coalesce(last, -1) <= t")
+    explain = text(message_name(), " was refused by ", F.col("gname"), " and never came again")
+    result = _told(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+    if result.count and context.table("drain").filter("not coalesce(drained, false)").head(1):
+        result.verdict, result.count = UNKNOWN, 0
+        result.summary = "what was refused did not come again, but queues were not drained"
+    return result
+
+
+def check_selection(context: Context) -> CheckResult:
+    """Return A46."""
+    result = CheckResult(check="A46", summary="every group got what it subscribed to")
+    chosen = [
+        (group, topic, tags)
+        for group in context.consumer_groups
+        for topic in context.topics
+        if (tags := context.tags_of(group, topic)) is not None
+    ]
+    if not chosen:
+        return result
+    wishes = context.session.createDataFrame(
+        chosen, "gname string, topic string, tags array<string>"
+    )
+    judged = context.deliveries.filter("own and msg_key is not null").filter(
+        ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
+    )
+    got = judged.select("gname", "msg_key").distinct()
+    sent = context.sends.select("msg_key", "topic", "tag")
+    wanted = F.coalesce(F.array_contains("tags", F.col("tag")), F.lit(col=False))
+    rows = (
+        got.join(F.broadcast(wishes.select("gname").distinct()), "gname", "left_semi")
+        .join(sent, "msg_key")
+        .join(F.broadcast(wishes), ["gname", "topic"], "left")
+        .withColumn("fits", F.col("tags").isNull() | wanted)
+        .groupBy("gname", "msg_key")
+        .agg(F.max("fits").alias("fits"), F.max("tag").alias("tag"))
+        .filter("not fits")
+    )
+    explain = text(message_name(), " with tag ", F.col("tag"), " was delivered to ", F.col("gname"))
+    return _told(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+
+
+def check_answers(context: Context) -> CheckResult:
+    """Return A50."""
+    result = CheckResult(check="A50", summary="every answer is right")
+    parts: list[DataFrame] = []
+    if context.history.rows("answers"):
+        asked = context.table("answers").filter("not (told <=> expected)")
+        said = F.coalesce(F.concat(F.lit("told "), F.col("told")), F.lit("nobody answered"))
+        words = text(F.col("kind"), " of ", F.col("subject"), ": ", said, ", not ",
+                     F.col("expected"))  # fmt: skip
+        parts.append(asked.select(F.col("subject").alias("key"), words.alias("words")))
+    if context.history.rows("drain"):
+        parts.append(_short_ends(context))
+    if not parts:
+        return result
+    rows = reduce(DataFrame.unionByName, parts)
+    return _told(context, result, rows, F.col("words"))
+
+
+def _short_ends(context: Context) -> DataFrame:
+    """Return the queues that were said to end before what was acknowledged in them."""
+    current = reduce(
+        Column.__or__,
+        (
+            (F.col("topic") == t.name) & (F.coalesce("epoch", F.lit(0)) >= t.epoch_max)
+            for t in context.topics.values()
+        ),
+        F.lit(col=False),
+    )
+    highest = (
+        context.sends.filter("outcome = 'ok' and queue_offset is not null")
+        .filter(current)
+        .groupBy("topic", "queue_id")
+        .agg(F.max("queue_offset").alias("highest"))
+    )
+    ends = context.table("drain").groupBy("topic", "queue_id").agg(F.min("end_off").alias("end"))
+    where = text(F.col("topic"), "/", F.col("queue_id"))
+    words = text("the end of ", where, " was told as ", F.col("end"), ", but @", F.col("highest"),
+                 " was acknowledged")  # fmt: skip
+    rows = ends.join(highest, ["topic", "queue_id"]).filter("end <= highest")
+    return rows.select(where.alias("key"), words.alias("words"))
+
+
+def check_exits(context: Context) -> CheckResult:
+    """Return A51."""
+    result = CheckResult(check="A51", summary="every process ran until it was ended")
+    told = context.history.run.get("exits")
+    rows = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+    result.count = len(rows)
+    if rows:
+        names = ", ".join(str(row.get("process")) for row in rows)
+        result.summary = f"ended by themselves: {names}"
+        for row in rows:
+            log = " | ".join(str(line) for line in row.get("log") or ())
+            explain = f"{row.get('process')} ended by itself ({row.get('exit')}); its log: {log}"
+            result.evidence.append({"key": str(row.get("process")), "explain": explain})
+    return result
+
+
+def _told(context: Context, result: CheckResult, rows: DataFrame, explain: Column) -> CheckResult:
+    found = anomaly_rows(context, result.check, rows, explain=explain, evidence=[]).persist()
+    result.count = found.count()
+    if result.count:
+        result.summary = f"{result.count} times not so: {result.summary}"
+        attach(result, found)
+    return result

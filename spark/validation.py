@@ -1,0 +1,167 @@
+"""Refuses histories that cannot be true before anything of them is judged.
+
+Spark reads a null where a column is declared full, an upper-case ``OK`` as no acknowledgement and
+seconds as nanoseconds, and goes on; whatever follows is a verdict about nothing. So the files are
+looked through first, column by column and in batches, here in the driver: footers where they tell
+enough, values where they do not. The in-process checker has code of its own for the same rules.
+
+Source: chaos.md 6.3; the rules are data in `chaos.history.domains`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from chaos.history.arrow import arrow_type
+from chaos.history.domains import CLOCKS, CONTRACT_WORDS, LEAST, TRIES, UNITS_APART, WORDS
+from chaos.history.tables import TABLES, Column
+
+_SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "nodes": ((list, dict, int), "a list of names"),
+    "problems": ((list,), "a list of lines"),
+    "tables": ((list,), "a list of names of tables"),
+    "coverage": ((dict,), "an object of numbers"),
+    "contract": ((dict,), "an object"),
+    "quorum": ((int,), "a number"),
+    "subscriptions": ((dict,), "an object: lists of tags by topic, by group"),
+    "exits": ((list,), "a list of processes that ended by themselves"),
+}
+
+
+class ColumnLook:
+    """What was seen of one column over the batches of a file."""
+
+    def __init__(self, table: str, column: Column) -> None:
+        self.column = column
+        self.words = WORDS.get((table, column.name))
+        self.least = LEAST.get((table, column.name))
+        self.is_tries = (table, column.name) == ("sends", "tries")
+        self.is_clock = CLOCKS.get(table) == column.name
+        self.latest = 0
+        self._rows = 0
+        self._bad: dict[str, tuple[int, object, int]] = {}
+        """By rule: the first row, its value, and how many rows break it."""
+
+    @property
+    def is_ruled(self) -> bool:
+        """Whether there is anything to look for."""
+        required = not self.column.nullable and self.column.name != "run_id"
+        special = self.is_tries or self.is_clock
+        return required or special or self.words is not None or self.least is not None
+
+    def see(self, given: pa.Array) -> None:
+        """Take the next batch. Errors: pa.ArrowException if it is of no declared type."""
+        if pa.types.is_dictionary(given.type):
+            given = given.dictionary_decode()
+        wanted = arrow_type(self.column.type)
+        values = given if pa.types.is_nested(wanted) else pc.cast(given, wanted)
+        if not self.column.nullable and values.null_count:
+            self._note("null", pc.is_null(values), values)
+        if self.words is not None:
+            known = pc.or_(pc.is_null(values), pc.is_in(values, pa.array(self.words)))
+            self._note("word", pc.invert(known), values)
+        if self.least is not None:
+            self._note("small", pc.less(values, self.least), values)
+        if self.is_tries:
+            for word in pc.unique(values.flatten()).to_pylist():
+                if word not in TRIES:
+                    self._bad.setdefault("try", (self._rows, word, 1))
+        if self.is_clock:
+            self.latest = max(self.latest, pc.max(values).as_py() or 0)
+        self._rows += len(values)
+
+    def complaints(self) -> Iterator[str]:
+        """Yield a line for each rule that is broken."""
+        name = self.column.name
+        for rule, (row, value, number) in self._bad.items():
+            remedies = {
+                "null": "a required column: give it a value or leave the row out",
+                "word": f"use one of {', '.join(dict.fromkeys(self.words or ()))}",
+                "small": f"use {self.least} or more, or null where it is not known",
+                "try": f"use {', '.join(TRIES)}",
+            }
+            more = f" (and {number - 1} more rows)" if number > 1 else ""
+            yield f"row {row}{more}: {name} is {value!r}: {remedies[rule]}"
+
+    def _note(self, rule: str, broken: pa.Array, values: pa.Array) -> None:
+        broken = pc.fill_null(broken, fill_value=False)
+        number = pc.sum(broken).as_py() or 0
+        if not number:
+            return
+        at = pc.index(broken, True).as_py()
+        row, value, before = self._bad.get(rule, (self._rows + at, values[at].as_py(), 0))
+        self._bad[rule] = (row, value, before + number)
+
+
+def look_through(file: Path, table: str, schema: pa.Schema) -> tuple[list[str], int]:
+    """Return what is wrong with the values in a file, and the latest time of its clock.
+
+    Errors: OSError, pa.ArrowException if the file cannot be read.
+    """
+    given = set(schema.names)
+    looks = [ColumnLook(table, column) for column in TABLES[table] if column.name in given]
+    looks = [look for look in looks if look.is_ruled]
+    if not looks:
+        return [], 0
+    names = [look.column.name for look in looks]
+    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        for batch in parquet.iter_batches(columns=names):
+            for look in looks:
+                look.see(batch.column(look.column.name))
+    lines = [line for look in looks for line in look.complaints()]
+    return lines, max((look.latest for look in looks), default=0)
+
+
+def unlike_clocks(latest: dict[str, int]) -> list[str]:
+    """Return a line for each table whose times are of another unit than those of ``sends``."""
+    base = latest.get("sends", 0)
+    found = []
+    for table, value in sorted(latest.items()):
+        low, high = sorted((base, value))
+        if low > 0 and high > UNITS_APART * low:
+            found.append(
+                f"{table}.{CLOCKS[table]} goes up to {value}, sends.t_inv to {base}: two units or"
+                " two clocks; all times are nanoseconds of one monotonic clock"
+            )
+    return found
+
+
+def odd_members(run: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the members of run.json."""
+    found = []
+    for name, (types, words) in _SHAPES.items():
+        value = run.get(name)
+        if value is not None and not isinstance(value, types):
+            found.append(f"{name} must be {words}, not {value!r}")
+    contract, coverage = run.get("contract"), run.get("coverage")
+    if isinstance(run.get("quorum"), int) and run["quorum"] < 1:
+        found.append(f"quorum must be 1 or more, not {run['quorum']}")
+    if isinstance(coverage, dict):
+        found += [
+            f"coverage.{kind} must be a number of faults, not {least!r}"
+            for kind, least in coverage.items()
+            if not isinstance(least, int) or least < 0
+        ]
+    if isinstance(contract, dict):
+        found += [
+            f"contract.{name} must be one of {', '.join(words)}, not {contract[name]!r}"
+            for name, words in CONTRACT_WORDS.items()
+            if name in contract and contract[name] not in words
+        ]
+        ratio = contract.get("redelivery_ratio_max", 0)
+        if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
+            found.append(f"contract.redelivery_ratio_max must be 0 to 1, not {ratio!r}")
+    return found
+
+
+def usable_members(run: dict[str, Any]) -> dict[str, Any]:
+    """Return run.json without the members whose shape nobody can use."""
+    return {
+        name: value
+        for name, value in run.items()
+        if name not in _SHAPES or value is None or isinstance(value, _SHAPES[name][0])
+    }

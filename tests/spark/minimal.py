@@ -1,0 +1,253 @@
+"""For each check a history that violates only it, and ways to hand in what is no history at all.
+
+Both checkers are asked (`test_minimal` here, `tests/unit/chaos/test_minimal`): each must find
+exactly that check and no other, and nothing in the sound one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.spark import foreign
+from tests.spark.foreign import column
+from tests.spark.generate import (
+    GROUP,
+    MS,
+    HistoryBuilder,
+    Message,
+    plant_aborted,
+    plant_commit_fall,
+    plant_divergence,
+    plant_lost,
+    plant_mismatch,
+    plant_phantom,
+    plant_second_vote,
+    plant_term_fall,
+    plant_two_leaders,
+)
+
+Spoil = Callable[[HistoryBuilder, list[Message]], None]
+
+
+def recorded(run: HistoryBuilder) -> list[Message]:
+    """Add what a run of the harness has: attempts, assignments, commits, probes, a fault."""
+    messages = run.traffic(12)
+    for message in messages:
+        message.send.update(tries=["ok"], msg_id=f"id-{message.key}")
+    end = max(row["t_recv"] for row in run.tables["deliveries"])
+    for queue_id in range(run.queues):
+        run.commit(queue_id, 6, t=end + MS)
+    value = '{"consumer": "c0", "grp": "billing", "topic": "orders", "queues": [0, 1]}'
+    rows = [("start", "{}", 0), ("rebalance", value, 1)]
+    for idx, (f, said, t) in enumerate(rows):
+        run.add("events", idx=idx, type="info", f=f, role="consumer", node="c0", value=said,
+                t_mono_ns=900 * MS + t)  # fmt: skip
+    run.probe("n0", "leader", 1, 1_000 * MS)
+    run.clock = end + 60_000 * MS  # far from everything
+    return messages
+
+
+def write_minimal(spoil: Spoil | None, path: Path) -> Path:
+    """Write the sound history, spoiled in one way."""
+    run = HistoryBuilder()
+    messages = recorded(run)
+    run.election("n0", 1)
+    if spoil is not None:
+        spoil(run, messages)
+    return run.write(path / "run")
+
+
+def corrupt(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A retry copy came with other bytes: its place is its own."""
+    run.deliver(messages[2], is_retry=True, reconsume=1, queue_offset=3, body_hash=5)
+
+
+def clash(run: HistoryBuilder, messages: list[Message]) -> None:
+    """What the auditor read at a place is another acknowledged message."""
+    one, other = messages[0], messages[2]
+    run.deliver(one, grp="auditor", auditor=True, queue_offset=other.queue_offset)
+    one.send["attempts"] = 2
+
+
+def delivered_twice(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.deliver(messages[3])
+
+
+def revoked_queue_pulled(run: HistoryBuilder, messages: list[Message]) -> None:
+    """c0 gave queue 0 to c1 and fetches it still, while others come and go."""
+    t = run.clock
+    for idx, (who, queues) in enumerate((("c0", [1]), ("c1", [0]), ("c2", [])), start=2):
+        value = f'{{"consumer": "{who}", "topic": "orders", "queues": {queues}}}'
+        run.add("events", idx=idx, type="info", f="rebalance", role="consumer", value=value,
+                t_mono_ns=t + idx)  # fmt: skip
+    run.clock = t + 3_000 * MS
+    late = run.send(queue_id=0, tries=["ok"], msg_id="late")
+    run.deliver(late, consumer="c1", generation=1)
+    run.deliver(late, consumer="c0", generation=2)
+
+
+def overtaken(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Two sends of one producer, one after the other, lie the other way round."""
+    one, other = messages[4], messages[6]
+    one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=other.send["t_cmp"] + 2)
+    one.delivery["t_recv"] += 100 * MS
+
+
+def beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
+    messages[-1].send["queue_offset"] = 9_000
+
+
+def failed_after_an_unknown_try(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.send(outcome="fail", tries=["info", "fail"])
+
+
+def stored_without_an_answer(run: HistoryBuilder, messages: list[Message]) -> None:
+    messages[3].send["tries"] = ["fail"]
+
+
+def another_queue_than_asked(run: HistoryBuilder, messages: list[Message]) -> None:
+    messages[3].send["asked_queue"] = 1 - messages[3].queue_id
+
+
+def without_a_place(run: HistoryBuilder, messages: list[Message]) -> None:
+    messages[3].send.update(queue_offset=None)
+
+
+def refused_for_good(run: HistoryBuilder, messages: list[Message]) -> None:
+    """The listener refused a message, and that was the end of it."""
+    run.add("acks", op_id=run.op(), grp=GROUP, kind="nack", msg_key=messages[3].key,
+            t_inv=messages[3].delivery["t_recv"] + MS, outcome="info")  # fmt: skip
+
+
+def of_another_tag(run: HistoryBuilder, messages: list[Message]) -> None:
+    """A group subscribed to one tag, got it, and got one of another tag too."""
+    run.run["subscriptions"] = {"tagged": {"orders": ["red"]}}
+    for message in messages:
+        message.send["tag"] = "red" if message is messages[3] else "blue"
+    run.deliver(messages[3], grp="tagged", consumer="c9")
+    run.deliver(messages[5], grp="tagged", consumer="c9")
+
+
+def wrong_answer(run: HistoryBuilder, messages: list[Message]) -> None:
+    for told in ("7", "8"):
+        run.add("answers", kind="group_offset", subject="billing orders/0", expected="7", told=told)
+
+
+def silence_at_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.add("answers", kind="route", subject="orders", expected="n0", told=None)
+
+
+def short_end(run: HistoryBuilder, messages: list[Message]) -> None:
+    for queue_id in range(run.queues):
+        run.add("drain", grp=GROUP, topic="orders", queue_id=queue_id, min_off=0,
+                end_off=6 - queue_id, read_to=6, empty_polls=2, drained=True)  # fmt: skip
+
+
+def process_ended(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.run["exits"] = [{"process": "n1", "exit": "exit=1", "log": ["ValueError: 10911"]}]
+
+
+def gap(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.add("events", idx=9, type="ok", f="send", t_mono_ns=run.clock)
+
+
+def no_effect(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.run["coverage"] = {"kill": 1}
+    run.fault("kill", ["n0"], messages[2].t, messages[4].t, effective=False)
+
+
+def problem(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.run["problems"] = ["producer-0 died"]
+
+
+VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
+    "lost": ("A1", "invalid", lambda r, m: plant_lost(r, m[3])),
+    "phantom": ("A5", "invalid", lambda r, m: plant_phantom(r, m[3])),
+    "corrupt": ("A6", "invalid", corrupt),
+    "aborted": ("A7", "invalid", lambda r, m: plant_aborted(r, m[3])),
+    "failed, said the client": ("A7", "invalid", lambda r, m: r.send(
+        outcome="fail", stored=True, err_code=2, tries=["fail"]) and None),
+    "duplicate": ("A8", "valid", foreign.stored_twice),
+    "delivered twice": ("A9", "invalid", delivered_twice),
+    "revoked queue pulled": ("A9", "invalid", revoked_queue_pulled),
+    "overtaken": ("A11", "invalid", overtaken),
+    "beyond the end": ("A15", "invalid", beyond_the_end),
+    "two at one place": ("A15", "invalid", clash),
+    "refused for good": ("A27", "invalid", refused_for_good),
+    "two leaders": ("A30", "invalid", lambda r, m: plant_two_leaders(r, m[3])),
+    "two votes": ("A31", "invalid", lambda r, m: plant_second_vote(r, m[3])),
+    "term fell": ("A32", "invalid", lambda r, m: plant_term_fall(r, m[3])),
+    "commit fell": ("A33", "invalid", lambda r, m: plant_commit_fall(r, m[3])),
+    "mismatch": ("A34", "invalid", lambda r, m: plant_mismatch(r, m[3])),
+    "divergence": ("A35", "invalid", lambda r, m: plant_divergence(r, m[3])),
+    "gone from two logs": ("A35", "invalid", foreign.gone_from_two_logs),
+    "gap": ("A45", "unknown", gap),
+    "of another tag": ("A46", "invalid", of_another_tag),
+    "wrong answer": ("A50", "invalid", wrong_answer),
+    "silence at the end": ("A50", "invalid", silence_at_the_end),
+    "short end": ("A50", "invalid", short_end),
+    "process ended": ("A51", "invalid", process_ended),
+    "no effect": ("A47", "unknown", no_effect),
+    "failed after an unknown try": ("A49", "invalid", failed_after_an_unknown_try),
+    "stored without an answer": ("A49", "invalid", stored_without_an_answer),
+    "another queue than asked": ("A49", "invalid", another_queue_than_asked),
+    "without a place": ("A49", "invalid", without_a_place),
+}  # fmt: skip
+
+
+def nulled(table: str, name: str, at: int = 3) -> foreign.After:
+    """Make one cell null."""
+    seen = iter(range(1 << 30))
+    return column(table, name, lambda value: None if next(seen) == at else value)
+
+
+def fault_with_a_word_for_a_witness(run: Path) -> None:
+    (run / "tables" / "faults").mkdir()
+    fault = {"run_id": "a-run", "fault_id": "f", "kind": "kill", "witness": "yes"}
+    pq.write_table(pa.Table.from_pylist([fault]), run / "tables" / "faults" / "0.parquet")
+
+
+DISHONEST: dict[str, tuple[foreign.After, str]] = {
+    f"{table}.{name} is null": (nulled(table, name, at), name)
+    for table, name, at in (
+        ("sends", "msg_key", 3),
+        ("sends", "op_id", 3),
+        ("sends", "topic", 3),
+        ("sends", "t_inv", 3),
+        ("sends", "outcome", 3),
+        ("deliveries", "grp", 3),
+        ("deliveries", "topic", 3),
+        ("deliveries", "queue_id", 3),
+        ("deliveries", "queue_offset", 3),
+        ("deliveries", "t_recv", 3),
+        ("drain", "grp", 0),
+        ("acks", "grp", 0),
+        ("acks", "kind", 0),
+        ("events", "idx", 0),
+        ("events", "f", 0),
+        ("raft_event", "kind", 3),
+        ("raft_probe", "node", 0),
+    )
+} | {
+    "outcome is upper case": (column("sends", "outcome", str.upper), "'OK'"),
+    "outcome is a word nobody knows": (column("sends", "outcome", lambda _: "done"), "'done'"),
+    "acks of an unknown kind": (column("acks", "kind", lambda _: "COMMIT"), "'COMMIT'"),
+    "a negative offset": (column("deliveries", "queue_offset", lambda at: -1 - at), "-1"),
+    "a negative queue": (column("sends", "queue_id", lambda at: at - 1), "-1"),
+    "deliveries in milliseconds": (column("deliveries", "t_recv", lambda t: t // MS), "t_recv"),
+    "sends in microseconds": (column("sends", "t_inv", lambda t: t // 1_000), "t_inv"),
+    "tries of no known word": (
+        column("sends", "tries", lambda tries: ["OK"] if tries else None), "OK",
+    ),
+    "a witness that is a word": (fault_with_a_word_for_a_witness, "witness"),
+}  # fmt: skip
+
+
+MISSING = ("sends", "deliveries", "acks", "events", "raft_event", "raft_probe", "drain")
+
+
+def name_tables(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Say in run.json which tables the recorder wrote, as the harness does."""
+    run.run["tables"] = list(MISSING)

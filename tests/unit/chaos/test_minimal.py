@@ -1,0 +1,112 @@
+"""The in-process checker: each violation alone is found alone; no dishonest history is valid."""
+
+import json
+import shutil
+
+import pytest
+
+from chaos.__main__ import main
+from chaos.checker import check_history
+from chaos.checker.compose import CHECKS
+from chaos.load import load_history
+from chaos.verdict import judge_in_process
+from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
+
+
+def alarms(found):
+    return {name: r.verdict for name, r in found.results.items() if r.verdict != "valid"}
+
+
+def test_sound_history_has_nothing(tmp_path):
+    found = check_history(load_history(write_minimal(None, tmp_path)))
+    assert (found.verdict, found.reasons, alarms(found)) == ("valid", (), {})
+    assert not any(result.count for result in found.results.values())
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_each_violation_is_found_and_only_that(name, tmp_path):
+    check, verdict, spoil = VIOLATIONS[name]
+    found = check_history(load_history(write_minimal(spoil, tmp_path)))
+    assert found.results[check].verdict == verdict, found.reasons
+    told = {n for n, r in found.results.items() if r.count or r.verdict not in {"valid"}}
+    assert told == {check}, found.reasons
+    assert found.exit_code != 0
+
+
+def test_there_is_a_violation_of_every_check_that_judges():
+    harness_only = {"A41", "A48"}
+    assert {check for check, _, _ in VIOLATIONS.values()} | harness_only == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", DISHONEST)
+def test_history_that_cannot_be_true_is_never_valid(name, tmp_path):
+    spoil, named = DISHONEST[name]
+    run = write_minimal(None, tmp_path)
+    spoil(run)
+    found = check_history(load_history(run))
+    assert found.exit_code == 2, found.reasons
+    said = "; ".join(found.reasons)
+    assert named in said
+    assert str(run) in said, "it says which file"
+    assert "check failed" not in said
+
+
+@pytest.mark.parametrize("table", MISSING)
+def test_table_that_run_json_names_and_nobody_finds_is_never_valid(table, tmp_path):
+    run = write_minimal(name_tables, tmp_path)
+    assert check_history(load_history(run)).exit_code == 0
+    shutil.rmtree(run / "tables" / table)
+    found = check_history(load_history(run))
+    assert found.exit_code == 2
+    assert f"the table {table}" in "; ".join(found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("contract", "quorum"),
+        ("contract", {"durability": "majority"}),
+        ("contract", {"redelivery_ratio_max": "a tenth"}),
+        ("coverage", {"kill": "two"}),
+        ("coverage", ["kill"]),
+        ("quorum", 0),
+        ("quorum", "two"),
+        ("nodes", "n0"),
+        ("problems", "none"),
+        ("tables", "all"),
+    ],
+)
+def test_odd_run_json_is_never_valid(name, value, tmp_path):
+    run = write_minimal(None, tmp_path)
+    about = json.loads((run / "run.json").read_text()) | {name: value}
+    (run / "run.json").write_text(json.dumps(about))
+    found = check_history(load_history(run))
+    assert found.exit_code == 2
+    assert any(name in reason for reason in found.reasons)
+
+
+def test_failure_of_one_check_leaves_the_others_standing(tmp_path, monkeypatch):
+    history = load_history(write_minimal(VIOLATIONS["lost"][2], tmp_path))
+
+    def broken(_history):
+        raise RuntimeError("boom")
+
+    monkeypatch.setitem(CHECKS, "A15", broken)
+    found = check_history(history)
+    assert found.results["A15"].verdict == "unknown"
+    assert "RuntimeError: boom" in found.results["A15"].summary
+    assert (found.results["A1"].verdict, found.verdict) == ("invalid", "invalid")
+
+
+def test_run_that_cannot_be_loaded_is_unknown_and_no_traceback(tmp_path, monkeypatch, capsys):
+    run = write_minimal(None, tmp_path)
+
+    def broken(_run):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("chaos.verdict.load_history", broken)
+    assert judge_in_process(run)["verdict"] == "unknown"
+    assert main(["check", str(run)]) == 2
+    said = capsys.readouterr()
+    assert "RuntimeError: boom" in said.out
+    assert "Traceback" not in said.out + said.err
