@@ -44,6 +44,7 @@ from broker.tables import Tables
 from broker.wake_up import WakeUp
 from remoting.protocol.unique_id import UniqueIdGenerator
 from remoting.transport.client import RemotingClient
+from remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
 from remoting.transport.server import RemotingServer
 from runtime.disk import NO_SPACE
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -144,6 +145,10 @@ class BrokerController:
             config=transport,
             on_close=self._on_client_gone,
         )
+        usage, server = self.tables.usage, self.server
+        usage.add(CONNECTIONS_MAX, lambda: len(server.connections))
+        usage.add(RECEIVE_BYTES_MAX, lambda: server.receive_bytes)
+        usage.add(UNSENT_BYTES_MAX, lambda: server.unsent_bytes)
 
     async def start(self) -> None:
         """Come up.

@@ -103,4 +103,22 @@ WIRE: Final = (
             ("self._members.groups_of(connection_id)", "list(self._groups)"),
         ),
     ),
+    Mutant(
+        name="full-server-refuses",
+        breaks="A full server closes each new connection, however idle the others are.",
+        source="4,096 idle connections locked everyone else out for 120 s.",
+        plant=patch(
+            "remoting.transport.server:RemotingServer.on_open",
+            ("one_to_close(self.connections.values(), connection)", "None"),
+        ),
+    ),
+    Mutant(
+        name="flood-in-one-turn",
+        breaks="All frames of a read are handled in one turn of the loop.",
+        source="Fair shares: no connection has the loop for itself.",
+        plant=patch(
+            "remoting.transport.connection:Connection.buffer_updated",
+            ("len(frames) > TURN_FRAMES_MAX", "False"),
+        ),
+    ),
 )

@@ -82,6 +82,17 @@ class FrameDecoder:
         """Bytes of a frame that is not complete yet."""
         return self._end - self._start
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Size of the buffer."""
+        return len(self._buffer)
+
+    def shrink(self) -> None:
+        """Give back what an idle stream does not need; a frame under way is kept."""
+        if self._end == 0 and len(self._buffer) > RECEIVE_BYTES_MIN:
+            self._buffer = bytearray(RECEIVE_BYTES_MIN)
+            self._view = memoryview(self._buffer)
+
     def writable(self) -> memoryview:
         """Return the free part of the buffer, never empty."""
         return self._view[self._end :]

@@ -1,11 +1,17 @@
 """Limits and times of connections; everything a peer could use up has a name here."""
 
 from dataclasses import dataclass
-from typing import Final
 
-from remoting.protocol.frame import MAX_FRAME_BYTES
-
-CONNECTIONS_MAX: Final = 4096
+from remoting.transport.limits import (
+    CONNECTIONS_MAX,
+    FRAME_BYTES_MAX,
+    IDLE_TIMEOUT_MS,
+    RECEIVE_BYTES_MAX,
+    REQUESTS_IN_PROGRESS_MAX,
+    UNSENT_BYTES_MAX,
+    WRITE_CLOSE_BYTES,
+    WRITE_PAUSE_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,19 +19,23 @@ class TransportConfig:
     """Settings of a `RemotingServer` or a `RemotingClient`; times are milliseconds."""
 
     connections_max: int = CONNECTIONS_MAX
-    """Connections a server holds; one more is closed at once."""
+    """Connections a server holds; for one more, `shares` picks one that goes."""
     backlog: int = 1024
     """Connections that the kernel may hold before they are accepted."""
-    frame_bytes_max: int = MAX_FRAME_BYTES
+    frame_bytes_max: int = FRAME_BYTES_MAX
     """Largest frame taken from a peer; a larger one closes its connection."""
-    idle_timeout_ms: int = 120_000
+    idle_timeout_ms: int = IDLE_TIMEOUT_MS
     """A server closes a connection on which nothing moves, or no frame ends, for this long."""
-    write_pause_bytes: int = 4 * 1024 * 1024
+    write_pause_bytes: int = WRITE_PAUSE_BYTES
     """While more than this waits to be sent, a server reads nothing from the same connection."""
-    write_close_bytes: int = 64 * 1024 * 1024
+    write_close_bytes: int = WRITE_CLOSE_BYTES
     """A connection on which more than this waits to be sent is closed: its peer does not read."""
-    requests_in_progress_max: int = 256
+    requests_in_progress_max: int = REQUESTS_IN_PROGRESS_MAX
     """Requests of one connection whose handlers are awaiting something; more are answered busy."""
+    receive_bytes_max: int = RECEIVE_BYTES_MAX
+    """Bytes of the buffers into which all connections of a server read."""
+    unsent_bytes_max: int = UNSENT_BYTES_MAX
+    """Bytes that wait on all connections of a server; beyond, the slowest is closed."""
     connect_timeout_ms: int = 3_000
     close_timeout_ms: int = 3_000
     """How long a connection being closed may take to send what was written before."""

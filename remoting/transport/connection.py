@@ -21,6 +21,7 @@ from remoting.protocol.errors import (
 )
 from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.transport.config import TransportConfig
+from remoting.transport.limits import TURN_FRAMES_MAX
 from runtime.tasks import attempt, report_serving_failure
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ class Dispatcher(Protocol):
         """The connection is gone."""
         ...
 
+    def on_receive_bytes(self, connection: "Connection", more: int) -> None:
+        """The buffer of the connection takes more, or less."""
+        ...
+
+    def on_unsent(self, connection: "Connection", unsent: int) -> None:
+        """So many bytes wait for a peer that reads too slowly."""
+        ...
+
 
 class Receiver(Protocol):
     """Who awaits the answer of a request; a future of a frame is one."""
@@ -87,10 +96,11 @@ class Connection(asyncio.BufferedProtocol):
     """A connection of a server or a client; use only in the loop's thread."""
 
     __slots__ = (
-        "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_loop", "_opaque",
-        "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_quiet_sweeps", "_server_side",
-        "_timer", "_timer_at", "_touched", "_transport", "closed", "id", "local", "on_close",
-        "remote", "saw_frame", "slow", "state", "tasks",
+        "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_later", "_loop",
+        "_opaque", "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_server_side",
+        "_timer", "_timer_at", "_touched", "_transport", "closed", "has_spoken", "id", "local",
+        "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow", "state",
+        "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +127,11 @@ class Connection(asyncio.BufferedProtocol):
         self._flushing = False
         self._closing = False
         self._pending: dict[int, tuple[Receiver, float]] = {}
+        self._later: list[Frame] = []
+        """Frames that were read and wait for the next turn; nothing is read meanwhile."""
+        self.has_spoken = False
+        """Whether a whole frame ever came."""
+        self.receive_bytes = self._decoder.buffer_bytes
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -124,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self.saw_frame = False
         self.slow = False
         """Whether so much waits to be sent that a server reads nothing from it."""
-        self._quiet_sweeps = 0
+        self.quiet_sweeps = 0
         self._partial_sweeps = 0
 
     def __repr__(self) -> str:
@@ -236,13 +251,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def check_idle(self) -> None:
         """Close the connection if `IDLE_SWEEPS` calls in a row saw no progress on it."""
-        self._quiet_sweeps = 0 if self._touched else self._quiet_sweeps + 1
+        self.quiet_sweeps = 0 if self._touched else self.quiet_sweeps + 1
         waits = self._decoder.partial_bytes and not self.saw_frame
         self._partial_sweeps = self._partial_sweeps + 1 if waits else 0
         self._touched = self.saw_frame = False
+        if self.quiet_sweeps:
+            self._decoder.shrink()
+            self._note_buffer()
         if self._partial_sweeps >= IDLE_SWEEPS:
             self.abort(f"half a frame ({self._decoder.partial_bytes} bytes) for too long")
-        elif self._quiet_sweeps >= IDLE_SWEEPS:
+        elif self.quiet_sweeps >= IDLE_SWEEPS:
             self.close("idle")
 
     # asyncio.BufferedProtocol
@@ -266,7 +284,11 @@ class Connection(asyncio.BufferedProtocol):
         self._touched = True
         try:
             frames = self._decoder.received(nbytes)
-            if frames:
+            if self._decoder.buffer_bytes != self.receive_bytes:
+                self._note_buffer()
+            if len(frames) > TURN_FRAMES_MAX:
+                self._put_off(frames)
+            elif frames:
                 self._handle_frames(frames)
         except RemoteProtocolError as error:
             self.abort(str(error))
@@ -275,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort("a frame that could not be handled")
 
     def _handle_frames(self, frames: list[Frame]) -> None:
-        self.saw_frame = True
+        self.saw_frame = self.has_spoken = True
         hot = _NO_HOT if self._decoder.has_large_headers else self._hot
         pending = self._pending
         for frame in frames:
@@ -293,8 +315,45 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatcher.on_frame(self, frame)
             if self._closing:
                 return
-        if self._decoder.error is not None:
+        if self._decoder.error is not None and not self._later:
             self.abort(str(self._decoder.error))
+
+    def _put_off(self, frames: list[Frame]) -> None:
+        """Handle as many frames as one turn of the loop allows; the others get theirs between."""
+        self._later = frames[TURN_FRAMES_MAX:]
+        if self._later:
+            self._pause_reading()
+            self._loop.call_soon(self._handle_later)
+        self._handle_frames(frames[:TURN_FRAMES_MAX])
+
+    def _handle_later(self) -> None:
+        if self._closing:
+            self._later = []
+            return
+        try:
+            self._put_off(self._later)
+        except Exception as error:  # noqa: BLE001 - as in buffer_updated
+            report_serving_failure(f"frames of {self}", error)
+            self.abort("a frame that could not be handled")
+        if not self._later and not self.slow:
+            self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._closing:
+            self._transport.resume_reading()
+
+    def _note_buffer(self) -> None:
+        known, self.receive_bytes = self.receive_bytes, self._decoder.buffer_bytes
+        self._dispatcher.on_receive_bytes(self, self.receive_bytes - known)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet."""
+        return self._decoder.partial_bytes
 
     def eof_received(self) -> bool:
         """The peer will send no more: close."""
@@ -305,15 +364,16 @@ class Connection(asyncio.BufferedProtocol):
 
         A client never stops: two ends that both wait for the other to read would wait forever.
         """
-        self.slow = True
-        if self._server_side and self._transport is not None and not self._closing:
-            self._transport.pause_reading()
+        if self._server_side:
+            self.slow = True
+            self._pause_reading()
 
     def resume_writing(self) -> None:
         """Read again."""
-        self.slow = False
-        if self._server_side and self._transport is not None and not self._closing:
-            self._transport.resume_reading()
+        if self._server_side:
+            self.slow = False
+            if not self._later:
+                self._resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what awaits an answer, and tell those who asked."""
@@ -323,6 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = self._closing = True
         self._transport = None
         self._out.clear()
+        self._later = []
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, {}
@@ -362,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(b"".join(out))
             else:
                 transport.writelines(out)
-        if size + transport.get_write_buffer_size() > self._config.write_close_bytes:
+        if size + transport.get_write_buffer_size() > self._config.write_pause_bytes:
             self._check_backlog()
 
     def _check_backlog(self) -> None:
@@ -371,6 +432,8 @@ class Connection(asyncio.BufferedProtocol):
             waiting = transport.get_write_buffer_size()
             if waiting > self._config.write_close_bytes:
                 self.abort(f"{waiting} bytes wait for a peer that does not read")
+            elif waiting > self._config.write_pause_bytes:
+                self._dispatcher.on_unsent(self, waiting)
 
     def _arm_timer(self, deadline: float) -> None:
         if self._timer is not None:

@@ -72,6 +72,12 @@ class RequestDispatcher:
     def on_closed(self, connection: Connection) -> None:
         """Nothing to do; servers and clients override it."""
 
+    def on_receive_bytes(self, connection: Connection, more: int) -> None:
+        """Nothing to do; servers override it."""
+
+    def on_unsent(self, connection: Connection, unsent: int) -> None:
+        """Nothing to do; servers override it."""
+
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """Hand a response to its request and a request to its handler."""
         if len(frame.header) > HEADER_BYTES_MAX:

@@ -11,6 +11,7 @@ from typing import Final
 from remoting.transport.config import TransportConfig
 from remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from remoting.transport.dispatch import Handler, RequestDispatcher
+from remoting.transport.shares import one_to_close, slowest_sender
 from runtime.errors import FatalError
 from runtime.tasks import attempt
 
@@ -38,6 +39,11 @@ class RemotingServer(RequestDispatcher):
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self.connections: dict[int, Connection] = {}
+        self._leaving: dict[int, Connection] = {}
+        """Dropped, and not gone yet."""
+        self.receive_bytes = 0
+        """Bytes of the buffers that all connections read into."""
+        self._unsent: dict[int, int] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port, which the system chooses if ``port`` is 0.
@@ -70,15 +76,65 @@ class RemotingServer(RequestDispatcher):
         await close_all(self.connections)
 
     def on_open(self, connection: Connection) -> None:
-        """Take the connection, or close it when there are too many."""
-        if len(self.connections) >= self._config.connections_max or self._server is None:
-            connection.abort(f"{self.name} has {len(self.connections)} connections, its limit")
+        """Take the connection; when there are too many, one goes, see `shares`."""
+        full = len(self.connections) >= self._config.connections_max
+        if full and self._server is not None:
+            closed = one_to_close(self.connections.values(), connection) or connection
+            reason = f"{self.name} has {len(self.connections)} connections, its limit"
+            self._drop(closed, reason)
+        if not connection.closed and self._server is not None:
+            self.connections[connection.id] = connection
+            self.receive_bytes += connection.receive_bytes
+        else:
+            connection.abort(f"{self.name} takes no connection")
+
+    def on_receive_bytes(self, connection: Connection, more: int) -> None:
+        """Count what is read into; when it is too much, a slow sender goes."""
+        if connection.id not in self.connections:
             return
-        self.connections[connection.id] = connection
+        self.receive_bytes += more
+        if self.receive_bytes > self._config.receive_bytes_max and more > 0:
+            slowest = slowest_sender(self.connections.values())
+            self._drop(slowest, f"{self.receive_bytes} bytes are taken by frames that come in")
+
+    def on_unsent(self, connection: Connection, unsent: int) -> None:
+        """Count what waits for peers that do not read; when it is too much, the slowest goes."""
+        self._unsent[connection.id] = unsent
+        if sum(self._unsent.values()) <= self._config.unsent_bytes_max:
+            return
+        self._unsent = {
+            number: one.unsent_bytes
+            for number in self._unsent
+            if (one := self.connections.get(number)) is not None and one.slow
+        }
+        total = sum(self._unsent.values())
+        if total > self._config.unsent_bytes_max:
+            most = max(self._unsent, key=self._unsent.__getitem__)
+            self._drop(self.connections[most], f"{total} bytes wait for peers that do not read")
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for peers that do not read."""
+        return sum(one.unsent_bytes for one in self.connections.values() if one.slow)
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        """Close a connection so that others can be served."""
+        connection.abort(reason)
+        self._leave(connection)
+
+    def _leave(self, connection: Connection) -> bool:
+        """Count a connection no more; it says that it is gone in a later turn of the loop."""
+        if self.connections.pop(connection.id, None) is None:
+            return False
+        self.receive_bytes -= connection.receive_bytes
+        self._unsent.pop(connection.id, None)
+        self._leaving[connection.id] = connection
+        return True
 
     def on_closed(self, connection: Connection) -> None:
         """Forget the connection."""
-        if self.connections.pop(connection.id, None) is not None and self._on_close is not None:
+        self._leave(connection)
+        if self._leaving.pop(connection.id, None) is not None and self._on_close is not None:
             attempt(f"the end of {connection}", partial(self._on_close, connection))
 
     def _accept(self) -> Connection:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
 MODULES = (
     "remoting.protocol.limits",
+    "remoting.transport.limits",
     "dledger.limits",
     "store.limits",
     "broker.limits",

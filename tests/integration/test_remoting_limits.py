@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from typing import Any
 
@@ -15,6 +16,7 @@ from remoting.protocol.command import (
     encode_command,
 )
 from remoting.protocol.errors import (
+    ConnectionLost,
     LocalProtocolError,
     RemoteProtocolError,
     RequestTimeout,
@@ -24,6 +26,7 @@ from remoting.protocol.limits import HEADER_BYTES_MAX
 from remoting.transport.client import RemotingClient
 from remoting.transport.config import TransportConfig
 from remoting.transport.connection import Connection
+from remoting.transport.limits import TURN_FRAMES_MAX
 from remoting.transport.server import RemotingServer
 from runtime.errors import FatalError
 from runtime.tasks import SERVING
@@ -102,6 +105,110 @@ def test_connections_beyond_the_limit_are_closed_at_once(caplog):
         assert (await w.ask(ECHO)).code == 0
 
     run(test, connections_max=1)
+
+
+def test_a_full_server_lets_a_silent_connection_go(caplog):
+    async def test(w: World) -> None:
+        silent = [await w.raw(b"") for _ in range(2)]
+        await until(lambda: len(w.server.connections) == 2)
+        await until(lambda: all(one.quiet_sweeps for one in w.server.connections.values()))
+        assert (await w.ask(ECHO)).code == 0
+        assert (await asyncio.wait_for(silent[0][0].read(), 5)) == b""
+        assert len(w.server.connections) == 2
+        for _, writer in silent:
+            writer.close()
+
+    run(test, connections_max=2, idle_timeout_ms=800)
+
+
+def test_without_that_silent_connections_shut_everybody_out():
+    async def test(w: World) -> None:
+        silent = [await w.raw(b"") for _ in range(2)]
+        await until(lambda: len(w.server.connections) == 2)
+        await until(lambda: all(one.quiet_sweeps for one in w.server.connections.values()))
+        with planted(BY_TESTS["full-server-refuses"]), pytest.raises(ConnectionLost):
+            await w.ask(ECHO)
+        for _, writer in silent:
+            writer.close()
+
+    run(test, connections_max=2, idle_timeout_ms=2_000)
+
+
+def test_partial_frames_of_all_connections_are_bounded():
+    async def test(w: World) -> None:
+        half = (15_000_000).to_bytes(4, "big") + bytes(1_000_000)
+        senders = [await w.raw(half) for _ in range(3)]
+        gone = 0
+        for reader, writer in senders:
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(reader.read(), 0.3)
+                gone += 1
+            writer.close()
+        assert gone >= 1
+        assert (await w.ask(ECHO)).code == 0
+        assert w.server.receive_bytes <= 3_000_000
+
+    run(test, receive_bytes_max=3_000_000)
+
+
+def test_what_waits_for_all_peers_that_do_not_read_is_bounded(caplog):
+    async def test(w: World) -> None:
+        readers = [await w.raw(b"") for _ in range(4)]
+        await until(lambda: len(w.server.connections) == 4)
+        slow = list(w.server.connections.values())
+        with caplog.at_level(logging.WARNING):
+            for _turn in range(40):
+                for number, one in enumerate(slow):
+                    one.write(bytes(1_000_000 if number else 1_200_000))
+                await asyncio.sleep(0)
+                if any(one.closed for one in slow):
+                    break
+        assert slow[0].closed
+        assert not slow[1].closed
+        assert "wait for peers" in warnings(caplog)[0]
+        for _, writer in readers:
+            writer.close()
+
+    run(test, write_pause_bytes=100_000, unsent_bytes_max=30_000_000, close_timeout_ms=50)
+
+
+async def largest_turn(w: World, count: int) -> int:
+    """Return how many of so many frames of one connection are handled in one turn at most."""
+    loop = asyncio.get_running_loop()
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(len(w.service.seen))
+        if turns[-1] < count:
+            loop.call_soon(turn)
+
+    _, writer = await w.raw(b"")
+    await until(lambda: len(w.server.connections) == 1)
+    connection = next(iter(w.server.connections.values()))
+    frame = Frame(0, b'{"code":%d,"flag":2}' % ECHO, b"")
+    turn()
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(FrameDecoder, "received", lambda _self, _count: [frame] * count)
+        connection.buffer_updated(0)
+    await until(lambda: len(w.service.seen) == count)
+    await asyncio.sleep(0)
+    writer.close()
+    return max(b - a for a, b in itertools.pairwise(turns))
+
+
+def test_a_flood_of_frames_leaves_turns_to_the_others():
+    async def test(w: World) -> None:
+        assert await largest_turn(w, 2_000) <= TURN_FRAMES_MAX
+
+    run(test)
+
+
+def test_without_that_a_flood_has_the_loop_for_itself():
+    async def test(w: World) -> None:
+        with planted(BY_TESTS["flood-in-one-turn"]):
+            assert await largest_turn(w, 2_000) == 2_000
+
+    run(test)
 
 
 def test_requests_in_progress_are_bounded_for_each_connection():

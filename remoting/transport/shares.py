@@ -1,0 +1,82 @@
+"""Which connection of a server has to go when there is too little for all.
+
+What one address takes is compared with what the others take only then: behind one address may be
+many clients, and while there is room, all of it is theirs. It knows connections by what they took.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final, Protocol, TypeVar
+
+SILENT_SWEEPS: Final = 1
+"""A connection that never spoke may go after so many sweeps for idle ones."""
+IDLE_SWEEPS_MIN: Final = 2
+"""One that spoke may go after so many sweeps without anything."""
+
+
+class Holder(Protocol):
+    """What is looked at of a connection."""
+
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Address of the peer."""
+        ...
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether it ever sent a whole frame."""
+        ...
+
+    @property
+    def quiet_sweeps(self) -> int:
+        """How many sweeps in a row saw nothing of it."""
+        ...
+
+    @property
+    def receive_bytes(self) -> int:
+        """Size of the buffer it reads into."""
+        ...
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet."""
+        ...
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def one_to_close(connections: Collection[H], newcomer: Holder) -> H | None:
+    """Return which connection makes room for a new one, None: the new one itself goes.
+
+    It is one of the address that has most: one that never spoke, the oldest of them first, else the
+    one that is idle longest. While all of them are busy, only an address that has less than half as
+    many may take one from it.
+    """
+    counts = Counter(one.remote[0] for one in connections)
+    address, most = counts.most_common(1)[0]
+    theirs = [one for one in connections if one.remote[0] == address]
+    silent = next((one for one in theirs if not one.has_spoken), None)
+    is_smaller = counts[newcomer.remote[0]] < most // 2
+    if silent is not None and (is_smaller or silent.quiet_sweeps >= SILENT_SWEEPS):
+        return silent
+    idlest = max(theirs, key=lambda one: one.quiet_sweeps)
+    if is_smaller or idlest.quiet_sweeps >= IDLE_SWEEPS_MIN:
+        return idlest
+    return None
+
+
+def slowest_sender(connections: Collection[H]) -> H:
+    """Return the connection whose half-received frame takes most, of the address that takes most.
+
+    Among equals it is the one that is quiet longest.
+    """
+    taken: Counter[str] = Counter()
+    for one in connections:
+        taken[one.remote[0]] += one.receive_bytes
+    return max(
+        connections,
+        key=lambda one: (
+            one.partial_bytes > 0, taken[one.remote[0]], one.receive_bytes, one.quiet_sweeps
+        ),
+    )  # fmt: skip
