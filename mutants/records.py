@@ -106,4 +106,13 @@ RECORDS: Final = (
             ("_tell(torn, PutStatus.UNKNOWN)", "_tell(torn, PutStatus.DISK_FULL)"),
         ),
     ),
+    Mutant(
+        name="bad-content-ends-the-process",
+        breaks="A committed state record whose content a table cannot take ends every replica.",
+        source="State machine safety: what is committed is applied by all, at each start again.",
+        plant=patch(
+            "broker.replicated_state:ReplicatedState.apply",
+            ("except BAD_CONTENT as error:", "except msgspec.MsgspecError as error:"),
+        ),
+    ),
 )

@@ -1,0 +1,92 @@
+"""A committed state record of any content: every replica comes to the same tables, and goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.config import BrokerConfig
+from broker.replicated_state import StateKind
+from broker.tables import Tables
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.unit.broker.fakes import FakeClock
+
+KINDS = st.sampled_from([kind.value for kind in StateKind])
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False)
+    | st.sampled_from(["", "t", "t@g", "@", "a@b@c", "..", "x" * 300, "0", "-1", "9" * 30])
+)  # fmt: skip
+NAMES = st.sampled_from(
+    [
+        "config", "timestamp", "topicName", "groupName", "readQueueNums", "perm", "order", "t@g",
+        "t0@g", "group", "client", "clientId", "queues", "mqs", "0", "-1", "99999999999", "x",
+    ]
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+PAYLOADS = st.binary(max_size=30) | VALUES.map(lambda value: json.dumps(value).encode())
+
+
+def tables() -> Tables:
+    return Tables(BrokerConfig(broker_cluster_name="C", broker_name="b"), FakeClock())
+
+
+def pictures(made: Tables) -> list[bytes]:
+    return [made.topics.snapshot(), made.groups.snapshot(), made.offsets.snapshot()]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(KINDS, PAYLOADS), max_size=6))
+def test_any_content_is_applied_or_quarantined_alike(records: list[tuple[str, bytes]]) -> None:
+    one, other = tables(), tables()
+    for index, (kind, payload) in enumerate(records):
+        assert one.state.apply(index, kind, payload) == other.state.apply(index, kind, payload)
+    assert pictures(one) == pictures(other)
+    assert one.state.quarantined == other.state.quarantined
+
+
+def apply_raising(error: Exception) -> Tables:
+    made = tables()
+
+    def refuse(payload: bytes) -> None:
+        raise error
+
+    made.state._appliers["topic"] = refuse
+    made.state.apply(7, "topic", b"{}")
+    return made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("4300 digits"), TypeError("a list"), KeyError("name"), OverflowError("wide"),
+        RecursionError("deep"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "byte"),
+        msgspec.ValidationError("a field"),
+    ],
+)  # fmt: skip
+def test_bad_content_is_named_and_counted(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert apply_raising(error).state.quarantined == 1
+    assert "event=record_quarantined index=7 kind=topic" in caplog.text
+
+
+def test_what_is_no_matter_of_content_stays_fatal() -> None:
+    failures: list[Any] = [OSError("disk"), MemoryError(), AssertionError("a bug")]
+    for error in failures:
+        with pytest.raises(type(error)):
+            apply_raising(error)
+
+
+def test_planted_end_of_the_process_by_bad_content_is_found_here() -> None:
+    with planted(BY_TESTS["bad-content-ends-the-process"]), pytest.raises(ValueError, match="4300"):
+        apply_raising(ValueError("4300 digits"))
