@@ -47,6 +47,18 @@ def decode_image(data: bytes) -> StateImage:
         raise FatalError(f"the state in the snapshot is none of a broker: {error}") from error
 
 
+def state_problem(data: bytes) -> str:
+    """Return why this is no state of a broker, empty if it is one. Not in the loop."""
+    try:
+        for text in decode_image(data).files.values():
+            msgspec.json.decode(text)
+    except FatalError as error:
+        return error.message
+    except msgspec.MsgspecError as error:
+        return f"a table in it is no JSON: {error}"
+    return ""
+
+
 class Compactor:
     """Drops the beginning of one broker's log.
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from broker.compaction import Compactor
+from broker.compaction import Compactor, state_problem
 from broker.guard import Guard
 from broker.ports import check_directory, check_peer_port_free
 from broker.processor.compact import CompactProcessor
@@ -74,6 +74,7 @@ class RaftMode:
     def open(self) -> None:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
+        self.log.judge_states(state_problem)
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""

@@ -31,6 +31,14 @@ PEER_HANDSHAKE_MS: Final = Limit(
     3_000, "peer that has not proven who it is", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
 )
 
+TERM_MAX: Final = Limit(1 << 53, "term", Unit.VALUE, Scope.GROUP, "the message is dropped")
+TERM_STEP_MAX: Final = Limit(
+    1 << 20, "term of a message ahead of ours", Unit.VALUE, Scope.REQUEST, "the message is dropped"
+)
+INDEX_MAX: Final = Limit(
+    1 << 53, "index of an entry", Unit.VALUE, Scope.GROUP, "the message is dropped"
+)
+
 LIMITS: Final = (
     ENTRY_BYTES_MAX,
     PEER_FRAME_BYTES_MAX,
@@ -38,6 +46,9 @@ LIMITS: Final = (
     PEER_PENDING_PER_ADDRESS_MAX,
     PEER_STRANGERS_MAX,
     PEER_HANDSHAKE_MS,
+    TERM_MAX,
+    TERM_STEP_MAX,
+    INDEX_MAX,
 )
 
 PEER_MESSAGE_BYTES: Final = 4 * 1024

@@ -115,7 +115,8 @@ class Annotator(Protocol):
         ...
 
 
-_LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING}
+_LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING,
+           EventKind.REFUSED: logging.WARNING}  # fmt: skip
 _SILENT: Final = frozenset({EventKind.ABORT})
 """A full disk has a log line of its own, not one for each attempt."""
 

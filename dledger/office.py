@@ -5,6 +5,7 @@ Nothing is decided here: `Leadership` and `MembershipDesk` have the state, the c
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final
 
 from dledger.appender import Appender
@@ -39,6 +40,10 @@ class Office(ReplicaView, ABC):
         if isinstance(user, Annotator):
             self._appender.annotate = user.annotate
             self._transport.judge_notes(user.is_sound_note)
+
+    def judge_states(self, judge: Callable[[bytes], str]) -> None:
+        """Install no snapshot of a peer in whose state ``judge`` finds a problem."""
+        self._store.snapshots.judge = judge
 
     @abstractmethod
     def _after_input(self) -> None:

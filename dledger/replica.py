@@ -80,7 +80,7 @@ def _open_claimed(
     checkpoint_file = CheckpointFile(disk, directory)
     checkpoint = checkpoint_file.load()
     hard_state_file = HardStateFile(disk, directory)
-    snapshots = SnapshotFiles(disk, directory)
+    snapshots = SnapshotFiles(disk, directory, config.data_segment_bytes)
     stands_before = snapshots.load()
     if stands_before is None and data.start > 0 and not identity.adopted:
         raise FatalError(

@@ -47,5 +47,23 @@ PEERS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="term-jump-accepted",
+        breaks="A message may name any term, and it is entered and written down.",
+        source="One forged message makes a group exit at every election from then on.",
+        plant=patch(
+            "dledger.core.raft:Raft.step",
+            ("if flaw is not None:", "if flaw is not None and flaw != 'term':"),
+        ),
+    ),
+    Mutant(
+        name="snapshot-installed-unverified",
+        breaks="A snapshot takes the place of the log whatever is in it, if its CRC is right.",
+        source="A forged snapshot of 185 bytes emptied three logs.",
+        plant=patch(
+            "dledger.storage.snapshot_files:SnapshotFiles.install",
+            ("if problem:", "if False:"),
+        ),
+    ),
 )
 """Those that tests find."""

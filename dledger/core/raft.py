@@ -13,6 +13,7 @@ from dledger.core import (
     election,
     install,
     membership,
+    plausible,
     read_index,
     readmission,
     replication,
@@ -138,6 +139,10 @@ class Raft:
         state = self.state
         if message.receiver != state.node_id or message.sender == state.node_id:
             return
+        flaw = plausible.find_flaw(state, message)
+        if flaw is not None:
+            self._refuse(message, flaw)
+            return
         if message.term > state.term:
             if not self._accept_newer_term(message):
                 return
@@ -145,6 +150,16 @@ class Raft:
             self._answer_older_term(message)
             return
         self._dispatch(message)
+
+    def _refuse(self, message: Message, flaw: str) -> None:
+        """Do nothing, and say so once in a while."""
+        state = self.state
+        if state.tick - state.refused_tick >= state.config.election_ticks_max:
+            state.refused_tick = state.tick
+            words = f"flaw={flaw} message={type(message).__name__} term={message.term}"
+            state.events.append(
+                Event(EventKind.REFUSED, state.term, state.role, message.sender, extra=words)
+            )
 
     def _accept_newer_term(self, message: Message) -> bool:
         """Enter the sender's newer term (5.1), unless this kind of message must not cause that."""

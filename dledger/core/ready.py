@@ -62,6 +62,8 @@ class EventKind(Enum):
     HINDERED = "hindered"
     """This replica may not lead, or may again: ``extra`` has the reason, or that there is none."""
     ABORT = "abort"
+    REFUSED = "refused"
+    """A message of ``peer`` that cannot be true, ``extra`` says what of it; not one for each."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

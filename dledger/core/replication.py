@@ -22,6 +22,7 @@ from dledger.core.messages import (
     InstallSnapshot,
 )
 from dledger.core.model import FOLLOWER, LEADER, NO_INDEX, NO_TERM, LogIndex
+from dledger.core.plausible import span_fits
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_index
 from dledger.core.ready import Event, EventKind
@@ -227,6 +228,12 @@ def on_append(state: RaftState, append: Append) -> None:
                 log.truncate(conflict)
                 membership.roll_back(state, conflict)
             span = span.from_index(conflict)
+            if not span_fits(log.end_position, span.position):
+                state.events.append(
+                    Event(EventKind.REFUSED, state.term, state.role, append.sender, conflict,
+                          extra="flaw=position message=Append"),
+                )  # fmt: skip
+                return
             log.append(span)
             if span.configs:
                 membership.take(state, span)

@@ -77,8 +77,9 @@ class RaftState:
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
         "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
         "make_noop", "membership", "messages", "newcomers", "node_id", "others", "prefer_pause",
-        "prefer_tick", "progress", "quorum", "reads", "replies", "rng", "role", "saved", "staging",
-        "term", "tick", "transfer", "uncounted", "voted_for", "voters", "votes", "voting",
+        "prefer_tick", "progress", "quorum", "reads", "refused_tick", "replies", "rng",
+        "role", "saved", "staging", "term", "tick", "transfer", "uncounted", "voted_for", "voters",
+        "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +113,8 @@ class RaftState:
         self.hindered: str | None = None
         """Why this replica does not campaign, None if it may."""
         self.tick = 0
+        self.refused_tick = LONG_AGO
+        """When a message was last refused and told of."""
         self.contact_tick = LONG_AGO
         """When the leader was last heard of."""
         self.election_elapsed = 0

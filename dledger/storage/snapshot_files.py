@@ -16,19 +16,26 @@ next start. Source: Raft paper 7.
 """
 
 import logging
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.snapshot import decode_snapshot
+from dledger.config import NODE_ID
 from dledger.core.model import SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from runtime.disk import Disk, File
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _log: Final = logging.getLogger(__name__)
 
 NAME: Final = "snapshot"
 PART_NAME: Final = "snapshot.part"
 MARKER_NAME: Final = "snapshot.install"
+MEMBERS_MAX: Final = 64
+"""No group has more; a snapshot that says so is none."""
 
 
 class Staged(NamedTuple):
@@ -42,8 +49,9 @@ class Staged(NamedTuple):
 class SnapshotFiles:
     """The snapshot of one replica. `OSError` passes unless said otherwise."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, segment_bytes: int = 1) -> None:
         self._disk = disk
+        self._segment_bytes = segment_bytes
         self._path = f"{directory}/{NAME}"
         self._part_path = f"{directory}/{PART_NAME}"
         self._marker_path = f"{directory}/{MARKER_NAME}"
@@ -53,6 +61,8 @@ class SnapshotFiles:
         self._part_id: SnapshotId | None = None
         self.meta: SnapshotMeta | None = None
         """Of the snapshot that counts, None for none."""
+        self.judge: Callable[[bytes], str] = lambda _state: ""
+        """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
 
     def load(self) -> SnapshotMeta | None:
         """Read what is there. Errors: `FatalError` when it is damaged."""
@@ -111,8 +121,12 @@ class SnapshotFiles:
         self._part.fdatasync()
         data = self._part.pread(0, snapshot_id.size)
         try:
-            meta, _ = decode_snapshot(data)
-            problem = "" if meta.id == snapshot_id else f"it says {meta.id.describe()}"
+            meta, state = decode_snapshot(data)
+            problem = (
+                f"it says {meta.id.describe()}"
+                if meta.id != snapshot_id
+                else (find_problem(meta, self._segment_bytes) or self.judge(state))
+            )
         except ValueError as error:
             problem = str(error)
         if problem:
@@ -154,6 +168,21 @@ class SnapshotFiles:
                 f"{self._path} is damaged ({error}): where the log begins is unknown; move the"
                 " directory away and start with an empty one, when the others have everything"
             ) from error
+
+
+def find_problem(meta: SnapshotMeta, segment_bytes: int) -> str:
+    """Return what cannot be true of a snapshot that a peer sends, empty for nothing."""
+    entry = meta.configuration
+    found = entry.configuration
+    if meta.position < (meta.id.last_index + 1) * HEADER_BYTES or meta.position % segment_bytes:
+        return f"entry {meta.id.last_index} cannot end before position {meta.position}"
+    if not entry.index <= meta.id.last_index or entry.term > meta.id.last_term:
+        return f"its configuration is of entry {entry.index} and term {entry.term}"
+    if not 0 < len(found.members) <= MEMBERS_MAX or not found.voters:
+        return f"it has {len(found.voters)} voters and {len(found.learners)} learners"
+    if found.voters.keys() & found.learners.keys() or not all(map(NODE_ID.match, found.members)):
+        return f"its members are {', '.join(found.members)}"
+    return ""
 
 
 def _name_of(snapshot_id: SnapshotId) -> bytes:

@@ -21,6 +21,7 @@ from dledger.codec.properties import (
 )
 from dledger.core.model import NO_INDEX, HardState, LogIndex, Rng
 from dledger.errors import DiskFull
+from dledger.limits import TERM_MAX
 from dledger.storage.synced_file import SyncedFile
 from runtime.disk import NO_SPACE, Closeable, Disk
 from runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -46,9 +47,18 @@ class HardStateFile:
                 return HardState(fresh=True)
             raise FatalError(f"{self._path} is missing beside a log: the last vote is unknown")
         try:
-            return decode_hard_state(data)
+            state = decode_hard_state(data)
         except ValueError as error:
             raise FatalError(f"{self._path} is damaged: {error}") from error
+        if state.term > TERM_MAX:
+            raise FatalError(
+                f"{self._path}: no group gets to term {state.term} by elections, so a forged"
+                " message has raised it; nothing is lost. Stop all members of the group, let only"
+                " members reach their peer ports (docs/security.md), and write one and the same"
+                " currTerm, above every term of raftStatus before, and an empty voteLeader into"
+                " this file of each member; see operations.md, An absurd term"
+            )
+        return state
 
     def save(self, state: HardState) -> None:
         """Make ``state`` durable.
