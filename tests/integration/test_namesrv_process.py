@@ -102,7 +102,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_2():
         code, lines = run_to_end("-p", str(port))
     assert code == 2
     assert len(lines) == 1
-    assert f"fatal exit_code=2 namesrv: cannot listen on 0.0.0.0:{port}: is in use" in lines[0]
+    assert f"fatal exit_code=2 namesrv: cannot listen on 127.0.0.1:{port}: is in use" in lines[0]
 
 
 @pytest.mark.parametrize(
