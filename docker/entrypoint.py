@@ -2,21 +2,30 @@
 
 Every variable ``LEDGERMQ_<key>`` is the RocketMQ setting ``<key>`` (``LEDGERMQ_dLegerSelfId=n0``
 gives the line ``dLegerSelfId=n0``). ``brokerIP1`` defaults to the address of this container,
-``storePathRootDir`` to the volume. Knows nothing of the packages of LedgerMQ; arguments:
-``broker``, ``namesrv`` or ``mutant NAME`` (a broker with a planted bug, for the chaos suite), or
-any other command, which is run as it is.
+``storePathRootDir`` to the volume, ``bindAddress`` of a name server to all addresses. Knows nothing
+of the packages of LedgerMQ; arguments: ``broker``, ``namesrv``, ``mutant NAME`` (a broker with a
+planted bug, for the chaos suite), ``certificates GROUP ID...`` (makes a CA and a certificate for
+each member, once, in directories below `CERTIFICATES`), or any other command, which is run as it
+is. A broker waits for its certificate.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
 PREFIX = "LEDGERMQ_"
 ROOT = Path("/var/lib/ledgermq")
+CERTIFICATES = Path("/var/lib/ledgermq-certs")
+CERTIFICATE_WAIT_S = 60
+OWN_FILES = ("node.crt", "node.key", "ca.crt")
+"""What a member is given."""
 
 
 def own_address() -> str:
@@ -30,6 +39,8 @@ def settings(environment: dict[str, str], role: str) -> dict[str, str]:
     if role == "broker":
         found.setdefault("brokerIP1", own_address())
         found.setdefault("storePathRootDir", str(ROOT / "store"))
+    else:
+        found.setdefault("bindAddress", "0.0.0.0")  # noqa: S104  # the network is the cluster's own
     return found
 
 
@@ -38,15 +49,49 @@ def write_config(path: Path, values: dict[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in sorted(values.items())))
 
 
+def make_certificates(group: str, members: list[str]) -> None:
+    """Make what is missing: a CA, and a key and a certificate for each member."""
+    authority = CERTIFICATES / "ca"
+    if not (authority / "ca.key").exists():
+        call("certs", "init", str(authority))
+    for member in members:
+        made = authority / f"node-{group}-{member}"
+        if not made.with_suffix(".key").exists():
+            call("certs", "node", str(authority), "--group", group, "--id", member)
+        sources = (made.with_suffix(".crt"), made.with_suffix(".key"), authority / "ca.crt")
+        for source, name in zip(sources, OWN_FILES, strict=True):
+            part = CERTIFICATES / member / f"{name}.part"
+            shutil.copy(source, part)
+            part.replace(CERTIFICATES / member / name)
+
+
+def call(*arguments: str) -> None:
+    """Run ``ledgermq``; raises if it fails."""
+    subprocess.run([sys.executable, "-m", "cli", *arguments], check=True)  # noqa: S603  # our own
+
+
+def await_certificates(values: dict[str, str]) -> None:
+    """Wait until the files that the settings name are there; the broker says what is wrong."""
+    paths = [Path(value) for key, value in values.items() if key.startswith("peerTls")]
+    deadline = time.monotonic() + CERTIFICATE_WAIT_S  # noqa: TID251  # no package of ours is known
+    while not all(path.exists() for path in paths) and time.monotonic() < deadline:  # noqa: TID251
+        time.sleep(0.1)  # noqa: TID251
+
+
 def main(arguments: list[str]) -> NoReturn:
     """Write the configuration and replace this process by the server."""
     command = arguments[0] if arguments else "broker"
     python = sys.executable
+    if command == "certificates":
+        make_certificates(arguments[1], arguments[2:])
+        sys.exit(0)
     if command not in {"broker", "namesrv", "mutant"}:
         os.execvp(command, arguments)  # noqa: S606  # that is what an entry point does
     role = "namesrv" if command == "namesrv" else "broker"
     config = ROOT / f"{role}.conf"
-    write_config(config, settings(dict(os.environ), role))
+    values = settings(dict(os.environ), role)
+    await_certificates(values)
+    write_config(config, values)
     server = [role, "-c", str(config)]
     if command == "mutant":
         server = ["mutants", arguments[1], "--", *server]
