@@ -157,9 +157,15 @@ SERVING: Final = (
         name="unlocked-by-anyone",
         breaks="Whoever gives a lock back frees it, be it its owner or not.",
         source="RocketMQ RebalanceLockManager.unlockBatch compares the client.",
-        plant=patch(
-            "broker.queue_lock:QueueLockTable.apply_unlock",
-            ("and lease.client_id == change.client_id", ""),
+        plant=patches(
+            patch(
+                "broker.queue_lock:QueueLockTable.apply_unlock",
+                ("and lease.client_id == change.client_id", ""),
+            ),
+            patch(
+                "broker.queue_lock:QueueLockTable.releasable",
+                ("if change.client_id in self._holders(key)", "if self._holders(key)"),
+            ),
         ),
     ),
 )
