@@ -70,7 +70,7 @@ def test_hostile_sends_leave_a_group_as_it_was(tmp_path: Path) -> None:
     """Each of these was acknowledged or fatal once, and ended followers or the leader."""
 
     async def scenario() -> None:
-        async with cluster(tmp_path) as group:
+        async with cluster(tmp_path, 3) as group:
             leader = await group.leader()
             for sys_flag in (0x10, 0x20, 0x30):
                 fields = send_fields("T") | {"f": str(sys_flag)}
