@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mutants.blind import BLIND
 from mutants.clients import CLIENTS
+from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
@@ -35,6 +36,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         *PRODUCT_BUGS,
         *SERVING,
         *BLIND,
+        *DIMENSIONS,
     )
 }
 """What the simulator finds."""
