@@ -99,7 +99,12 @@ class Alone:
 
     @guarded
     def on_delivered(self, queue: Queue, offset: int, key: int | None, body_hash: int) -> None:
-        """A message was handed out: it is the one that was acknowledged there, or seen there."""
+        """A message was handed out: it is the one that was acknowledged there, or seen there.
+
+        A listener may be at one for a while that the broker has lost since, as it may.
+        """
+        if self.has_lost_power and not self._is_sync:
+            return
         places, seen = self._acknowledged[queue], self._seen[queue]
         told = (key, body_hash)
         if places.get(offset, (key,))[0] != key or seen.get(offset, told) != told:
