@@ -201,4 +201,46 @@ BLIND: Final = (
             ("queue, offset, attempts)", "queue, stored.queue_offset, attempts)"),
         ),
     ),
+    Mutant(
+        name="revoked-queue-still-pulled",
+        breaks="A queue that went to another member is pulled and handed out on.",
+        source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance: setDropped(true).",
+        plant=patch(
+            "client.assignment:Assignment._release",
+            ("await _cancel([held.task])", "pass"),
+            ("held.process_queue.dropped = True", "pass"),
+        ),
+    ),
+    Mutant(
+        name="dead-broker-kept-in-routes",
+        breaks="A broker whose connection has closed stays in the routes until it expires.",
+        source="RocketMQ RouteInfoManager.onChannelDestroy.",
+        plant=patch(
+            "namesrv.server:NameServer._on_close",
+            ("self.table.on_connection_closed(connection.id)", "()"),
+        ),
+    ),
+    Mutant(
+        name="finished-messages-again",
+        breaks="What a pull brings is handed out twice where the queue was empty before.",
+        source="RocketMQ ProcessQueue.putMessage and dispatchToConsume.",
+        plant=patch(
+            "client.puller:Puller._take",
+            (
+                "host.service.submit(process_queue, messages, (t_start_ns, t_end_ns))",
+                "again = messages[:1] if len(messages) == 3 else []\n"
+                "        host.service.submit(process_queue, messages + again,"
+                " (t_start_ns, t_end_ns))",
+            ),
+        ),
+    ),
+    Mutant(
+        name="healthy-leader-deposed",
+        breaks="A leader gives up office now and then although a majority answers it.",
+        source="Dissertation 9.6: leaders that are deposed for nothing.",
+        plant=patch(
+            "dledger.core.election:check_quorum",
+            ("if heard < state.quorum:", "if heard < state.quorum or state.tick % 120 == 119:"),
+        ),
+    ),
 )

@@ -66,7 +66,7 @@ class Auditor:
                     f"{name} {node.role.value} term {node.term} commit {node.commit_index} "
                     f"applied {applied} end {node.end_index}"
                 )
-        return f"{self.stage}; {'; '.join(states)}"
+        return f"{self.stage}; {'; '.join(states)}; routes: {world.health.wrong_route() or 'right'}"
 
     async def _run(self) -> None:
         world, host = self._world, self._host
@@ -90,6 +90,8 @@ class Auditor:
             await self._send_alone(producer)
         self.stage = "replicas have not come to the same log"
         await _until(self._is_level)
+        self.stage = "name servers do not tell what is so"
+        await _until(lambda: not world.health.wrong_route())
         self.stage = "queues are not readable to their ends"
         for topic in (TOPIC, ORDERED_TOPIC):
             if any(queue[0] == topic for queue in world.watch.truth.queues):

@@ -84,6 +84,7 @@ class ConsumerApp:
             return await self._listen(group, name, messages, context)
 
         push = PushConsumer(config, listen, options, clock=self._clock, rng=rng)
+        self._judges.record.follow_consumer(push)
         push.subscribe(TOPIC, tags)
         return push
 

@@ -15,7 +15,7 @@ from sim.workload import TAGS_DRAWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from client import MessageExt, Producer
+    from client import MessageExt, Producer, PushConsumer
     from sim.trace import Trace
 
 Row = dict[str, Any]
@@ -33,6 +33,8 @@ class Record:
         self.counters: dict[str, int] = {}
         self.follow: Callable[[Producer], None] = lambda _producer: None
         """Has what a producer says judged."""
+        self.follow_consumer: Callable[[PushConsumer], None] = lambda _push: None
+        """Likewise what a consumer hands out."""
         self.has_tags = False
         """Whether messages are sent with tags."""
         self.is_rich = False

@@ -25,7 +25,7 @@ from sim.faults.apply import Nemesis
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
-from sim.oracles.tasks import judge_tasks
+from sim.oracles.tasks import Ear, judge_tasks
 from sim.standstill import StoodStill, limited
 from sim.world import NS_PER_MS, World
 
@@ -83,8 +83,9 @@ class Result:
 def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     """Run a plan from beginning to end. Errors: none that come of the cluster."""
     clock = SystemClock()
-    with _quiet():
+    with _quiet() as ear:
         world = World(plan, keep_lines=trace_lines)
+        ear.follow(world.findings, world.health.is_hindered)
         try:
             return _judge(world, clock)
         finally:
@@ -99,6 +100,7 @@ def _judge(world: World, clock: Clock) -> Result:
     started_ns, began_s = clock.monotonic_ns(), process_time()
     nemesis = Nemesis(world)
     world.explains = nemesis.explains
+    world.watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
     verdict, violation = VALID, None
     try:
         _run_phases(world, nemesis)
@@ -186,6 +188,7 @@ def _run_until(world: World, at_ms: int) -> None:
         step_ms = min(at_ms, world.loop.now_ns // NS_PER_MS + CHUNK_MS)
         with limited():
             world.loop.run_until(step_ms * NS_PER_MS)
+        world.health.judge_routes()
         if world.loop.events > EVENTS_MAX:
             raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 
@@ -198,16 +201,22 @@ def _freeze() -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep logs and garbage collection out of the run: both cost, neither belongs to it."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+def _quiet() -> Iterator[Ear]:
+    """Keep garbage collection out of the run, and logs but for errors, which are heard.
+
+    Both cost, neither belongs to it.
+    """
+    disabled, handlers = logging.root.manager.disable, logging.root.handlers
+    logging.disable(logging.WARNING)
+    ear = Ear()
+    logging.root.handlers = [ear]
     collects = gc.isenabled()
     _freeze()
     gc.disable()
     try:
-        yield
+        yield ear
     finally:
+        logging.root.handlers = handlers
         logging.disable(disabled)
         if collects:
             gc.enable()

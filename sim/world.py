@@ -28,6 +28,7 @@ from sim.consumer_app import ConsumerApp, LateApp
 from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
 from sim.handle import SimHandle
+from sim.health import Health
 from sim.judges import Judges
 from sim.kinds import Odd
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
@@ -37,6 +38,7 @@ from sim.oracles.answers import Answers
 from sim.oracles.base import Findings, Violation
 from sim.oracles.brokers import BrokerEnd
 from sim.oracles.clients import Clients
+from sim.oracles.consuming import Consuming
 from sim.oracles.library import Library
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
@@ -101,6 +103,7 @@ class World:
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
         self.record.follow = self.library.follow
+        self.record.follow_consumer = Consuming(self.findings).follow
         self.clients_oracle.requests_of = self.library.possible
         answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
         alone = self._make_alone() if options.alone else None
@@ -111,6 +114,7 @@ class World:
         self.network.on_connected = self._listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
+        self.health = Health(self)
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""
@@ -181,6 +185,7 @@ class World:
         host = self.hosts[name]
         if host.alive:
             return
+        self.health.gone.pop(name, None)
         process = self.loop.boot(host)
         self._mains[process] = self.loop.spawn(process, self._main(name))
 
@@ -365,6 +370,7 @@ class World:
             listen_port=NAMESRV_PORT, bind_address=host.address, kv_config_path=f"{STORE}/kv.json"
         )
         server = NameServer(config, host.clock, self.disk(name))
+        self.health.servers[name] = server
         await server.start()
         await self.loop.create_future()
 
@@ -429,6 +435,8 @@ class World:
             return
         if name in self.watch.replicas and self._restarts:
             self.watch.judge_end(name)
+        if ending == RESET:
+            self.health.gone[name] = self.loop.now_ns
         self.loop.kill(process, ending)
 
     def _forget(self, process: Process) -> None:

@@ -66,6 +66,10 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.CLIENT_LEAVE: process.Stop,
     FaultKind.NAMESRV_CRASH: process.Down,
 }
+HARMLESS: Final = frozenset({
+    FaultKind.CLIENT_CUT, FaultKind.CLIENT_CRASH, FaultKind.CLIENT_LEAVE, FaultKind.NAMESRV_CRASH,
+})  # fmt: skip
+"""What disturbs no broker."""
 RETRY_MS: Final = 50
 RETRIES: Final = 40
 """How long a fault waits for the budget: two seconds."""
@@ -106,6 +110,7 @@ class Nemesis:
         self._stage = Stage(target, self._guard)
         self._overkill = target.plan.options.overkill
         self._is_over = False
+        self._touched_ms = 0
         self.applied = [Applied(n, event) for n, event in enumerate(target.plan.events)]
 
     @property
@@ -122,6 +127,13 @@ class Nemesis:
     def explains(self, name: str) -> bool:
         """Whether the process of a host may end by itself, because of what its disk did."""
         return name in self._stage.excused
+
+    def disturbed_ms(self, now_ms: int) -> int:
+        """Return when a fault that is not of clients or name servers was on, began or ended."""
+        is_on = any(
+            one.status == "active" and one.event.kind not in HARMLESS for one in self.applied
+        )
+        return now_ms if is_on else self._touched_ms
 
     def rotten(self) -> tuple[str, ...]:
         """Return the replicas on whose disk bytes may still be rotten."""
@@ -209,6 +221,8 @@ class Nemesis:
         self._note(one, "skip")
 
     def _note(self, one: Applied, what: str) -> None:
+        if one.event.kind not in HARMLESS:
+            self._touched_ms = self._target.trace.now_ns // NS_PER_MS
         self._target.trace.event(
             "fault", ",".join(one.names), what=what, number=one.number, fault=one.event.kind.value,
             role=one.event.target, witness=one.after or one.during or one.before,

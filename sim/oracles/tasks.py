@@ -7,18 +7,58 @@ is: such a run has no verdict.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from sim.context import error_of, is_unexpected
+from sim.context import CURRENT, error_of, is_unexpected
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sim.loop import SimLoop
+    from sim.oracles.base import Findings
 
 HARNESS: Final = ("sim", "chaos")
+
+
+LOG_CHARS: Final = 300
+EXPECTED: Final = (
+    "event=slow_write", "event=fatal", "event=disk_full", "event=queue_rot", "event=rot",
+    "event=index_damaged", "event=disk_hung", "event=listener_failed",
+)  # fmt: skip
+"""What an operator is to read, and no mistake: a disk that is slow or full, bytes that a loss of
+power has torn and that are mended, a listener of ours that fails, the end of a process, which is
+judged for itself."""
+
+
+class Ear(logging.Handler):
+    """Hears what production logs as an error: a finding, unless a fault explains it."""
+
+    name = "error in the log"
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._findings: Findings | None = None
+        self._is_hindered: Callable[[str], bool] = lambda _host: False
+
+    def follow(self, findings: Findings, is_hindered: Callable[[str], bool]) -> None:
+        """Report there; ``is_hindered`` tells whether a fault explains an error of a host."""
+        self._findings, self._is_hindered = findings, is_hindered
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line of the log."""
+        process = CURRENT.get()
+        if self._findings is None or process is None:
+            return
+        package, host = record.name.partition(".")[0], process.host.name
+        text = record.getMessage()
+        if package in HARNESS or any(word in text for word in EXPECTED) or self._is_hindered(host):
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        why = f"{host}: {text}" + (f": {error!r}" if error is not None else "")
+        self._findings.report(Violation(self.name, why[:LOG_CHARS], node=host))
 
 
 def judge_tasks(loop: SimLoop) -> None:

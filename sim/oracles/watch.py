@@ -22,6 +22,7 @@ from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
+from sim.oracles.healthy import Healthy
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.office import (
     Amnesia,
@@ -96,6 +97,7 @@ class Watch:
         self.applied = Applied(self.truth)
         self.tables = Tables(self.truth)
         self.brokers = Brokers(self.truth, self.tables, polite)
+        self.healthy = Healthy(self.truth)
         self.hand_over = HandOver()
         self.flush_lag = FlushLag()
         self.hung_disk = HungDisk()
@@ -115,6 +117,7 @@ class Watch:
             self.changes,
             self.applied,
             self.tables,
+            self.healthy,
             self.hand_over,
             self.flush_lag,
             self.fatal_failure,

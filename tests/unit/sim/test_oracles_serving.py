@@ -98,7 +98,7 @@ def test_offsets_that_outlive_their_office_are_found():
 
 
 def hold(controller, offset):
-    connection = SimpleNamespace(closed=False)
+    connection = SimpleNamespace(id=1, closed=False)
     pull = HeldPull(connection, 1, 0, "orders", 0, offset, 32, None, 15_000)
     assert controller.tables.held.hold(pull)
 

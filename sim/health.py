@@ -1,0 +1,104 @@
+"""How a world is: whether routes are right, what is disturbed, and whom a fault hinders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sim.layout import GROUP
+from sim.oracles.routes import check_gone, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from namesrv.server import NameServer
+    from sim.context import Host
+    from sim.disk import SimDisk
+    from sim.faults.plan import Plan
+    from sim.layout import Layout
+    from sim.loop import SimLoop
+    from sim.network import SimNetwork
+    from sim.oracles.watch import Watch
+
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+
+
+class World(Protocol):
+    """What is looked at; `sim.world.World`."""
+
+    plan: Plan
+    loop: SimLoop
+    network: SimNetwork
+    layout: Layout
+    hosts: dict[str, Host]
+    watch: Watch
+    voters: tuple[str, ...]
+    explains: Callable[[str], bool]
+
+    def leader(self) -> str | None:
+        """Return who leads."""
+        ...
+
+    def disk(self, name: str) -> SimDisk:
+        """Return the disk of a machine."""
+        ...
+
+
+class Health:
+    """Looks at a world for those who judge it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.servers: dict[str, NameServer] = {}
+        """Of name servers, by host."""
+        self.gone: dict[str, int] = {}
+        """Hosts whose process has ended and whose kernel has told so, and since when."""
+
+    def judge_routes(self) -> None:
+        """Look at what the name servers tell. Errors: `Violation`."""
+        replicas = self._world.watch.replicas
+        for name, server in self.servers.items():
+            host = self._world.hosts[name]
+            if host.alive and not host.paused:
+                gone = {
+                    self._world.layout.broker_address(one): since_ns
+                    for one, since_ns in self.gone.items()
+                    if one in replicas and self._is_clear(one, host.address, since_ns)
+                }
+                check_gone(name, server.table, gone, self._world.loop.now_ns)
+
+    def wrong_route(self) -> str:
+        """Say what the name servers do not tell yet, with everything healed; empty for nothing."""
+        leader = self._world.leader()
+        if leader is None:
+            return "nobody leads"
+        model = self._world.watch.tables.model_of(self._world.watch.replicas[leader])
+        topics = {} if model is None else model.topics
+        address = self._world.layout.broker_address(leader)
+        found = (
+            missing(server.table, GROUP, address, topics)
+            for name, server in self.servers.items()
+            if self._world.hosts[name].alive
+        )
+        return next(filter(None, found), "")
+
+    def _is_clear(self, name: str, address: str, since_ns: int) -> bool:
+        """Whether the links between a broker and a machine have worked since a time."""
+        own = self._world.hosts[name].address
+        links = (self._world.network.link(own, address), self._world.network.link(address, own))
+        return not any(one.cut or one.cut_since_ns >= since_ns - NS_PER_S for one in links)
+
+    def disturbed_ns(self, faults_ms: Callable[[int], int]) -> int:
+        """Return when something last happened that may end an office, by the faults and by us."""
+        now_ns = self._world.loop.now_ns
+        replicas = [self._world.watch.replicas[name] for name in self._world.voters]
+        if self._world.plan.options.preferred or not all(one.is_up for one in replicas):
+            return now_ns
+        booted_ns = max(one.boot_ns for one in replicas)
+        return max(booted_ns, faults_ms(now_ns // NS_PER_MS) * NS_PER_MS)
+
+    def is_hindered(self, name: str) -> bool:
+        """Whether a fault of its disk explains that a program on a host logs errors."""
+        disk, replica = self._world.disk(name), self._world.watch.replicas.get(name)
+        is_rotten = replica is not None and replica.is_rotten
+        return is_rotten or disk.is_watched or bool(disk.failures) or self._world.explains(name)

@@ -1,0 +1,88 @@
+"""What a push consumer hands to its listener: of the queues it holds, and each message once.
+
+Looked at in the consumer itself, where the cause of a second time is known: it gave the queue back
+and took it again, the listener failed, or a broker called its offset illegal. Nothing else is one.
+Source: chaos.md 3.3 (A9, A10: redeliveries without a cause); RocketMQ ProcessQueue.isDropped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from client import ConsumeContext, ConsumeStatus
+from sim.oracles.base import Findings, Violation
+
+if TYPE_CHECKING:
+    from client import MessageExt, MessageQueue, PushConsumer
+
+AGAIN: Final = "A10 handed out again without a cause"
+GIVEN_BACK: Final = "A10 handed out from a queue that was given back"
+
+
+class Consuming:
+    """Listens to the consumers of a run."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def follow(self, push: PushConsumer) -> None:
+        """Judge what a consumer does from now on; before it starts."""
+        Member(push, self._findings)
+
+
+class Member:
+    """One life of one consumer."""
+
+    def __init__(self, push: PushConsumer, findings: Findings) -> None:
+        self._push = push
+        self._findings = findings
+        self._held: set[MessageQueue] = set()
+        self._done: dict[MessageQueue, set[int]] = defaultdict(set)
+        assignment, service = push.assignment, push.service
+        self._take, self._release = assignment._take, assignment._release
+        self._listener = service._listener
+        assignment._take = self._judged_take  # type: ignore[method-assign]  # to listen to it
+        assignment._release = self._judged_release  # type: ignore[method-assign]  # likewise
+        service._listener = self._judged_listener
+
+    async def _judged_take(self, queue: MessageQueue) -> bool:
+        self._held.add(queue)
+        self._done[queue].clear()
+        if not await self._take(queue):
+            self._held.discard(queue)
+            return False
+        puller = self._push.assignment._held[queue].puller
+        move = puller._on_illegal_offset
+
+        async def moved(result: Any) -> None:  # noqa: ANN401  # as the puller has it
+            await move(result)
+            self._done[queue].clear()
+
+        puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
+        return True
+
+    async def _judged_release(self, queue: MessageQueue) -> None:
+        await self._release(queue)
+        self._held.discard(queue)
+
+    async def _judged_listener(
+        self, messages: list[MessageExt], context: ConsumeContext
+    ) -> ConsumeStatus:  # fmt: skip
+        queue = context.queue
+        if queue not in self._held:
+            self._report(GIVEN_BACK, queue, messages[0].queue_offset)
+        outcome = self._listener(messages, context)
+        status = await outcome if isawaitable(outcome) else outcome
+        if status is ConsumeStatus.CONSUME_SUCCESS:
+            done = self._done[queue]
+            for message in messages:
+                if message.queue_offset in done:
+                    self._report(AGAIN, queue, message.queue_offset)
+                done.add(message.queue_offset)
+        return status
+
+    def _report(self, oracle: str, queue: MessageQueue, offset: int) -> None:
+        text = f"{self._push.client_id}: {queue.topic}/{queue.queue_id}@{offset}"
+        self._findings.report(Violation(oracle, text))

@@ -1,0 +1,56 @@
+"""What name servers say of the group: who leads, who is there, and which topics there are.
+
+While faults come, a broker whose process has ended, and whose kernel said so, is told to nobody a
+moment later. In the end, with everything healed, each name server names the leader, only brokers
+that run, and each topic that the log has made, with its queues. Source: protocol.md 3.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from namesrv.route_table import RouteTable
+
+MASTER_ID: Final = 0
+GONE_NS: Final = 1_500_000_000
+"""A connection that was reset is known to be gone after so long, on any link that works."""
+NAME: Final = "A45 route"
+
+
+def check_gone(name: str, table: RouteTable, gone: Mapping[str, int], now_ns: int) -> None:
+    """Compare a table with the addresses of brokers that ended, and when. Errors: `Violation`."""
+    for addr in table.broker_addrs():
+        since_ns = gone.get(addr, now_ns)
+        if now_ns - since_ns > GONE_NS:
+            text = f"{name} tells of {addr}, which ended at {since_ns / 1e9:.3f} s and said so"
+            raise Violation(NAME, text, node=name)
+    for group in table.cluster_info().broker_addr_table.values():
+        strangers = sorted(set(group.broker_addrs.values()) - set(table.broker_addrs()))
+        if strangers:
+            text = f"{name} tells of {strangers} in {group.broker_name}, and knows none of them"
+            raise Violation(NAME, text, node=name)
+
+
+def missing(
+    table: RouteTable, group: str, leader: str, topics: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Say what a table does not tell yet of a group that is as it should be; empty for nothing."""
+    known = table.cluster_info().broker_addr_table.get(group)
+    if known is None:
+        return f"{group} is in no route"
+    if known.broker_addrs.get(MASTER_ID) != leader:
+        return f"{known.broker_addrs} is told of {group}, which {leader} leads"
+    for topic, config in topics.items():
+        route = table.route(topic)
+        queues = [] if route is None else [q for q in route.queue_datas if q.broker_name == group]
+        if len(queues) != 1:
+            return f"{topic} has no route to {group}"
+        told = (queues[0].read_queue_nums, queues[0].write_queue_nums)
+        if told != (config["readQueueNums"], config["writeQueueNums"]):
+            return f"{topic} has {told} queues by the route, by the log {config}"
+    return ""

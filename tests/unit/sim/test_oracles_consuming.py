@@ -1,0 +1,166 @@
+"""Consumers hand out what they hold, once; routes, offices and logs are what they should be."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from client import ConsumeContext, ConsumeStatus, MessageQueue
+from dledger.core.model import Role
+from namesrv.route_table import Registration, RouteTable
+from remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
+from sim.context import CURRENT
+from sim.oracles.base import Findings, Violation
+from sim.oracles.consuming import AGAIN, GIVEN_BACK, Consuming
+from sim.oracles.healthy import CALM_NS, Healthy
+from sim.oracles.replica import Change
+from sim.oracles.routes import GONE_NS, check_gone, missing
+from sim.oracles.tasks import Ear
+from sim.oracles.truth import Truth
+
+QUEUE = MessageQueue("orders", "b", 0)
+
+
+class Push:
+    """A consumer that does as it is told."""
+
+    client_id = "c"
+
+    def __init__(self):
+        self.assignment = SimpleNamespace(_take=self.take, _release=self.release, _held={})
+        self.service = SimpleNamespace(_listener=self.listen)
+        self.status = ConsumeStatus.CONSUME_SUCCESS
+        self.findings = Findings()
+        Consuming(self.findings).follow(self)
+
+    async def take(self, queue):
+        self.assignment._held[queue] = SimpleNamespace(
+            puller=SimpleNamespace(_on_illegal_offset=self.jump)
+        )
+        return True
+
+    async def release(self, queue):
+        del self.assignment._held[queue]
+
+    async def jump(self, result):
+        pass
+
+    def listen(self, messages, context):
+        return self.status
+
+    def hand_out(self, *offsets):
+        messages = [SimpleNamespace(queue_offset=offset) for offset in offsets]
+        asyncio.run(self.service._listener(messages, ConsumeContext(QUEUE)))
+        return None if self.findings.first is None else self.findings.first.oracle
+
+    def do(self, what):
+        asyncio.run(getattr(self.assignment, what)(QUEUE))
+
+
+def test_a_message_is_handed_out_once():
+    push = Push()
+    push.do("_take")
+    assert push.hand_out(1, 2) is None
+    assert push.hand_out(2) == AGAIN
+
+
+def test_a_second_time_has_a_cause():
+    push = Push()
+    push.do("_take")
+    push.hand_out(1)
+    push.do("_release")
+    push.do("_take")
+    assert push.hand_out(1) is None
+    asyncio.run(push.assignment._held[QUEUE].puller._on_illegal_offset(None))
+    assert push.hand_out(1) is None
+    push.status = ConsumeStatus.RECONSUME_LATER
+    assert push.hand_out(2) is None
+    push.status = ConsumeStatus.CONSUME_SUCCESS
+    assert push.hand_out(2) is None
+
+
+def test_a_queue_that_was_given_back_is_not_handed_out():
+    push = Push()
+    push.do("_take")
+    push.do("_release")
+    assert push.hand_out(1) == GIVEN_BACK
+
+
+def table(addr="n0:1", term=3, queues=4):
+    routes = RouteTable()
+    config = TopicConfig(topic_name="orders", read_queue_nums=queues, write_queue_nums=4)
+    routes.register(
+        Registration(
+            cluster="c", broker_name="g", broker_id=0, addr=addr, raft_term=term,
+            topics=TopicConfigWrapper(topic_config_table={"orders": config}),
+        ),
+        0,
+    )  # fmt: skip
+    return routes
+
+
+TOPICS = {"orders": {"readQueueNums": 4, "writeQueueNums": 4}}
+
+
+def test_a_route_names_the_leader_and_the_topics():
+    assert not missing(table(), "g", "n0:1", TOPICS)
+    assert missing(table(), "other", "n0:1", TOPICS)
+    assert missing(table(addr="n1:1"), "g", "n0:1", TOPICS)
+    assert missing(table(queues=3), "g", "n0:1", TOPICS)
+    assert missing(table(), "g", "n0:1", {**TOPICS, "more": TOPICS["orders"]})
+
+
+def test_a_broker_that_has_ended_is_told_to_nobody():
+    check_gone("ns0", table(), {"n0:1": 0}, GONE_NS)
+    check_gone("ns0", table(), {"n1:1": 0}, 2 * GONE_NS)
+    with pytest.raises(Violation, match="A45"):
+        check_gone("ns0", table(), {"n0:1": 0}, GONE_NS + 1)
+
+
+def key(role, term=3):
+    return (role, term, 0, 0, 3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("role", "led_ns", "disturbed_ns", "is_sound"),
+    [
+        (Role.FOLLOWER, 2 * CALM_NS, 0, False),
+        (Role.FOLLOWER, 2 * CALM_NS, CALM_NS + 1, True),
+        (Role.FOLLOWER, CALM_NS - 1, 0, True),
+        (Role.LEADER, 2 * CALM_NS, 0, True),
+    ],
+)
+def test_a_leader_that_nothing_hinders_stays(role, led_ns, disturbed_ns, is_sound):
+    truth, one = Truth(("n0",)), SimpleNamespace(name="n0")
+    healthy = Healthy(truth)
+    healthy.disturbed_ns = lambda: disturbed_ns
+    healthy.on_boot(one)
+    healthy.on_change(one, Change(key(Role.CANDIDATE), key(Role.LEADER), 0, 0))
+    truth.now_ns = lambda: led_ns
+    change = Change(key(Role.LEADER), key(role), 0, 0)
+    if is_sound:
+        healthy.on_change(one, change)
+    else:
+        with pytest.raises(Violation, match="A43 leader deposed"):
+            healthy.on_change(one, change)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_hindered", "is_heard"),
+    [
+        ("broker.send", "event=bug", False, True),
+        ("broker.send", "event=bug", True, False),
+        ("sim.world", "event=bug", False, False),
+        ("dledger.node", "event=slow_write node=n0", False, False),
+    ],
+)
+def test_errors_in_the_log_are_findings(name, text, is_hindered, is_heard):
+    findings, ear = Findings(), Ear()
+    ear.follow(findings, lambda _host: is_hindered)
+    token = CURRENT.set(SimpleNamespace(host=SimpleNamespace(name="n0")))
+    try:
+        ear.handle(logging.LogRecord(name, logging.ERROR, "f", 1, text, (), None))
+    finally:
+        CURRENT.reset(token)
+    assert (findings.first is not None) == is_heard
