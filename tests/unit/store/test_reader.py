@@ -282,7 +282,8 @@ def timed(times, **config):
     world.clock.now = 0
     for time in times:
         world.clock.now = time
-        world.store._commit_log._last_timestamp = min(time, world.store._commit_log._last_timestamp)
+        stamps = world.store._commit_log.stamps
+        stamps.last = min(time, stamps.last)
         world.put()
     world.node.commit()
     return world.store
