@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from chaos.history.arrow import arrow_schema
 from chaos.history.segment import EntryRow, decode_segment
-from spark.history import BrokenHistoryError
+from spark.history import BrokenHistoryError, no_rows
 
 ROWS_PER_BATCH: Final = 32_768
 NODES_MAX: Final = 62  # a node is one bit of a long in the checks
@@ -95,7 +95,7 @@ def read_replicas(
                 yield from _decode_file(tasks[number], schema)
 
     if not tasks:
-        return session.createDataFrame([], from_arrow_schema(schema))
+        return no_rows(session, from_arrow_schema(schema))
     numbers = session.range(0, len(tasks), 1, numPartitions=len(tasks))
     return numbers.mapInArrow(decode, from_arrow_schema(schema))
 

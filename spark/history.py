@@ -6,6 +6,7 @@ named and the number of rows is known in advance. Source: chaos.md 6.3.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.types import StructType
 
 from chaos.history.arrow import arrow_schema
 from chaos.history.tables import TABLES
@@ -206,7 +208,7 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
     target = struct_type(name)
     found = history.tables.get(name)
     if found is None:
-        return session.createDataFrame([], target)
+        return no_rows(session, target)
     groups: dict[bool, list[Path]] = {}
     for file, schema in zip(found.files, found.schemas, strict=True):
         groups.setdefault(_as_declared(name, schema), []).append(file)
@@ -231,6 +233,20 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
     for part in parts[1:]:
         whole = whole.unionByName(part)
     return whole
+
+
+def no_rows(session: SparkSession, schema: StructType) -> DataFrame:
+    """Return an empty table that plans know to be empty; one made of a list starts Python."""
+    columns = (F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields)
+    return session.range(1).select(*columns).filter(F.lit(col=False))
+
+
+def few_rows(session: SparkSession, rows: Sequence[Sequence[Any]], ddl: str) -> DataFrame:
+    """Return a table of a few rows as part of the plan: no Python process has to bring them."""
+    names = [column.split()[0] for column in ddl.split(", ")]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    parsed = F.from_json(F.lit(text), f"array<struct<{ddl.replace(' ', ':')}>>".replace(",:", ", "))
+    return session.range(1).select(F.inline(parsed))
 
 
 def _as_declared(name: str, schema: pa.Schema) -> bool:

@@ -105,8 +105,9 @@ def start_session(
     """Return a session on ``master`` (default: this machine, all cores).
 
     ``partitions`` is the number of shuffle partitions: few for small histories. ``quick``: the JVM
-    compiles lightly, which halves the CPU time of a small history and slows a large one. The
-    driver runs this Python, so do local workers. Errors: JvmNotFoundError.
+    compiles lightly and plans are made once, not anew after each shuffle, which halves the CPU time
+    of a small history and slows a large one. The driver runs this Python, so do local
+    workers. Errors: JvmNotFoundError.
     """
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ["JAVA_HOME"] = find_java_home()
@@ -124,7 +125,10 @@ def start_session(
         .config("spark.driver.extraJavaOptions", options + (_QUICK if quick else _THOROUGH))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.adaptive.enabled", "true")
+        .config("spark.sql.adaptive.enabled", str(not quick).lower())
+        # The job's plans make some hundreds of classes; Spark keeps a hundred by default.
+        .config("spark.sql.codegen.cache.maxEntries", "4000")
+        .config("spark.sql.ui.explainMode", "simple")
         .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
@@ -144,4 +148,13 @@ def start_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    _pin_functions(session)
     return session
+
+
+def _pin_functions(session: SparkSession) -> None:
+    """Look up once what is behind ``F``: py4j goes through all jars at each call otherwise."""
+    jvm = session.sparkContext._jvm
+    if jvm is not None:
+        jvm.functions = jvm.org.apache.spark.sql.functions
+        jvm.PythonUtils = jvm.org.apache.spark.api.python.PythonUtils

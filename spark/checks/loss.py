@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import AUDITOR, GROUPS_PER_MASK, Context
 from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
+from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.message_fates import MessageFates
 from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
@@ -172,7 +173,8 @@ def _where(context: Context, entries: LogEntries) -> Column:
 
 def _neighbours(context: Context, sample: list[Row]) -> dict[tuple[str, int], dict[str, object]]:
     """Return the nearest delivered offsets below and above each sampled message."""
-    wanted = context.session.createDataFrame(
+    wanted = few_rows(
+        context.session,
         [(r.gname, r.topic, r.queue_id, r.queue_offset, r.msg_key) for r in sample],
         "gname string, topic string, queue_id int, lost_offset long, lost_key long",
     )

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.result import EVIDENCE_MAX, CheckResult
 
@@ -68,7 +69,7 @@ def _misplaced(context: Context, entries: LogEntries | None, unheld: DataFrame) 
         .groupBy("msg_key")
         .agg(F.min(there).alias("there"))
     )
-    names = context.session.createDataFrame([(t,) for t in context.topics], "topic string")
+    names = few_rows(context.session, [(t,) for t in context.topics], "topic string")
     topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
     place = ["topic_h", "queue_id", "queue_offset"]
     rows = (
@@ -93,7 +94,7 @@ def _explain_conflicts(
     context: Context, entries: LogEntries | None, result: CheckResult, conflicts: DataFrame
 ) -> None:
     result.summary = f"{result.count} places hold different messages for different observers"
-    names = context.session.createDataFrame([(t,) for t in context.topics], "topic string")
+    names = few_rows(context.session, [(t,) for t in context.topics], "topic string")
     topics = F.broadcast(names.withColumn("topic_h", F.xxhash64("topic")))
     named = conflicts.join(topics, "topic_h", "left")
     where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("queue_offset"))

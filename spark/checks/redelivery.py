@@ -20,6 +20,7 @@ from pyspark.sql.window import Window
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.history import few_rows
 from spark.message_fates import MessageFates
 from spark.result import INVALID, UNKNOWN, VALID, CheckResult
 
@@ -161,9 +162,8 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
     may_move = F.col("consumer_before").isNull() | F.col("generation_before").isNull() | _differ()
     columns = ("line", "gname", "topic", "queue_id", "consumer", "t_before", "t_recv")
     asked = again.select(*columns, may_move.alias("may_move"))
-    causes = context.session.createDataFrame(
-        [*_of_members(members), *_of_faults(context), *_of_leaders(context)], _CAUSE_COLUMNS
-    )
+    times = [*_of_members(members), *_of_faults(context), *_of_leaders(context)]
+    causes = few_rows(context.session, times, _CAUSE_COLUMNS)
     near = F.col("t_before").between(
         F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
     ) & (F.col("c0") <= F.col("t_recv"))
@@ -239,7 +239,7 @@ def _held(context: Context, members: list[dict[str, Any]]) -> DataFrame | None:
         for queues, start, end in told
     ]
     columns = "member string, of string, queues array<int>, h0 long, h1 long, first long"
-    return context.session.createDataFrame(rows, columns) if rows else None
+    return few_rows(context.session, rows, columns) if rows else None
 
 
 def _of_members(members: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, text
+from spark.history import few_rows
 from spark.result import UNKNOWN, CheckResult
 
 
@@ -55,9 +56,7 @@ def check_selection(context: Context) -> CheckResult:
     ]
     if not chosen:
         return result
-    wishes = context.session.createDataFrame(
-        chosen, "gname string, topic string, tags array<string>"
-    )
+    wishes = few_rows(context.session, chosen, "gname string, topic string, tags array<string>")
     judged = context.deliveries.filter("own and msg_key is not null").filter(
         ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
     )

@@ -4,7 +4,7 @@ Both checkers are asked (`test_minimal` here, `tests/unit/chaos/test_minimal`): 
 exactly that check and no other, and nothing in the sound one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,14 +31,14 @@ from tests.spark.generate import (
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 
 
-def recorded(run: HistoryBuilder) -> list[Message]:
+def recorded(run: HistoryBuilder, parts: int = 1) -> list[Message]:
     """Add what a run of the harness has: attempts, assignments, commits, probes, a fault."""
-    messages = run.traffic(12)
+    messages = run.traffic(12 * parts)
     for message in messages:
         message.send.update(tries=["ok"], msg_id=f"id-{message.key}")
     end = max(row["t_recv"] for row in run.tables["deliveries"])
     for queue_id in range(run.queues):
-        run.commit(queue_id, 6, t=end + MS)
+        run.commit(queue_id, 6 * parts, t=end + MS)
     value = '{"consumer": "c0", "grp": "billing", "topic": "orders", "queues": [0, 1]}'
     rows = [("start", "{}", 0), ("rebalance", value, 1)]
     for idx, (f, said, t) in enumerate(rows):
@@ -56,6 +56,17 @@ def write_minimal(spoil: Spoil | None, path: Path) -> Path:
     run.election("n0", 1)
     if spoil is not None:
         spoil(run, messages)
+    return run.write(path / "run")
+
+
+def write_together(names: Sequence[str], path: Path) -> Path:
+    """Write one history with several violations, each in twelve messages of its own."""
+    run = HistoryBuilder()
+    messages = recorded(run, len(names))
+    run.election("n0", 1)
+    for number, name in enumerate(names):
+        VIOLATIONS[name][2](run, messages[12 * number : 12 * number + 12])
+        run.clock += 60_000 * MS
     return run.write(path / "run")
 
 
@@ -141,8 +152,9 @@ def silence_at_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
 
 def short_end(run: HistoryBuilder, messages: list[Message]) -> None:
     for queue_id in range(run.queues):
+        end = run._offsets["orders", queue_id]
         run.add("drain", grp=GROUP, topic="orders", queue_id=queue_id, min_off=0,
-                end_off=6 - queue_id, read_to=6, empty_polls=2, drained=True)  # fmt: skip
+                end_off=end - queue_id, read_to=end, empty_polls=2, drained=True)  # fmt: skip
 
 
 def process_ended(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -194,6 +206,27 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
+}  # fmt: skip
+
+
+# What can be seen side by side: none hides or explains another, and the logs still fit. The order
+# counts where a violation is about ends of queues or of logs.
+TOGETHER: dict[str, tuple[str, ...]] = {
+    "messages": (
+        "lost", "phantom", "corrupt", "aborted", "failed, said the client", "delivered twice",
+        "overtaken", "refused for good", "of another tag",
+    ),
+    "answers": (
+        "revoked queue pulled", "two at one place", "wrong answer", "silence at the end",
+        "process ended", "failed after an unknown try", "stored without an answer",
+        "another queue than asked", "without a place", "short end",
+    ),
+    "replicas": (
+        "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
+        "beyond the end",
+    ),
+    "doubts": ("gap", "no effect", "duplicate"),
+    "logs cut short": ("gone from two logs",),
 }  # fmt: skip
 
 

@@ -1,11 +1,14 @@
-"""The Spark job: each violation alone is found alone, and what is no history is never valid.
+"""The Spark job: each violation is found by its check alone, and what is no history is never valid.
 
-A job takes seconds: the in-process checker goes through all ways to be dishonest, the opening of a
-history (no JVM) does here, and one job shows that a refused table is not judged.
+A job takes seconds: the in-process checker is given each violation by itself
+(`tests/unit/chaos/test_minimal`), Spark what can be seen side by side in one run. The in-process
+checker goes through all ways to be dishonest, the opening of a history (no JVM) does here, and one
+job shows that a refused table is not judged.
 """
 
 import json
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -14,26 +17,48 @@ from chaos.load import load_history
 from spark.checks import offsets
 from spark.history import open_history
 from spark.job import CHECKS
-from tests.spark.judge import SPARK_MARKS, report_of
-from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
+from tests.spark.judge import SPARK_MARKS, alarms, report_of
+from tests.spark.minimal import (
+    DISHONEST,
+    MISSING,
+    TOGETHER,
+    VIOLATIONS,
+    name_tables,
+    write_minimal,
+    write_together,
+)
 
 pytestmark = SPARK_MARKS
 
 
-@pytest.mark.parametrize("name", ["sound", *VIOLATIONS])
-def test_both_checkers_find_each_violation_and_only_that(session, name, tmp_path):
-    check, verdict, spoil = VIOLATIONS.get(name, ("", "valid", None))
-    run = write_minimal(spoil, tmp_path)
+@pytest.mark.parametrize("names", TOGETHER)
+def test_each_violation_beside_others_is_found_by_its_check(session, names, tmp_path):
+    """What they are alone they are together: no check finds more, none less."""
+    wanted: Counter[str] = Counter()
+    for name in TOGETHER[names]:
+        alone = check_history(load_history(write_minimal(VIOLATIONS[name][2], tmp_path / name)))
+        wanted.update({check: result.count for check, result in alone.results.items()})
+    run = write_together(TOGETHER[names], tmp_path)
     report = report_of(session, run, tmp_path)
     found = {r.check: (r.verdict, r.count) for r in report.results}
-    told = {n for n, (said, count) in found.items() if count or said != "valid"}
-    assert told == ({check} if check else set()), report.verdict.reasons
-    assert not check or found[check][0] == verdict
     other = check_history(load_history(run))
-    assert found == {n: (other.results[n].verdict, other.results[n].count) for n in CHECKS} or (
-        check in {"A45", "A47"}  # the one counts complaints, the other does not
-    )
+    assert {n: other.results[n].count for n in CHECKS} == {n: wanted[n] for n in CHECKS}
+    for check, theirs in found.items():
+        if check not in {"A45", "A47"}:  # the one counts complaints, the other does not
+            assert theirs == (other.results[check].verdict, other.results[check].count), check
+    told = {n for n, (said, count) in found.items() if count or said != "valid"}
+    assert told == {VIOLATIONS[name][0] for name in TOGETHER[names]}, report.verdict.reasons
     assert report.verdict.exit_code == other.exit_code
+
+
+def test_sound_history_has_nothing(session, tmp_path):
+    report = report_of(session, write_minimal(None, tmp_path), tmp_path)
+    assert alarms(report) == {}
+    assert (report.verdict.verdict, report.verdict.exit_code) == ("valid", 0)
+
+
+def test_every_violation_is_in_one_of_the_runs():
+    assert sorted(name for names in TOGETHER.values() for name in names) == sorted(VIOLATIONS)
 
 
 @pytest.mark.parametrize("name", DISHONEST)
