@@ -122,7 +122,11 @@ class ConsumerGroup:
 def weight_of(subscriptions: Iterable[Subscription]) -> int:
     """Return about how many bytes subscriptions take."""
     return sum(
-        MEMBER_BYTES + len(one.topic) + len(one.expression) + 64 * len(one.codes or ())
+        MEMBER_BYTES
+        + len(one.topic)
+        + len(one.expression)
+        + len(one.expression_type)
+        + 64 * len(one.codes or ())
         for one in subscriptions
     )
 
@@ -204,7 +208,8 @@ class ConsumerRegistry:
             if len(self._groups) >= GROUPS_MAX:
                 return False
             group = ConsumerGroup(name, traits)
-        if not self._weigh(group, client, subscriptions):
+        weight = weight_of(subscriptions) + sum(map(len, msgspec.structs.astuple(traits)))
+        if not self._weigh(group, client, weight):
             return False
         self._groups[name] = group
         group.traits = traits
@@ -249,11 +254,9 @@ class ConsumerRegistry:
         found = self._groups.get(group)
         return [] if found is None else [client.connection for client in found.clients.values()]
 
-    def _weigh(
-        self, group: ConsumerGroup, client: Client, subscriptions: Sequence[Subscription]
-    ) -> bool:
+    def _weigh(self, group: ConsumerGroup, client: Client, weight: int) -> bool:
         """Take the room of a group's subscriptions from the share of who tells them."""
-        weight, room = weight_of(subscriptions), self._members.room
+        room = self._members.room
         if (weight, client.holder) == (group.weight, group.holder):
             return True
         room.take(group.holder, -group.weight)

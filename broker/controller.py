@@ -143,6 +143,7 @@ class BrokerController:
             handlers=command_handlers(self._processors),
             hot=hot_handlers(self._processors),
             config=transport,
+            clock=clock,
             on_close=self._on_client_gone,
         )
         usage, server = self.tables.usage, self.server

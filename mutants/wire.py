@@ -121,4 +121,19 @@ WIRE: Final = (
             ("len(frames) > TURN_FRAMES_MAX", "False"),
         ),
     ),
+    Mutant(
+        name="turn-without-end",
+        breaks="A turn of the loop handles what was read, however long that takes.",
+        source="Frames of 14 KB that take 3 ms each, from eight connections, deposed a leader.",
+        plant=patch(
+            "remoting.transport.turns:Turns.is_over",
+            ("return now_ns >= self._end_ns", "return False"),
+        ),
+    ),
+    Mutant(
+        name="expression-type-unweighed",
+        breaks="The kind of a subscription's expression is kept, and not counted.",
+        source="300 heartbeats held 600 MB that counted as 180 KB.",
+        plant=patch("broker.client_registry:weight_of", ("+ len(one.expression_type)", "")),
+    ),
 )

@@ -74,6 +74,8 @@ class Admission:
         self._under_way: Counter[int] = Counter()
         self._locks: dict[int, asyncio.Lock] = {}
         self._asked: dict[int, asyncio.Future[int | None]] = {}
+        self._working = asyncio.Lock()
+        """Held while a registration is read and taken: slices of many would make long turns."""
 
     @property
     def used(self) -> dict[str, tuple[int, int]]:
@@ -125,23 +127,38 @@ class Admission:
     async def _register_in_slices(
         self, connection: Peer, command: RemotingCommand, header: RegisterBrokerHeader
     ) -> RemotingCommand:
-        version, topics = register_parts(command.body, compressed=header.compressed)
-        table: dict[str, TopicConfig] = {}
-        for number, (name, config) in enumerate(topics, 1):
-            _keep(table, name, config)
-            if number % TOPICS_PER_TURN == 0:
+        claim = _registration(header, TopicConfigWrapper(), connection.id)
+        silent: set[Holder] = set()
+        refusal = await self._ask_holders(claim, silent)
+        if refusal:
+            return self._answer(command, header, Registered(refusal=refusal))
+        async with self._working:
+            await asyncio.sleep(0)  # one a turn: those that come meanwhile wait for the lock
+            version, topics = register_parts(command.body, compressed=header.compressed)
+            table: dict[str, TopicConfig] = {}
+            for number, (name, config) in enumerate(topics, 1):
+                _keep(table, name, config)
+                if number % TOPICS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
+            registration = _registration(header, wrapper, connection.id)
+            refusal = await self._ask_holders(registration, silent)  # those that came meanwhile
+            if self._find(connection.id) is None:  # it closed meanwhile; nobody would remove it
+                refusal = refusal or "the connection is closed"
+            if refusal:
+                return self._answer(command, header, Registered(refusal=refusal))
+            done = self._table.register(registration, self._clock.monotonic_ms())
+            for _ in done.rest or ():
                 await asyncio.sleep(0)
-        wrapper = TopicConfigWrapper(data_version=version, topic_config_table=table)
-        registration = _registration(header, wrapper, connection.id)
-        for holder in self._table.holders(registration):
-            if await self._is_alive(holder):
-                return self._answer(command, header, Registered(refusal=_held(holder)))
-        if self._find(connection.id) is None:  # it closed meanwhile; nobody would remove it
-            return self._answer(command, header, Registered(refusal="the connection is closed"))
-        done = self._table.register(registration, self._clock.monotonic_ms())
-        for _ in done.rest or ():
-            await asyncio.sleep(0)
         return self._answer(command, header, done)
+
+    async def _ask_holders(self, registration: Registration, silent: set[Holder]) -> str:
+        """Return why a registration displaces nobody; who does not answer goes into ``silent``."""
+        for holder in self._table.holders(registration):
+            if holder not in silent and await self._is_alive(holder):
+                return _held(holder)
+            silent.add(holder)
+        return ""
 
     async def _is_alive(self, holder: Holder) -> bool:
         """Ask a broker whether it is still what it registered as."""

@@ -34,6 +34,9 @@ REGISTRATIONS_PER_CONNECTION_MAX: Final = Limit(
     2, "registrations of one connection being worked through", Unit.COUNT, Scope.CONNECTION,
     "2, try again",
 )  # fmt: skip
+ROUTES_BYTES_MAX: Final = Limit(
+    16 * 1024 * 1024, "remembered routes", Unit.BYTES, Scope.PROCESS, "forgotten, worked out again"
+)
 KV_NAMES_MAX: Final = Limit(
     255, "namespace or key of a configuration value", Unit.COUNT, Scope.REQUEST, _REFUSED
 )
@@ -57,6 +60,7 @@ LIMITS: Final = (
     TOPIC_NAMES_BYTES_MAX,
     REGISTRATIONS_MAX,
     REGISTRATIONS_PER_CONNECTION_MAX,
+    ROUTES_BYTES_MAX,
     KV_NAMES_MAX,
     KV_VALUE_BYTES_MAX,
     KV_BYTES_MAX,

@@ -13,6 +13,7 @@ from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
 from namesrv.guard import CHANGES, REGISTRATIONS, Guard
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
+from namesrv.limits import ROUTES_BYTES_MAX
 from namesrv.route_table import Registered, RouteTable
 from remoting.protocol.bodies import (
     DataVersion,
@@ -58,6 +59,7 @@ class Processor:
         self._admission = Admission(table, clock, find_connection, self._registered)
         self._routes: dict[str, bytes] = {}
         self._routes_version = -1
+        self._routes_bytes = 0
 
     def handlers(self, guard: Guard) -> Mapping[int, Handler]:
         """Return the handlers by request code, those that change something behind ``guard``."""
@@ -116,9 +118,10 @@ class Processor:
     def route(self, command: RemotingCommand) -> RemotingCommand:
         """105. Numeric keys are always quoted: every client reads that, some read nothing else."""
         topic = decode_header(command, RouteHeader).topic
-        if self._routes_version != self._table.version:
+        is_old = self._routes_version != self._table.version
+        if is_old or self._routes_bytes > ROUTES_BYTES_MAX:
             self._routes.clear()
-            self._routes_version = self._table.version
+            self._routes_version, self._routes_bytes = self._table.version, 0
         body = self._routes.get(topic)
         if body is None:
             route = self._table.route(topic)
@@ -128,6 +131,7 @@ class Processor:
             if self._config.order_message_enable:
                 route.order_topic_conf = self._kv.get(ORDER_NAMESPACE, topic)
             body = self._routes[topic] = encode_body(route)
+            self._routes_bytes += len(body)
         return make_response(command, ResponseCode.SUCCESS, body=body)
 
     def cluster_info(self, command: RemotingCommand) -> RemotingCommand:

@@ -43,6 +43,7 @@ class NameServer:
             name="namesrv",
             handlers=processor.handlers(guard),
             config=TransportConfig(connections_max=config.connections_max),
+            clock=clock,
             on_close=self._on_close,
         )
 

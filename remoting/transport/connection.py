@@ -22,6 +22,7 @@ from remoting.protocol.errors import (
 from remoting.protocol.frame import Frame, FrameDecoder
 from remoting.transport.config import TransportConfig
 from remoting.transport.limits import TURN_FRAMES_MAX
+from remoting.transport.turns import Turns
 from runtime.tasks import attempt, report_serving_failure
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ class Dispatcher(Protocol):
     @property
     def hot(self) -> "Mapping[bytes, HotHandler]":
         """Hot handlers by the first bytes of the header, see `dispatch.hot_keys`."""
+        ...
+
+    @property
+    def turns(self) -> Turns:
+        """Which connection is served when."""
         ...
 
     def on_frame(self, connection: "Connection", frame: Frame) -> None:
@@ -290,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_off(frames)
             elif frames:
                 self._handle_frames(frames)
+            if self._later:
+                self._wait()
         except RemoteProtocolError as error:
             self.abort(str(error))
         except Exception as error:  # noqa: BLE001 - the loop would end the process by an assertion
@@ -299,8 +307,11 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_frames(self, frames: list[Frame]) -> None:
         self.saw_frame = self.has_spoken = True
         hot = _NO_HOT if self._decoder.has_large_headers else self._hot
-        pending = self._pending
-        for frame in frames:
+        pending, is_over = self._pending, self._dispatcher.turns.is_over
+        for number, frame in enumerate(frames):
+            if is_over():
+                self._later = frames[number:] + self._later
+                return
             if not pending:
                 # A frame with the code of a hot request can only be one while nothing is awaited.
                 handler = hot.get(frame.header[: 2 if frame.serialize_type else 12])
@@ -321,12 +332,14 @@ class Connection(asyncio.BufferedProtocol):
     def _put_off(self, frames: list[Frame]) -> None:
         """Handle as many frames as one turn of the loop allows; the others get theirs between."""
         self._later = frames[TURN_FRAMES_MAX:]
-        if self._later:
-            self._pause_reading()
-            self._loop.call_soon(self._handle_later)
         self._handle_frames(frames[:TURN_FRAMES_MAX])
 
-    def _handle_later(self) -> None:
+    def _wait(self) -> None:
+        self._pause_reading()
+        self._dispatcher.turns.wait(self)
+
+    def handle_later(self) -> None:
+        """Go on with frames that were put off."""
         if self._closing:
             self._later = []
             return
@@ -335,7 +348,9 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - as in buffer_updated
             report_serving_failure(f"frames of {self}", error)
             self.abort("a frame that could not be handled")
-        if not self._later and not self.slow:
+        if self._later:
+            self._wait()
+        elif not self.slow:
             self._resume_reading()
 
     def _pause_reading(self) -> None:

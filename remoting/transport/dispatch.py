@@ -36,6 +36,8 @@ from remoting.protocol.errors import (
 from remoting.protocol.frame import Frame
 from remoting.protocol.limits import HEADER_BYTES_MAX
 from remoting.transport.connection import Connection, HotHandler
+from remoting.transport.turns import Turns
+from runtime.clock import Clock
 from runtime.errors import FatalError
 from runtime.tasks import report_serving_failure
 
@@ -57,7 +59,9 @@ class RequestDispatcher:
         handlers: Mapping[int, Handler],
         hot: Mapping[int, HotHandler],
         requests_in_progress_max: int,
+        clock: Clock | None = None,
     ) -> None:
+        self.turns = Turns(clock)
         self._handlers = dict(handlers)
         self._hot_by_code = dict(hot)
         self._requests_in_progress_max = requests_in_progress_max

@@ -19,6 +19,10 @@ TURN_FRAMES_MAX: Final = Limit(
     256, "frames of a connection in one turn of the loop", Unit.COUNT, Scope.CONNECTION,
     "the rest waits for the next turn",
 )  # fmt: skip
+TURN_MS_MAX: Final = Limit(
+    10, "frames in one turn of the loop", Unit.MILLISECONDS, Scope.PROCESS,
+    "the rest waits for a later turn, connections in their order",
+)  # fmt: skip
 RECEIVE_BYTES_MAX: Final = Limit(
     256 * 1024 * 1024, "buffers for frames that come in", Unit.BYTES, Scope.PROCESS,
     "the connection with the largest part of a frame is closed",
@@ -43,6 +47,7 @@ LIMITS: Final = (
     CONNECTIONS_MAX,
     IDLE_TIMEOUT_MS,
     TURN_FRAMES_MAX,
+    TURN_MS_MAX,
     RECEIVE_BYTES_MAX,
     WRITE_PAUSE_BYTES,
     WRITE_CLOSE_BYTES,

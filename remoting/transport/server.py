@@ -12,6 +12,7 @@ from remoting.transport.config import TransportConfig
 from remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from remoting.transport.dispatch import Handler, RequestDispatcher
 from remoting.transport.shares import one_to_close, slowest_sender
+from runtime.clock import Clock
 from runtime.errors import FatalError
 from runtime.tasks import attempt
 
@@ -30,11 +31,12 @@ class RemotingServer(RequestDispatcher):
         handlers: Mapping[int, Handler],
         hot: Mapping[int, HotHandler] = NO_HOT_HANDLERS,
         config: TransportConfig | None = None,
+        clock: Clock | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
         self.name = name
         self._config = config or TransportConfig()
-        super().__init__(handlers, hot, self._config.requests_in_progress_max)
+        super().__init__(handlers, hot, self._config.requests_in_progress_max, clock)
         self._on_close = on_close
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None

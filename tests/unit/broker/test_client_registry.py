@@ -159,3 +159,24 @@ def test_a_sweep_looks_at_a_slice_and_goes_on_behind_it(monkeypatch: pytest.Monk
         registry.register(f"g{number}", TRAITS, client(number), [])
     sizes = [len(registry.expire(EXPIRY_MS + 1)) for _ in range(5)]
     assert sizes == [5, 5, 5, 5, 0]
+
+
+def texts_held(expression_type: str, consume_type: str) -> int:
+    """Return how many groups one address may fill with such texts."""
+    registry = ConsumerRegistry(FairShare(10_000_000))
+    traits = GroupTraits(consume_type, "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
+    wanted = [Subscription("T", "*", expression_type, version=1)]
+    for number in range(300):
+        registry.register(f"g{number}", traits, client(number), wanted)
+    return sum(registry.get(f"g{number}") is not None for number in range(300))
+
+
+def test_every_text_of_a_heartbeat_that_is_kept_is_weighed() -> None:
+    assert texts_held("TAG", "CONSUME_PASSIVELY") == 300
+    assert texts_held("x" * 100_000, "CONSUME_PASSIVELY") < 30
+    assert texts_held("TAG", "x" * 100_000) < 30
+
+
+def test_without_that_the_kind_of_an_expression_is_free() -> None:
+    with planted(BY_TESTS["expression-type-unweighed"]):
+        assert texts_held("x" * 100_000, "CONSUME_PASSIVELY") == 300

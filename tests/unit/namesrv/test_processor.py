@@ -74,7 +74,7 @@ class Server:
         self.credentials: KeyCredentials | None = None
         self.audience = AUDIENCE
         self.nonce = 0
-        processor = Processor(
+        processor = self.processor = Processor(
             NamesrvConfig(**config), self.table, kv_config, FakeClock(), self.find
         )
         self.trust = Trust()

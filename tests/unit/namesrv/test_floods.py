@@ -1,0 +1,89 @@
+"""Many registrations at once, and questions for many large routes."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable
+
+import pytest
+
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from remoting.protocol.bodies import RegisterBrokerBody, TopicConfig, encode_register_body
+from remoting.protocol.command import RemotingCommand
+from tests.unit.namesrv.test_processor import FakeConnection, Server, registered
+
+
+def begin(server: Server, body: bytes, number: int) -> Awaitable[RemotingCommand]:
+    """Begin a compressed registration, each of another broker."""
+    fields = {
+        "brokerName": f"b{number}",
+        "brokerAddr": f"a:{number + 1}",
+        "clusterName": "c",
+        "brokerId": "0",
+        "haServerAddr": "ha:1",
+        "compressed": "true",
+    }
+    command = RemotingCommand(103, ext_fields=fields, body=body)
+    return server._handlers[103](server.connection, command)
+
+
+def with_topics(count: int) -> RegisterBrokerBody:
+    """Return a registration with so many topics."""
+    body = registered()
+    body.topic_config_serialize_wrapper.topic_config_table = {
+        f"T{number}": TopicConfig(topic_name=f"T{number}") for number in range(count)
+    }
+    return body
+
+
+def largest_turn(monkeypatch: pytest.MonkeyPatch, count: int) -> int:
+    """Return how many of so many registrations are read in one turn of the loop at most."""
+    server, turn, read = Server(), 0, []
+    body = encode_register_body(registered(), compressed=True)
+
+    def inflate(data: bytes, *, compressed: bool) -> object:
+        read.append(turn)
+        raise zlib.error("none")
+
+    async def flood() -> None:
+        nonlocal turn
+        answers = []
+        for number in range(count):
+            server.as_other(FakeConnection(number + 10))
+            answers.append(asyncio.ensure_future(begin(server, body, number)))
+        while len(read) < count:
+            turn += 1
+            await asyncio.sleep(0)
+        await asyncio.gather(*answers, return_exceptions=True)
+
+    monkeypatch.setattr("namesrv.admission.register_parts", inflate)
+    asyncio.run(flood())
+    return max(map(read.count, read))
+
+
+def test_one_registration_is_read_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert largest_turn(monkeypatch, 20) == 1
+
+
+def test_without_that_all_are_read_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with planted(BY_TESTS["registrations-all-at-once"]):
+        assert largest_turn(monkeypatch, 20) > 1
+
+
+def remembered_routes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many routes are remembered after many questions."""
+    server = Server()
+    monkeypatch.setattr("namesrv.processor.ROUTES_BYTES_MAX", 1_000)
+    server.register(encode_register_body(with_topics(100)))
+    for number in range(100):
+        assert server.ask(105, topic=f"T{number}").code == 0
+    return len(server.processor._routes)
+
+
+def test_routes_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remembered_routes(monkeypatch) < 20
+
+
+def test_without_that_all_routes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with planted(BY_TESTS["routes-remembered-without-bound"]):
+        assert remembered_routes(monkeypatch) == 100
