@@ -98,7 +98,8 @@ def test_planted_bug_is_found_in_one_run(tmp_path, capsys):
     assert run(["sim", *words]) == 1
     plan = tmp_path / "seed-3" / "plan.json"
     found = capsys.readouterr().out.splitlines()[0]
-    assert "A38" in found
+    # The answer is judged as it leaves the broker, before A38 hears of it from the client.
+    assert "A44" in found
     assert run(["sim", "--plan", str(plan), *words[2:]]) == 1
     assert found == capsys.readouterr().out.splitlines()[0]
     assert run(["sim", "--plan", str(plan)]) == 0
