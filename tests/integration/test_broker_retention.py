@@ -36,7 +36,7 @@ from remoting.protocol.message import decode_records
 from runtime.clock import SystemClock
 from runtime.disk import Disk, RealDisk
 from store.layout import UNIT_BYTES
-from store.retention import HOUR_MS
+from store.retention import DISTRUST_MS, HOUR_MS
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until
 from tests.integration.faulty_disk import FaultyDisk
 
@@ -58,15 +58,22 @@ ALL_DAY = ";".join(f"{hour:02d}" for hour in range(24))
 
 
 class ShiftedClock(SystemClock):
-    """Its wall clock is wrong by so much."""
+    """Its wall clock is wrong by so much; both clocks can be moved on."""
 
-    __slots__ = ("shift_ms",)
+    __slots__ = ("later_ms", "shift_ms")
 
     def __init__(self, shift_ms: int = 0) -> None:
         self.shift_ms = shift_ms
+        self.later_ms = 0
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self.shift_ms
+        return super().wall_ms() + self.shift_ms + self.later_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.later_ms
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.later_ms * 1_000_000
 
 
 class LevelDisk(RealDisk):
@@ -145,6 +152,11 @@ def come_back(group: Cluster) -> None:
     group.clock.shift_ms = 0
 
 
+def pass_the_time_of_distrust(group: Cluster) -> None:
+    assert isinstance(group.clock, ShiftedClock)
+    group.clock.later_ms += DISTRUST_MS
+
+
 def test_expired_files_go_on_request_from_every_replica(tmp_path: Path) -> None:
     def prepare(group: Cluster) -> None:
         long_ago(group)
@@ -207,18 +219,24 @@ def test_expired_files_go_in_their_hour_and_nothing_goes_after_the_clock_has_jum
         long_ago(group)
         group.settings = {"delete_when": ALL_DAY, "clean_interval_ms": 30}
 
+    told = "event=clock_jumped_ahead retention_by_age="
+    waits, believed = told + "waits", told + "on"
+
     async def scenario() -> None:
         async with cluster(tmp_path, 1, SEGMENT, prepare) as group:
             await group.leader()
             await send(group, 0, "T", 300)
             come_back(group)
-            await until(lambda: "event=clock_jumped_ahead" in caplog.text, "the jump is seen")
+            await until(lambda: waits in caplog.text, "the jump is seen")
             await asyncio.sleep(0.1)
             assert node(group, 0).node.first_index == 0, "its messages only look old"
             await group.stop(0)
             group.settings |= {"delete_when": ""}
             await group.start(0)
             await group.leader()
+            await until(lambda: caplog.text.count(waits) == 2, "a start far ahead of the log")
+            pass_the_time_of_distrust(group)
+            await until(lambda: caplog.text.count(believed) == 1, "the clock kept its time")
             await asyncio.sleep(0.1)
             assert node(group, 0).node.first_index == 0, "no hour is an hour to delete in"
             await group.stop(0)
@@ -226,6 +244,10 @@ def test_expired_files_go_in_their_hour_and_nothing_goes_after_the_clock_has_jum
             await group.start(0)
             await group.leader()
             await send(group, 0, "T", 1)
+            await until(lambda: caplog.text.count(waits) == 3, "each start is far ahead of the log")
+            await asyncio.sleep(0.1)
+            assert node(group, 0).node.first_index == 0, "the clock of a start may be wrong"
+            pass_the_time_of_distrust(group)
             await until(lambda: node(group, 0).node.first_index > 200, "expired")
             low, high = await limits(group, 0, "T")
             assert await read_all(group, 0, "T", low) == list(range(low, high))
