@@ -44,6 +44,7 @@ def plan_anything(state, change):
 
 MUTANTS = {
     "learner counted in the majority": (104, [(replication, "maybe_commit", commit_with_learners)]),
+    "two changes at once": (1059, [(membership, "plan", plan_anything)]),
     "wiped node votes and campaigns": (6, [
         (election, "may_vote", lambda state, last_index: True),
         (election, "may_campaign", lambda state: True),
@@ -51,10 +52,8 @@ MUTANTS = {
     "truncated configuration stays in force": (
         319, [(membership, "roll_back", lambda state, index: None)]),
 }  # fmt: skip
-"""With the first seed that catches it, of up to four hundred. Another order of messages has others:
-put the bug in by hand and look for one with ``find(range(1000))``. Two changes at once do not show
-there any more, since a candidate that is no member and knows no more than we is not heard; they
-have a story."""
+"""With the first seed that catches it, of up to eleven hundred. Another order of messages has
+others: put the bug in by hand and look for one with ``find(range(2000))``."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
