@@ -281,9 +281,9 @@ def test_a_sync_that_begins_while_the_log_is_cut_covers_nothing_behind_the_cut(r
 def test_a_sync_that_begins_while_the_log_is_replaced_says_nothing_of_it(returns_early):
     node, synced = leader_with_an_unsynced_tail()
     term = node.raft.state.term + 1
-    position, size, _ = node.store.entry(synced + 1)
+    begin = node.config.data_segment_bytes  # where a log may begin
     members = ConfigEntry(-1, 0, Configuration(dict.fromkeys(IDS, "127.0.0.1:1"), {}, 0))
-    last = (synced + 1, term, position + size)
+    last = (synced + 1, term, begin)
     data = encode_snapshot(last, synced + 1, members, b"state")
     node.raft.step(InstallSnapshot("n1", "n0", term, decode_snapshot(data)[0].id, 0, data))
     work_with_a_sync_meanwhile(node, returns_early=returns_early)

@@ -158,7 +158,7 @@ def judge_service(cluster):
         is_there = [body in bodies or body in trimmed for body in sent]
         assert is_there == sorted(is_there, reverse=True), "not a beginning of what was sent"
     check_keys(cluster, found)
-    committed = broker.tables.offsets.query("g", "t0", 0)
+    committed = broker.tables.offsets.query("TOOLS_CONSUMER", "OFFSET_MOVED_EVENT", 0)
     low, high = len(cluster.sent.states), cluster.sent.proposed
     assert low - 1 <= (-1 if committed is None else committed) < high, (low, committed, high)
     return found

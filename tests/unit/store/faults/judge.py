@@ -161,5 +161,5 @@ def segment_of(position):
 
 def check_state(cluster, sent):
     """Compare the consumer offset that the state records set."""
-    offset = cluster.brokers["n0"].tables.offsets.query("g", "t0", 0)
+    offset = cluster.brokers["n0"].tables.offsets.query("TOOLS_CONSUMER", "OFFSET_MOVED_EVENT", 0)
     assert offset == len(sent.states) - 1, (offset, len(sent.states))

@@ -29,9 +29,13 @@ def fill(cluster, *, rounds=ROUNDS, tag=b"", name="n0"):
         cluster.run_for(50)
 
 
+KEPT = b"OFFSET_MOVED_EVENT@TOOLS_CONSUMER"
+"""A topic and a group that every broker has: offsets of others are removed after a while."""
+
+
 def propose_offset(cluster, *, name="n0"):
     """Commit the next consumer offset: 0, 1, 2... `Sent.proposed` counts them."""
-    payload = b'{"t0@g":{"0":%d}}' % cluster.sent.proposed
+    payload = b'{"%s":{"0":%d}}' % (KEPT, cluster.sent.proposed)
     return cluster.propose(payload, "offset", name=name)
 
 

@@ -12,7 +12,7 @@ def work(cluster, count):
 
 
 def offset(cluster):
-    return cluster.brokers["n0"].tables.offsets.query("g", "t0", 0)
+    return cluster.brokers["n0"].tables.offsets.query("TOOLS_CONSUMER", "OFFSET_MOVED_EVENT", 0)
 
 
 def test_what_a_log_gets_in_place_of_its_lost_end_is_applied_after_a_crash_too():

@@ -26,12 +26,18 @@ def test_a_start_does_not_begin_in_the_middle_of_a_message(shift):
     try:
         assert cluster.start() is None
         check(cluster.read(), sent)
-        assert cluster.brokers["n0"].tables.offsets.query("g", "t0", 0) == sent.proposed - 1
+        assert (
+            cluster.brokers["n0"].tables.offsets.query("TOOLS_CONSUMER", "OFFSET_MOVED_EVENT", 0)
+            == sent.proposed - 1
+        )
         propose_offset(cluster)
         assert cluster.stop() is None
         later = Cluster({"n0": disk_of(image(cluster.disks["n0"]))}, raft=False)
         assert later.start() is None
-        assert later.brokers["n0"].tables.offsets.query("g", "t0", 0) == sent.proposed
+        assert (
+            later.brokers["n0"].tables.offsets.query("TOOLS_CONSUMER", "OFFSET_MOVED_EVENT", 0)
+            == sent.proposed
+        )
         later.close()
     finally:
         cluster.close()
