@@ -115,4 +115,10 @@ RECORDS: Final = (
             ("except BAD_CONTENT as error:", "except msgspec.MsgspecError as error:"),
         ),
     ),
+    Mutant(
+        name="text-that-looks-unwritten",
+        breaks="Properties that end with zeros are stored, which a start takes for a torn write.",
+        source="RocketMQ's records have a CRC of the body alone.",
+        plant=patch("store.layout:looks_unwritten", ("if 0 not in properties:", "if True:")),
+    ),
 )

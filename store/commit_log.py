@@ -39,6 +39,7 @@ from store.layout import (
     STATE_TOPIC_BYTES,
     UNIT,
     delivery_code,
+    looks_unwritten,
     state_kind,
     state_properties,
     stored_or_zero,
@@ -202,6 +203,8 @@ class CommitLog:
         if not min(bodies) or sum(bodies) > self._body_max or max(texts) > PROPERTIES_BYTES_MAX:
             return None
         if min(codes) < _CODE_MIN or max(codes) > _CODE_MAX:
+            return None
+        if any(map(looks_unwritten, batch.properties)):
             return None
         fixed = head[0] + len(queue.topic_field) + 2
         return [fixed + body + text for body, text in zip(bodies, texts, strict=True)]
@@ -385,7 +388,7 @@ class CommitLog:
         head = self._heads.get(len(message.born_host))
         if head is None or not 0 < body_bytes <= self._body_max:
             return -1
-        if properties_bytes > PROPERTIES_BYTES_MAX:
+        if properties_bytes > PROPERTIES_BYTES_MAX or looks_unwritten(message.properties):
             return -1
         if message.sys_flag & FLAG_NOT_INDEXED:
             if message.topic == STATE_TOPIC_BYTES:

@@ -124,6 +124,22 @@ def read_record(view: bytes | memoryview, start: int = 0) -> RecordFields:
     return size, queue_id, queue_offset, sys_flag, stored, topic, tail[properties_at:]
 
 
+_UNWRITTEN: Final = bytes(512)
+"""The smallest sector of a disk."""
+
+
+def looks_unwritten(properties: bytes) -> bool:
+    """Tell whether recovery could take these properties for bytes that were never written. Hot.
+
+    In RocketMQ's plain log nothing behind a body has a CRC. Where a write was broken off there are
+    zeros, so a text that ends with one, or holds as many as a sector, would be cut from the log
+    at the next start, with all that lies behind it (`store.plain.record.is_torn`).
+    """
+    if 0 not in properties:
+        return False
+    return properties[-1] == 0 or _UNWRITTEN in properties
+
+
 def whole_record(view: bytes | memoryview, start: int, size: int, physical: int) -> RecordFields:
     """Return the fields of the record that fills ``size`` bytes and lies at ``physical``.
 

@@ -17,7 +17,7 @@ from store.layout import (
     whole_record,
 )
 from store.offline.records import read_fields
-from store.plain.record import inspect, misread, stored_ms
+from store.plain.record import inspect, is_torn, misread, stored_ms
 from store.results import PutBatch, PutMessage, PutStatus
 from tests.unit.store.fakes import World
 from tests.unit.store.test_dispatch import log_of, units_of
@@ -86,6 +86,7 @@ def check(world, index):
     segment[physical : physical + len(body)] = body
     view = memoryview(segment)
     assert inspect(view, physical, physical) == len(body)
+    assert not is_torn(view, physical, len(body)), "a start would cut the log here"
     assert not misread(view, physical)
     assert stored_ms(view, physical) == message.store_timestamp
     assert bytes(record_body(memoryview(body))) == message.body
@@ -120,6 +121,9 @@ def check_followers(world):
 @example(PutMessage(b"t", 0, 0, 0x10, 1, V4, 0, 0, b"", b"x", 0), V4)
 @example(PutMessage(b"t", 0, 0, 0x20, 1, V6, 0, 0, b"", b"x", 0), V4)
 @example(PutMessage(STATE_TOPIC_BYTES, 0, 0, 4, 1, V4, 0, 0, b"KIND\x01topic\x02", b"x", 0), V4)
+@example(PutMessage(b"t", 0, 0, 0, 1, V4, 0, 0, b"KEYS\x01" + bytes(2_000), b"x", 0), V4)
+@example(PutMessage(b"t", 0, 0, 0, 1, V4, 0, 0, b"a\x01" + bytes(2_000) + b"b", b"x", 0), V4)
+@example(PutMessage(b"t", 0, 0, 0, 1, V4, 0, 0, b"a\x01\0", b"x", 0), V4)
 @settings(max_examples=300)
 def test_any_message_is_refused_or_read_back_equal(put, store_host):
     world = writing(store_host)
@@ -144,6 +148,7 @@ def test_any_message_is_refused_or_read_back_equal(put, store_host):
 
 
 @given(batches(), st.sampled_from([V4, V6]))
+@example(PutBatch(b"t", 0, 0, 1, V4, 0, [0, 0], [b"x", b"y"], [b"", b"a\x01\0"], [0, 0]), V4)
 @example(PutBatch(b"t", 0, 0x10, 1, V4, 0, [0, 0], [b"x", b"y"], [b"", b""], [0, 0]), V4)
 @settings(max_examples=200)
 def test_any_batch_is_refused_whole_or_read_back_equal(put, store_host):
@@ -199,3 +204,11 @@ def test_planted_host_bits_of_the_message_are_found_here():
         check_one(put, V4)
         with planted(BY_TESTS["host-bits-of-the-message"]), pytest.raises(Exception):  # noqa: B017, PT011
             check_one(put, V4)
+
+
+def test_planted_text_that_looks_unwritten_is_found_here():
+    put = PutMessage(b"t", 0, 0, 0, 1, V4, 0, 0, b"KEYS\x01" + bytes(2_000), b"x", 0)
+    check_one = test_any_message_is_refused_or_read_back_equal.hypothesis.inner_test
+    check_one(put, V4)
+    with planted(BY_TESTS["text-that-looks-unwritten"]), pytest.raises(AssertionError, match="cut"):
+        check_one(put, V4)
