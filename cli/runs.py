@@ -153,6 +153,9 @@ def fuzz(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every frame.")] = 0,
     flush: Annotated[Flush, typer.Option(help="When brokers acknowledge.")] = Flush.ASYNC,
+    stall_ms: Annotated[
+        float, typer.Option(help="Longest wait of an ordinary send that is no finding.")
+    ] = 250.0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where the run goes (default runs/fuzz-TIME)."),
@@ -169,6 +172,7 @@ def fuzz(
     from chaos.fuzz.__main__ import main
 
     arguments = ["--minutes", str(minutes), "--seed", str(seed), "--flush", flush.value]
+    arguments += ["--stall-ms", str(stall_ms)]
     arguments += [] if frames is None else ["--frames", str(frames)]
     arguments += [] if out is None else ["--out", str(out)]
     raise typer.Exit(main(arguments))

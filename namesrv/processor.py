@@ -17,6 +17,7 @@ from namesrv.limits import ROUTES_BYTES_MAX
 from namesrv.route_table import Registered, RouteTable
 from remoting.protocol.bodies import (
     DataVersion,
+    TopicRouteData,
     decode_body,
     encode_body,
 )
@@ -118,38 +119,56 @@ class Processor:
     def route(self, command: RemotingCommand) -> RemotingCommand:
         """105. Numeric keys are always quoted: every client reads that, some read nothing else."""
         topic = decode_header(command, RouteHeader).topic
+        body = self._remembered(f"105 {topic}", lambda: self._route(topic))
+        if body is None:
+            remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
+            return make_response(command, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return make_response(command, ResponseCode.SUCCESS, body=body)
+
+    def _route(self, topic: str) -> TopicRouteData | None:
+        route = self._table.route(topic)
+        if route is not None and self._config.order_message_enable:
+            route.order_topic_conf = self._kv.get(ORDER_NAMESPACE, topic)
+        return route
+
+    def _remembered(self, key: str, make: Callable[[], msgspec.Struct | None]) -> bytes | None:
+        """Return the body of an answer, made once for each state of the table."""
         is_old = self._routes_version != self._table.version
         if is_old or self._routes_bytes > ROUTES_BYTES_MAX:
             self._routes.clear()
             self._routes_version, self._routes_bytes = self._table.version, 0
-        body = self._routes.get(topic)
+        body = self._routes.get(key)
         if body is None:
-            route = self._table.route(topic)
-            if route is None:
-                remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
-                return make_response(command, ResponseCode.TOPIC_NOT_EXIST, remark)
-            if self._config.order_message_enable:
-                route.order_topic_conf = self._kv.get(ORDER_NAMESPACE, topic)
-            body = self._routes[topic] = encode_body(route)
+            made = make()
+            if made is None:
+                return None
+            body = self._routes[key] = encode_body(made)
             self._routes_bytes += len(body)
-        return make_response(command, ResponseCode.SUCCESS, body=body)
+        return body
+
+    def _list(
+        self, command: RemotingCommand, make: Callable[[], msgspec.Struct]
+    ) -> RemotingCommand:
+        body = self._remembered(str(command.code), make)
+        return make_response(command, ResponseCode.SUCCESS, body=body or b"")
 
     def cluster_info(self, command: RemotingCommand) -> RemotingCommand:
         """106."""
-        return _with_body(command, self._table.cluster_info())
+        return self._list(command, self._table.cluster_info)
 
     def topics(self, command: RemotingCommand) -> RemotingCommand:
         """206."""
-        return _with_body(command, self._table.topics())
+        return self._list(command, self._table.topics)
 
     def topics_by_cluster(self, command: RemotingCommand) -> RemotingCommand:
         """224."""
         cluster = decode_header(command, ClusterHeader).cluster
-        return _with_body(command, self._table.topics_of_cluster(cluster))
+        body = self._remembered(f"224 {cluster}", lambda: self._table.topics_of_cluster(cluster))
+        return make_response(command, ResponseCode.SUCCESS, body=body or b"")
 
     def system_topics(self, command: RemotingCommand) -> RemotingCommand:
         """304."""
-        return _with_body(command, self._table.system_topics())
+        return self._list(command, self._table.system_topics)
 
     def delete_topic(self, command: RemotingCommand) -> RemotingCommand:
         """216. Succeeds for a topic that is not there, too."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.backends.base import ClusterFailed
-from chaos.fuzz.run import FuzzOptions, FuzzRun, Outcome
+from chaos.fuzz.run import STALL_MS, FuzzOptions, FuzzRun, Outcome
 
 EXIT_SOUND: Final = 0
 EXIT_FOUND: Final = 1
@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--frames", type=int, default=FOREVER)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--flush", choices=("async", "sync"), default="async")
+    parser.add_argument("--stall-ms", type=float, default=STALL_MS)
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args(argv)
     run = given.out or Path("runs") / time.strftime("fuzz-%Y%m%d-%H%M%S")
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seconds=given.minutes * 60,
         frames=given.frames,
         seed=given.seed,
+        stall_ms=given.stall_ms,
         flush=f"{given.flush.upper()}_FLUSH",
     )
     try:

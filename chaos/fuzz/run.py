@@ -53,6 +53,8 @@ class FuzzOptions:
     frames: int
     seed: int = 0
     flush: str = "ASYNC_FLUSH"
+    stall_ms: float = STALL_MS
+    """Longest wait of an ordinary send that is no finding."""
 
 
 @dataclass(slots=True)
@@ -216,7 +218,7 @@ class FuzzRun:
         self._outcome.figures["polite"] = {
             key: report[key] for key in ("sent", "p50_ms", "p99_ms", "max_ms", "error_count")
         }
-        stalls = [delay for delay, late in report["slow"] if delay - late > STALL_MS]
+        stalls = [delay for delay, late in report["slow"] if delay - late > self._options.stall_ms]
         if stalls:
             self._outcome.problems.append(f"an ordinary send waited {max(stalls):.0f} ms")
         for error in report["errors"][:3]:

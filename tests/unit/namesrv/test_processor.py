@@ -452,3 +452,21 @@ def test_a_certificate_registers_only_the_name_of_its_group(identity, code, name
 def test_a_registration_that_is_too_large_is_told_to_come_compressed():
     answer = Server().register(b" " * (REGISTER_BYTES_MAX + 1))
     assert (answer.code, "compressed" in answer.remark) == (1, True)
+
+
+def test_lists_are_made_once_for_each_state_of_the_table():
+    server = Server()
+    server.register()
+    for code, fields in (
+        (106, {}),
+        (206, {}),
+        (224, {"cluster": "c"}),
+        (304, {}),
+        (105, {"topic": "T"}),
+    ):
+        first = server.ask(code, **fields).body
+        assert server.ask(code, **fields).body is first
+    before = server.ask(206).body
+    server.register(brokerName="z", brokerAddr="z:1")
+    assert b'"z"' in server.ask(106).body
+    assert server.ask(206).body is not before
