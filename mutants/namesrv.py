@@ -36,7 +36,8 @@ NAMESRV: Final = (
         breaks="The route of each topic that was asked for stays in memory.",
         source="6,000 routes of a group with 252 members took 400 MB.",
         plant=patch(
-            "namesrv.processor:Processor._remembered", ("self._routes_bytes > ROUTES_BYTES_MAX", "False")
+            "namesrv.processor:Processor._remembered",
+            ("self._routes_bytes > ROUTES_BYTES_MAX", "False"),
         ),
     ),
     Mutant(
