@@ -28,6 +28,8 @@ from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.walk import walk_bodies
+from mutants.patches import ALL
+from mutants.planting import planted
 from runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
@@ -174,6 +176,12 @@ def test_a_body_by_its_place_is_refused_or_is_what_was_written(index, is_committ
             continue
         assert flip.field in UNUSED_BY_BODY_AT, flip
         assert found == body
+
+
+@whoever_knows
+def test_a_planted_read_without_a_checksum_is_seen(is_committed):
+    with planted(ALL["bit-rot-served"]), pytest.raises(AssertionError):
+        test_a_body_by_its_place_is_refused_or_is_what_was_written(0, is_committed)
 
 
 @every_entry

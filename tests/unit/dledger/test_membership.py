@@ -19,6 +19,8 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import HardState, Role
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster
 
 ADD, PROMOTE, REMOVE = ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.REMOVE
@@ -298,6 +300,21 @@ def test_leader_that_removes_itself_does_not_count_itself():
     assert cluster.log("n1") == cluster.log("n0")
     assert cluster["n0"].state.log.commit_index == 0  # n0 and n1 are no majority of n1, n2
     assert cluster["n0"].state.role is Role.LEADER
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rule"),
+    [
+        (BY_TESTS["cut-configuration-kept"], test_configuration_ends_when_it_is_truncated),
+        (
+            BY_TESTS["removed-leader-counts-itself"],
+            test_leader_that_removes_itself_does_not_count_itself,
+        ),
+    ],
+)
+def test_planted_bug_breaks_its_rule(mutant, rule):
+    with planted(mutant), pytest.raises(AssertionError):
+        rule()
 
 
 def test_leader_that_removed_itself_steps_down_once_that_is_committed():

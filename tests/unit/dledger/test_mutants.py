@@ -9,7 +9,7 @@ import pytest
 
 from dledger.core import replication
 from dledger.core.messages import Append, PreVoteReply, VoteReply
-from mutants.patches import MUTANTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from tests.golden.datadriven import parse_file, parse_line
 from tests.golden.test_raft import TESTDATA, Story
@@ -40,7 +40,7 @@ def test_sound_build_survives():
 
 @pytest.mark.parametrize("name", BY_TROUBLE)
 def test_planted_bug_is_caught(name):
-    with planted(MUTANTS[name]):
+    with planted(ALL[name]):
         found = find()
     assert found is not None, f"{name}: not caught in {len(SEEDS)} runs"
     run_trouble(found[0])
@@ -113,11 +113,11 @@ def tell_figure_8():
     [
         ("commit-beyond-end", hear_commit_index_beyond_match, "State Machine Safety"),
         ("votes-counted-not-voters", repeat_votes, "Election Safety"),
-        ("equal-tail-deleted", repeat_append, "Leader Completeness"),
+        (BY_TESTS["equal-tail-deleted"].name, repeat_append, "Leader Completeness"),
         ("old-term-commit", tell_figure_8, "State Machine Safety|Leader Completeness"),
     ],
 )
 def test_planted_bug_is_caught_by_its_story(name, story, match):
     story()
-    with planted(MUTANTS[name]), pytest.raises(AssertionError, match=match):
+    with planted(ALL[name]), pytest.raises(AssertionError, match=match):
         story()

@@ -20,6 +20,8 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import Role
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster
 
 
@@ -75,6 +77,30 @@ def test_reply_with_a_stale_term_is_ignored():
     cluster.step(AppendReply("n1", "n0", 0, 1))
     cluster.step(AppendReply("n2", "n0", 0, 1))
     assert cluster["n0"].state.log.commit_index == before
+
+
+def test_vote_of_a_stale_term_is_ignored():
+    """5.1, likewise: it was given to a candidacy that is over."""
+    cluster = Cluster(5)
+    cluster.campaign("n0")
+    for voter in ("n1", "n2"):
+        cluster.step(PreVoteReply(voter, "n0", 1, granted=True))
+    assert cluster["n0"].state.role is Role.CANDIDATE
+    for voter in ("n1", "n2"):
+        cluster.step(VoteReply(voter, "n0", 0, granted=True))
+    assert cluster["n0"].state.role is Role.CANDIDATE
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rule"),
+    [
+        (BY_TESTS["stale-acknowledgement-counted"], test_reply_with_a_stale_term_is_ignored),
+        (BY_TESTS["stale-vote-counted"], test_vote_of_a_stale_term_is_ignored),
+    ],
+)
+def test_planted_bug_breaks_the_rule_of_stale_terms(mutant, rule):
+    with planted(mutant), pytest.raises(AssertionError):
+        rule()
 
 
 def test_term_is_durable_before_anything_of_it_leaves():

@@ -2,6 +2,8 @@
 
 import pytest
 
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from remoting.protocol.hosts import pack_host
 from remoting.protocol.message import decode_record
 from store.layout import STATE_TOPIC
@@ -192,6 +194,11 @@ def test_provisional_queue_offsets_are_dropped_with_the_leadership(world):
         ("lost", UNKNOWN, 1),
         ("again", OK, 1),
     ]
+
+
+def test_planted_offsets_of_a_lost_leadership_are_seen(world):
+    with planted(BY_TESTS["provisional-offsets-kept"]), pytest.raises(AssertionError):
+        test_provisional_queue_offsets_are_dropped_with_the_leadership(world)
 
 
 def test_unknown_put_may_commit_later_and_then_counts(world):
