@@ -7,9 +7,14 @@ by side says `tests.side_by_side`.
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize="LEDGERMQ_RANDOM" not in os.environ)
+settings.register_profile(
+    "repeatable",
+    derandomize="LEDGERMQ_RANDOM" not in os.environ,
+    # How long an input takes to draw says how busy the machine is.
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("repeatable")
 
 
