@@ -28,6 +28,11 @@ def test_zero_fault_baseline_is_valid(tmp_path):
     found = judge_in_process(run)
     assert found["verdict"] == "valid", (found["reasons"], screen.getvalue())
     counts = found["counts"]
-    assert counts["sent"] == counts["acknowledged"] == counts["delivered"] > 300
-    assert counts["redelivered"] == counts["unknown"] == counts["failed"] == 0
+    # The workload abandons some sends, which leaves their outcome unknown; listeners refuse some
+    # messages, which come again. Nothing else may be unknown, and nothing may fail.
+    assert counts["sent"] == counts["acknowledged"] + counts["unknown"] > 300
+    assert counts["failed"] == 0
+    assert counts["unknown"] < counts["sent"] * 0.05
+    assert counts["delivered"] >= counts["acknowledged"]  # to each of several groups
+    assert counts["lost"] == counts["phantom"] == 0
     assert counts["log_entries"] > 3 * counts["sent"]
