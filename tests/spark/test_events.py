@@ -49,7 +49,7 @@ def test_two_leaders_of_a_term(session, tmp_path, run):
 
 
 def test_leader_that_only_a_status_tells_of(session, tmp_path, run):
-    run.probe("n1", "LEADER", 1, 50)
+    run.probe("n1", "LEADER", 1, 50 * MS)
     _, anomalies = both(session, run, tmp_path)
     assert anomalies == {"A30": 1}
 
