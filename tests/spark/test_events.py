@@ -98,7 +98,7 @@ def test_commit_index_that_falls_within_one_life(session, tmp_path, run):
 
 def test_applied_index_that_falls_between_two_statuses(session, tmp_path, run):
     for number, applied in enumerate((5, 7, 6)):
-        run.probe("n1", "FOLLOWER", 1, number * MS)
+        run.probe("n1", "FOLLOWER", 1, (50 + number) * MS)
         run.tables["raft_probe"][-1] |= {"applied": applied, "boot_id": "n1-1"}
     _, anomalies = both(session, run, tmp_path)
     assert anomalies == {"A33": 1}
