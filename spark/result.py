@@ -135,7 +135,7 @@ def decide(results: list[CheckResult], contract: Contract, problems: list[str]) 
     """Return the verdict: the worst of the checks, where invalid > unknown > valid.
 
     Loss that the witnessed faults allow (``contract.exceeded``) is valid with exit code 3, and so
-    are more copies or redeliveries than at-least-once explains (``bound_exceeded``).
+    are more copies than a send's attempts explain (``bound_exceeded``).
     """
     invalid: list[str] = []
     excused: list[str] = []

@@ -5,6 +5,7 @@ exactly that check and no other, and nothing in the sound one.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -232,8 +233,12 @@ TOGETHER: dict[str, tuple[str, ...]] = {
 
 def nulled(table: str, name: str, at: int = 3) -> foreign.After:
     """Make one cell null."""
-    seen = iter(range(1 << 30))
-    return column(table, name, lambda value: None if next(seen) == at else value)
+
+    def spoil(run: Path) -> None:
+        rows = count()
+        column(table, name, lambda value: None if next(rows) == at else value)(run)
+
+    return spoil
 
 
 def fault_with_a_word_for_a_witness(run: Path) -> None:

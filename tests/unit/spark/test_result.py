@@ -30,7 +30,8 @@ def power_loss(*targets, kind="proc.powerloss", effective=True):
     [
         ([found("A1", 0), found("A5", 0)], KEPT, [], ("valid", 0)),
         ([found("A1")], KEPT, [], ("invalid", 1)),
-        ([found("A8"), found("A9")], KEPT, [], ("valid", 0)),
+        ([found("A8")], KEPT, [], ("valid", 0)),
+        ([found("A8"), found("A9")], KEPT, [], ("invalid", 1)),
         ([found("A1", 0, UNKNOWN)], KEPT, [], ("unknown", 2)),
         ([found("A1", 0, UNKNOWN), found("A5")], KEPT, [], ("invalid", 1)),
         ([found("A1", 0)], KEPT, ["sends is broken"], ("unknown", 2)),
@@ -46,8 +47,8 @@ def test_the_worst_check_decides(results, contract, problems, expected):
     assert bool(verdict.reasons) == (expected != ("valid", 0))
 
 
-def test_a_redelivery_bound_that_is_broken_exceeds_the_contract():
-    result = found("A9", 5)
+def test_more_copies_than_attempts_exceed_the_contract():
+    result = found("A8", 5)
     result.details["bound_exceeded"] = "too many"
     assert decide([result], KEPT, []).exit_code == 3
 
