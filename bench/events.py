@@ -14,8 +14,8 @@ from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.recorder import Recorder
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 
 TURNS = 50_000
 RARE = 20_000

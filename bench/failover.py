@@ -17,8 +17,8 @@ from pathlib import Path
 import uvloop
 
 from bench.cluster import Cluster
-from client import ClientConfig, Message, Producer
-from remoting.protocol.errors import RemotingError
+from ledgermq.client import ClientConfig, Message, Producer
+from ledgermq.remoting.protocol.errors import RemotingError
 
 CATCH_UP_TIMEOUT_S = 30.0
 PAUSE_S = 1.0

@@ -13,8 +13,8 @@ import time
 import uvloop
 
 from bench.result import Measurement, summarize
-from client import ClientConfig, Message, Producer
-from remoting.protocol.errors import RemotingError
+from ledgermq.client import ClientConfig, Message, Producer
+from ledgermq.remoting.protocol.errors import RemotingError
 
 CREATE_ATTEMPTS = 50
 SINGLY = "singly"

@@ -15,8 +15,8 @@ from pathlib import Path
 import uvloop
 
 from bench.cluster import Cluster
-from client import ClientConfig, Message, Producer
-from remoting.protocol.errors import RemotingError
+from ledgermq.client import ClientConfig, Message, Producer
+from ledgermq.remoting.protocol.errors import RemotingError
 
 WINDOW = 256
 PROGRESS_EVERY = 100_000

@@ -30,8 +30,8 @@ from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.errors import NotLeader
 from dledger.node import DLedgerNode
-from remoting.protocol.frame import FrameDecoder
-from runtime.rng import SystemRng
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.runtime.rng import SystemRng
 
 BODY = (b"h" * 100, b"x" * 924)
 BODY_BYTES = 1024

@@ -18,8 +18,8 @@ from typing import Final
 from bench.store_append import BODY, HOST, PROPERTIES, TAGS_CODE, Listener
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
-from runtime.clock import SystemClock
-from runtime.disk import Disk, RealDisk
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import Disk, RealDisk
 from store.config import IndexConfig, StoreConfig
 from store.directory import StoreDirectory, SyncedTimes
 from store.message_store import MessageStore

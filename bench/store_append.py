@@ -20,9 +20,9 @@ import uvloop
 from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import Role
 from dledger.node import DLedgerNode
-from remoting.protocol.hosts import pack_host
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store.beginning import QueueBase
 from store.config import StoreConfig
 from store.message_store import MessageStore

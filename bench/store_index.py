@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench.single_node import Stopwatch, rss_anon_mib, temporary
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store.checkpoint import LogMark
 from store.config import IndexConfig
 from store.index.key_index import KeyIndex

@@ -33,13 +33,13 @@ from bench.single_node import (
     spread,
     temporary,
 )
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand, encode_command
-from remoting.protocol.frame import Frame
-from remoting.protocol.headers import decode_pull_header, encode_pull_response_head
-from remoting.transport.connection import Connection
-from remoting.transport.server import RemotingServer
-from runtime.cancel import timeout
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand, encode_command
+from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.headers import decode_pull_header, encode_pull_response_head
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.server import RemotingServer
+from ledgermq.runtime.cancel import timeout
 from store.message_store import MessageStore
 from store.results import GetStatus, PutStatus
 

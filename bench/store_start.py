@@ -32,7 +32,7 @@ from bench.single_node import (
     spread,
     temporary,
 )
-from runtime.disk import Buffer, File, RealDisk, RealFile
+from ledgermq.runtime.disk import Buffer, File, RealDisk, RealFile
 from store.results import PutMessage
 
 HOLE_BYTES = 4096

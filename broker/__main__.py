@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from broker.server import load_config, run
-from runtime.errors import FatalError
-from runtime.log_format import configure_logging
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.log_format import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

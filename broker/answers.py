@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from remoting.protocol.codes import VERSION, ResponseCode
-from remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, encode_command, make_response
+from ledgermq.remoting.protocol.codes import VERSION, ResponseCode
+from ledgermq.remoting.protocol.command import (
+    FLAG_RESPONSE,
+    RemotingCommand,
+    encode_command,
+    make_response,
+)
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.frame import Frame
 
 NOT_AVAILABLE: Final = (
     "service not available now. It may be caused by one of the following reasons: the broker's "

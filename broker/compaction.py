@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dledger.errors import RottenEntry
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

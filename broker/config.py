@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
-from remoting.protocol.errors import LocalProtocolError
-from remoting.protocol.hosts import is_loopback, pack_host, parse_address
-from remoting.transport.credentials import SecuritySettings
-from runtime.config import key
-from runtime.errors import FatalError
-from runtime.machine import memory_bytes, process_id
+from ledgermq.remoting.protocol.errors import LocalProtocolError
+from ledgermq.remoting.protocol.hosts import is_loopback, pack_host, parse_address
+from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.runtime.config import key
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.machine import memory_bytes, process_id
 from store.config import INDEX_COUNT_MAX, IndexConfig, StoreConfig
 from store.plain import PlainLogConfig
 from store.retention import HOUR_MS, RetentionConfig

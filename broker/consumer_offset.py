@@ -20,8 +20,8 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
-from remoting.protocol.bodies import decode_file
-from remoting.protocol.errors import InvalidHeader
+from ledgermq.remoting.protocol.bodies import decode_file
+from ledgermq.remoting.protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -42,26 +42,26 @@ from broker.replicated_state import LogProposer, StateKind
 from broker.retention import DiskUse, Retention
 from broker.tables import Tables
 from broker.wake_up import WakeUp
-from remoting.protocol.unique_id import UniqueIdGenerator
-from remoting.transport.client import RemotingClient
-from remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
-from remoting.transport.server import RemotingServer
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.tasks import attempt
+from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
+from ledgermq.remoting.transport.server import RemotingServer
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.tasks import attempt
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
-    from remoting.protocol.command import RemotingCommand
-    from remoting.transport.config import TransportConfig
-    from remoting.transport.connection import Connection
-    from runtime.clock import Clock
-    from runtime.disk import Disk
-    from runtime.rng import Rng
-    from runtime.tasks import Supervisor
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.transport.config import TransportConfig
+    from ledgermq.remoting.transport.connection import Connection
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.rng import Rng
+    from ledgermq.runtime.tasks import Supervisor
     from store.beginning import QueueBase
 
 _log = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from broker.topic_config import (
     send_back_topic,
 )
 from broker.waiting import WaitingRoom
-from remoting.protocol.codes import ResponseCode
-from runtime.tasks import report_serving_failure
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from broker.replicated_state import Proposer
     from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from broker.topic_config import TopicTable
-    from remoting.protocol.bodies import TopicConfig
-    from runtime.clock import Clock
+    from ledgermq.remoting.protocol.bodies import TopicConfig
+    from ledgermq.runtime.clock import Clock
 
     Answer = tuple[int, str]
     Resume = Callable[[Answer | None], None]

@@ -26,19 +26,19 @@ from broker.send_rules import (
     refuse_unsupported,
 )
 from broker.topic_config import RETRY_PREFIX
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.limits import (
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.limits import (
     BATCH_MESSAGES_MAX,
     BATCH_PROPERTIES_BYTES_MAX,
     BATCH_PROPERTIES_MAX,
 )
-from remoting.protocol.message import PROPERTIES_BYTES_MAX, TRANSACTION_MASK, split_batch
+from ledgermq.remoting.protocol.message import PROPERTIES_BYTES_MAX, TRANSACTION_MASK, split_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.properties import PropertyRewriter, Rewritten
-    from remoting.protocol.headers import SendHeader
+    from ledgermq.remoting.protocol.headers import SendHeader
 
 _SEPARATOR: Final = b"\x02"
 _ODD_FLAGS: Final = ~PLAIN_FLAGS

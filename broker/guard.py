@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from remoting.protocol.certificates import Identity, Role
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.hosts import is_loopback
-from remoting.protocol.signing import BadSignature, verify
+from ledgermq.remoting.protocol.certificates import Identity, Role
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.hosts import is_loopback
+from ledgermq.remoting.protocol.signing import BadSignature, verify
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.config import BrokerConfig
-    from remoting.transport.credentials import CredentialStore
+    from ledgermq.remoting.transport.credentials import CredentialStore
 
     Handler = Callable[[Any, RemotingCommand], Awaitable[RemotingCommand]]
 

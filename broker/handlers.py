@@ -13,8 +13,8 @@ from broker.processor.admin import RAFT_STATUS, AdminProcessor
 from broker.processor.compact import COMPACT, CompactProcessor
 from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor
 from broker.processor.raft import READ_INDEX, TRANSFER_LEADER, RaftProcessor
-from remoting.protocol.codes import RequestCode
-from runtime.errors import async_invariants_are_fatal as of_the_log
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.runtime.errors import async_invariants_are_fatal as of_the_log
 
 #: 361 of 5.x clients: a pull of a lite consumer, the same in all else.
 LITE_PULL_MESSAGE: Final = 361

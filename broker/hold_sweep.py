@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.tasks import attempt
+from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.long_polling import HoldTable
-    from runtime.clock import Clock
-    from runtime.tasks import Supervisor
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.tasks import Supervisor
 
 
 class HoldSweep:

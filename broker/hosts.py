@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from remoting.protocol.errors import LocalProtocolError
-from remoting.protocol.hosts import pack_host
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.errors import LocalProtocolError
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.errors import FatalError
 
 _KEY: Final = "packed_peer"
 _UNKNOWN: Final = b"\x00" * 8

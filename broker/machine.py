@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runtime.clock import Clock
-    from runtime.disk import Disk
-    from runtime.errors import FatalError
-    from runtime.rng import Rng
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.errors import FatalError
+    from ledgermq.runtime.rng import Rng
 
 
 class Machine(NamedTuple):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.subscription import SubscriptionGroupConfig
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
 
 ADDRESSES_MAX: Final = 4_096
 ADDRESS_REFILL_MS: Final = 1_000

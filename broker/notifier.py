@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
 
 SLICE: Final = 200
 """Members told in one turn of the loop."""

@@ -19,12 +19,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from broker.properties import java_map_order
-from remoting.protocol.properties import DELAY, KEYS, TAGS, format_properties, java_string_hash
+from ledgermq.remoting.protocol.properties import (
+    DELAY,
+    KEYS,
+    TAGS,
+    format_properties,
+    java_string_hash,
+)
 from store.results import PutMessage, PutStatus
 
 if TYPE_CHECKING:
     from broker.long_polling import HeldPull
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
     from store.results import PutCallback
 
 TOPIC: Final = "OFFSET_MOVED_EVENT"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.replicated_state import StateKind
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 from store.results import PutStatus
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from broker.replicated_state import StateKind
 from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.role import MASTER_ID
 from broker.shared_snapshot import SharedSnapshot
-from remoting.transport.credentials import CredentialStore
-from runtime.cancel import timeout
-from runtime.errors import FatalError
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.errors import FatalError
 from store.adoption import SAFETY_MS
 from store.directory import StoreDirectory, SyncedTimes
 from store.plain import PlainLog

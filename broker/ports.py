@@ -9,12 +9,12 @@ import asyncio
 import errno
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.hosts import parse_address
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.hosts import parse_address
+from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
 
 _PREFIX: Final = "dledger-"
 _SEGMENT_NAME_CHARS: Final = 20

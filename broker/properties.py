@@ -33,7 +33,7 @@ from broker.limits import (
     TAGS_REMEMBERED_MAX,
 )
 from broker.send_rules import Refused, level_of
-from remoting.protocol.properties import java_string_hash
+from ledgermq.remoting.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -20,7 +20,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
-from remoting.protocol.bodies import QueueKey, decode_file
+from ledgermq.remoting.protocol.bodies import QueueKey, decode_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

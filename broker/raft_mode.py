@@ -20,7 +20,7 @@ from broker.retained_log import RaftLog
 from broker.role import broker_id
 from broker.snapshot import Snapshot
 from dledger.node import DLedgerNode
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -13,14 +13,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.errors import RemotingError
-from runtime.cancel import timeout
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

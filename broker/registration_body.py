@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfigWrapper,
     body_crc32,
     encode_body,
     encode_register_body,
 )
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.headers import BrokerHeader, RegisterBrokerHeader, header_fields
-from remoting.protocol.limits import REGISTER_BYTES_MAX
-from remoting.protocol.signing import sign
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.headers import BrokerHeader, RegisterBrokerHeader, header_fields
+from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.remoting.protocol.signing import sign
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.topic_config import TopicTable
-    from remoting.protocol.signing import Credentials
+    from ledgermq.remoting.protocol.signing import Credentials
 
 
 def register_request(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from remoting.protocol.errors import ProtocolError
+from ledgermq.remoting.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.queue_lock import QueueLockTable
     from broker.subscription import SubscriptionGroupTable
     from broker.topic_config import TopicTable
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
     from store.results import PutStatus, StateCallback
 
 _log = logging.getLogger(__name__)

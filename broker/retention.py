@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 from store.retention import (
     MANUAL_ROUNDS,
     ClockWatch,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from broker.retained_log import RetainedLog
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
 

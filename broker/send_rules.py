@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.answers import ILLEGAL
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.compression import TYPE_LZ4, TYPE_ZLIB, TYPE_ZSTD
-from remoting.protocol.limits import KEY_BYTES_MAX, KEY_WORDS_MAX
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.compression import TYPE_LZ4, TYPE_ZLIB, TYPE_ZSTD
+from ledgermq.remoting.protocol.limits import KEY_BYTES_MAX, KEY_WORDS_MAX
+from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_COMPRESSED,
     FLAG_MULTI_TAGS,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from broker.ports import check_no_plain_log
-from remoting.transport.config import TransportConfig, connections_within
-from runtime.clock import SystemClock
-from runtime.config import Properties, bind, load_properties
-from runtime.disk import RealDisk
-from runtime.log_format import configure_logging
-from runtime.process import freeze_gc, raise_open_files_limit, run_main
-from runtime.rng import SystemRng
-from runtime.tasks import Supervisor
+from ledgermq.remoting.transport.config import TransportConfig, connections_within
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.config import Properties, bind, load_properties
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.log_format import configure_logging
+from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
+from ledgermq.runtime.rng import SystemRng
+from ledgermq.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from remoting.protocol.limits import Limit, Scope, Unit
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 
 HEARTBEAT_GROUPS_MAX: Final = Limit(
     2_000, "groups in a heartbeat", Unit.COUNT, Scope.REQUEST, "1, and nothing changes"

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.snapshot import Capture, Snapshot
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import FILE, loads
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.replicated_state import ReplicatedState
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.replicated_state import StateKind
-from remoting.protocol.errors import RemoteProtocolError
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.replicated_state import ReplicatedState
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import re
 import msgspec
 
 from broker.limits import GROUPS_MAX
-from remoting.protocol.bodies import DataVersion, decode_file
-from remoting.protocol.limits import GROUP_LENGTH_MAX
+from ledgermq.remoting.protocol.bodies import DataVersion, decode_file
+from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (

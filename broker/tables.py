@@ -18,7 +18,7 @@ from broker.usage import Usage
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
 
 
 class Tables:

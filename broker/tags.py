@@ -7,7 +7,7 @@ Source: protocol.md 7.3; RocketMQ FilterAPI, ExpressionMessageFilter.
 from __future__ import annotations
 
 from broker.serving_limits import EXPRESSION_LENGTH_MAX, TAGS_MAX
-from remoting.protocol.properties import java_string_hash
+from ledgermq.remoting.protocol.properties import java_string_hash
 
 ALL_TAGS = "*"
 

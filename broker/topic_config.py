@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.limits import TOPICS_BYTES_MAX
-from remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
-from remoting.protocol.limits import TOPIC_LENGTH_MAX
+from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
+from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remoting.protocol.limits import Limit
+    from ledgermq.remoting.protocol.limits import Limit
 
 
 class Usage:

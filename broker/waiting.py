@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.limits import CREATIONS_MAX, PARKED_BYTES_MAX, PARKED_MAX, PARKED_TOPIC_BYTES_MAX
-from runtime.tasks import attempt
+from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remoting.protocol.limits import Limit
+    from ledgermq.remoting.protocol.limits import Limit
 
     Resume = Callable[[tuple[int, str] | None], object]
 

@@ -20,7 +20,7 @@ from chaos.record import read_recording
 from chaos.scenario import MAIN_GROUP
 from chaos.workload.audit import GROUP as AUDITOR
 from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
-from client import ClientConfig, MessageFinder, MessageQueue, PullConsumer, RemotingError
+from ledgermq.client import ClientConfig, MessageFinder, MessageQueue, PullConsumer, RemotingError
 
 SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""

@@ -32,7 +32,7 @@ from chaos.verdict import (
     make_report,
 )
 from chaos.view import View
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 RATE_MAX = 5_000.0
 SECONDS_MAX = 3_600.0

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from chaos.generator import Context, Event, Generator, Op, Pending
 from chaos.record import Recorder
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from chaos.record import Recorder
 from chaos.scenario import Scenario
 from chaos.view import View
 from chaos.workers import Workers
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 RAFT_GROUP = "RaftGroup0"
 

@@ -12,7 +12,7 @@ from typing import Any
 from chaos.backends.base import Cluster
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from chaos.record import Recorder
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 INTERVAL_S = 0.15
 TIMEOUT_S = 0.4

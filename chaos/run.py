@@ -36,9 +36,9 @@ from chaos.record import Recorder
 from chaos.scenario import MAIN_GROUP, TOPIC, Scenario, as_script, planned_faults
 from chaos.view import View
 from chaos.workers import CLIENT_MUTANT, Workers
-from client import ClientConfig, Producer, RemotingError
-from runtime.cancel import timeout
-from runtime.clock import SystemClock
+from ledgermq.client import ClientConfig, Producer, RemotingError
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.clock import SystemClock
 
 TOPIC_TIMEOUT_S = 15.0
 HEALTHY_TIMEOUT_S = 20.0

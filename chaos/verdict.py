@@ -19,7 +19,7 @@ from chaos.checker import check_history, unreadable
 from chaos.checker.compose import EXIT_CODES, EXIT_HARNESS
 from chaos.checker.model import INVALID, NOT_CHECKED, UNKNOWN
 from chaos.load import load_history
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 SPARK_TIMEOUT_S = 240.0
 REPORT_TIMEOUT_S = 90.0

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 PLAIN_EVERY_S = 5.0
 

@@ -14,7 +14,7 @@ import msgspec
 
 from chaos.backends.process import Child
 from chaos.workload.worker import Status, WorkerSpec, decode_status
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 READY_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 12.0

@@ -17,8 +17,8 @@ from cli.messages import NameServers, parse_addresses
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from remoting.protocol.command import RemotingCommand
-    from remoting.transport.client import RemotingClient
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.transport.client import RemotingClient
 
     Answer = Mapping[str, Any]
     Job = Callable[[RemotingClient], Coroutine[None, None, int]]
@@ -72,7 +72,7 @@ def topic_list(namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False)
     """
 
     async def job(client: RemotingClient) -> int:
-        from remoting.protocol.codes import RequestCode
+        from ledgermq.remoting.protocol.codes import RequestCode
 
         addresses = parse_addresses(namesrv)
         body = await ask_any(client, addresses, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -94,7 +94,7 @@ def topic_route(
     """
 
     async def job(client: RemotingClient) -> int:
-        from remoting.protocol.codes import RequestCode
+        from ledgermq.remoting.protocol.codes import RequestCode
 
         addresses = parse_addresses(namesrv)
         body = await ask_any(
@@ -121,8 +121,8 @@ def run_job(job: Job) -> None:
     """Run a command's work with a client; end with its exit code, one line for an `AdminError`."""
 
     async def with_client() -> int:
-        from remoting.transport.client import RemotingClient
-        from remoting.transport.config import TransportConfig
+        from ledgermq.remoting.transport.client import RemotingClient
+        from ledgermq.remoting.transport.config import TransportConfig
 
         client = RemotingClient(config=TransportConfig())
         try:
@@ -154,9 +154,9 @@ async def ask(
 
     ``seal`` has the last word on the request, see `cli.signing`.
     """
-    from remoting.protocol.command import RemotingCommand
-    from remoting.protocol.errors import RemotingError
-    from remoting.protocol.tolerant_json import ANSWER, loads
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.errors import RemotingError
+    from ledgermq.remoting.protocol.tolerant_json import ANSWER, loads
 
     command = RemotingCommand(code=code, ext_fields=dict(fields or {}))
     if seal is not None:
@@ -193,7 +193,7 @@ async def ask_any(
 
 
 async def _cluster(client: RemotingClient, addresses: tuple[str, ...]) -> Answer:
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     return await ask_any(client, addresses, RequestCode.GET_BROKER_CLUSTER_INFO)
 

@@ -1,5 +1,6 @@
-"""Makes keys and certificates of a cluster; what they mean says `remoting.protocol.certificates`.
+"""Makes keys and certificates of a cluster.
 
+`ledgermq.remoting.protocol.certificates` says what they mean.
 Keys are on the curve P-256. Every file is written whole, and nothing that is there is overwritten
 unless its renewal was asked for.
 """
@@ -12,13 +13,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.certificates import (
+from ledgermq.remoting.protocol.certificates import (
     BadCertificate,
     Identity,
     read_certificates,
     read_private_key,
 )
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -72,7 +72,7 @@ def node(
     Example: ledgermq certs node certs --group broker-a --id n0 --host 127.0.0.1
     """
     from dledger.config import NODE_ID
-    from remoting.protocol.certificates import node_identity
+    from ledgermq.remoting.protocol.certificates import node_identity
 
     if not _GROUP.match(group):
         raise typer.BadParameter(f"{group!r} is no name of a group", param_hint="--group")
@@ -103,7 +103,7 @@ def admin(
 
     Example: ledgermq certs admin certs --name alice
     """
-    from remoting.protocol.certificates import Identity, Role
+    from ledgermq.remoting.protocol.certificates import Identity, Role
 
     if not _NAME.match(name):
         raise typer.BadParameter("letters, digits, dot, - and _ are expected", param_hint="--name")
@@ -142,8 +142,8 @@ def show(
 
     Example: ledgermq certs show certs
     """
-    from remoting.protocol.certificates import BadCertificate, read_certificates
-    from runtime.clock import SystemClock
+    from ledgermq.remoting.protocol.certificates import BadCertificate, read_certificates
+    from ledgermq.runtime.clock import SystemClock
 
     files = sorted(path.glob("*.crt")) if path.is_dir() else [path]
     if not files:
@@ -163,8 +163,8 @@ def show(
 
 def describe(certificate: Certificate) -> str:
     """Return who a certificate is, and until when, in words."""
-    from remoting.protocol.certificates import BadCertificate, expires_ms, identity_of
-    from runtime.clock import SystemClock
+    from ledgermq.remoting.protocol.certificates import BadCertificate, expires_ms, identity_of
+    from ledgermq.runtime.clock import SystemClock
 
     try:
         who = str(identity_of(certificate))
@@ -177,6 +177,6 @@ def describe(certificate: Certificate) -> str:
 
 
 def _is_over(certificate: Certificate, now_ms: int) -> bool:
-    from remoting.protocol.certificates import expires_ms
+    from ledgermq.remoting.protocol.certificates import expires_ms
 
     return expires_ms(certificate) < now_ms

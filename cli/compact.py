@@ -17,7 +17,7 @@ from cli.signing import ask_signed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remoting.transport.client import RemotingClient
+    from ledgermq.remoting.transport.client import RemotingClient
 
 
 REPORT: Final = {"report": "true"}
@@ -77,7 +77,7 @@ def delete_expired_commit_log(
 
     Example: ledgermq admin deleteExpiredCommitLog -b 127.0.0.1:10911
     """
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     columns = ("address", "dropped_bytes", "reason", "disk_used", "disk_level", "error")
     _ask_each(
@@ -97,7 +97,7 @@ def clean_expired_queues(
 
     Example: ledgermq admin cleanExpiredCQ -b 127.0.0.1:10911
     """
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     columns = ("address", "dropped_files", "error")
     _ask_each(
@@ -114,7 +114,7 @@ def clean_unused_topics(
 
     Example: ledgermq admin cleanUnusedTopic -b 127.0.0.1:10911
     """
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     columns = ("address", "dropped_files", "error")
     _ask_each((broker, namesrv), RequestCode.CLEAN_UNUSED_TOPIC, REPORT, columns, as_json=as_json)

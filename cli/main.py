@@ -120,7 +120,7 @@ def _refused(error: TyperException, *, verdict: bool) -> int:
 
 
 def _unforeseen(error: Exception, *, verdict: bool) -> int:
-    from runtime.errors import FatalError
+    from ledgermq.runtime.errors import FatalError
 
     if os.environ.get("LEDGERMQ_TRACE"):
         traceback.print_exception(error)

@@ -21,7 +21,7 @@ from cli.signing import ask_signed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remoting.transport.client import RemotingClient
+    from ledgermq.remoting.transport.client import RemotingClient
 
 RETRY_S: Final = 0.25
 CHANGE_TIMEOUT_MS: Final = 15_000
@@ -119,7 +119,7 @@ def _change(
     namesrv: str, group: str, timeout: float, steps: list[dict[str, str]], *, as_json: bool
 ) -> None:
     async def job(client: RemotingClient) -> int:
-        from runtime.clock import SystemClock
+        from ledgermq.runtime.clock import SystemClock
 
         clock = SystemClock()
         deadline_ms = clock.monotonic_ms() + timeout * 1000
@@ -189,7 +189,7 @@ async def _insist(
     may_go_on: Callable[[], bool],
 ) -> dict[str, Any]:
     """Ask the leader, whoever it is, until it has done it or never will."""
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     while True:
         try:
@@ -211,7 +211,7 @@ async def find_leader(
 
     Errors: `AdminError`.
     """
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     rows = []
     for address in await all_brokers(client, addresses):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
-    from client import ConsumeContext, ConsumeStatus, Message, MessageExt
+    from ledgermq.client import ConsumeContext, ConsumeStatus, Message, MessageExt
 
 PANEL = "Messages"
 NAMESRV_HELP = "Name servers, separated by ';'. Also from the environment variable NAMESRV_ADDR."
@@ -66,7 +66,7 @@ def produce(
 
     Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --tags demo
     """
-    from client import Message
+    from ledgermq.client import Message
 
     addresses = parse_addresses(namesrv)
     bodies = [body] if body is not None else [line.rstrip("\n") for line in sys.stdin]
@@ -75,7 +75,7 @@ def produce(
 
 
 async def _produce(addresses: tuple[str, ...], wanted: list[Message]) -> int:
-    from client import ClientConfig, Producer, RemotingError
+    from ledgermq.client import ClientConfig, Producer, RemotingError
 
     failures = 0
     async with Producer(ClientConfig(namesrv_addrs=addresses, group="ledgermq-cli")) as producer:
@@ -130,7 +130,13 @@ class Wanted:
 
 
 async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
-    from client import ClientConfig, ConsumeFrom, ConsumeOptions, ConsumeStatus, PushConsumer
+    from ledgermq.client import (
+        ClientConfig,
+        ConsumeFrom,
+        ConsumeOptions,
+        ConsumeStatus,
+        PushConsumer,
+    )
 
     seen = 0
     enough = asyncio.Event()

@@ -19,7 +19,7 @@ from cli.messages import NameServers, parse_addresses
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from client import ClientConfig, MessageExt
+    from ledgermq.client import ClientConfig, MessageExt
 
 GROUP: Final = "TOOLS_CONSUMER"
 TIME_MAX: Final = (1 << 63) - 1
@@ -57,7 +57,7 @@ def query_by_key(
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:
-        from client import MessageFinder
+        from ledgermq.client import MessageFinder
 
         async with MessageFinder(config) as finder:
             return await finder.by_key(topic, key, max_num, begin, end)
@@ -81,7 +81,7 @@ def query_by_unique_key(
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:
-        from client import MessageFinder
+        from ledgermq.client import MessageFinder
 
         async with MessageFinder(config) as finder:
             return await finder.by_unique_key(topic, message_id)
@@ -105,8 +105,8 @@ def query_by_id(
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:
-        from client import MessageFinder
-        from remoting.protocol.errors import LocalProtocolError
+        from ledgermq.client import MessageFinder
+        from ledgermq.remoting.protocol.errors import LocalProtocolError
 
         async with MessageFinder(config) as finder:
             try:
@@ -136,7 +136,7 @@ def query_by_offset(
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:
-        from client import MessageQueue, PullConsumer
+        from ledgermq.client import MessageQueue, PullConsumer
 
         async with PullConsumer(config) as consumer:
             queue = MessageQueue(topic, broker_name, queue_id)
@@ -151,7 +151,7 @@ def _run(
     find: Callable[[ClientConfig], Coroutine[None, None, list[MessageExt]]],
     show: Callable[[list[MessageExt]], None],
 ) -> None:
-    from client import ClientConfig, RemotingError
+    from ledgermq.client import ClientConfig, RemotingError
 
     config = ClientConfig(namesrv_addrs=parse_addresses(namesrv), group=GROUP)
     try:
@@ -175,14 +175,14 @@ def _print_places(messages: list[MessageExt]) -> None:
 
 
 def _print_lines(messages: list[MessageExt]) -> None:
-    from remoting.protocol.message_row import message_row
+    from ledgermq.remoting.protocol.message_row import message_row
 
     for one in messages:
         typer.echo(json.dumps(message_row(one), ensure_ascii=False))
 
 
 def _print_whole(messages: list[MessageExt]) -> None:
-    from remoting.protocol.message_row import message_row
+    from ledgermq.remoting.protocol.message_row import message_row
 
     for one in messages:
         row = message_row(one)

@@ -19,7 +19,7 @@ from cli.signing import ask_signed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from remoting.transport.client import RemotingClient
+    from ledgermq.remoting.transport.client import RemotingClient
 
     Row = dict[str, Any]
 
@@ -213,7 +213,7 @@ def read_events(directory: Path) -> list[Row]:
 
 
 async def _statuses(client: RemotingClient, broker: str | None, namesrv: str) -> list[Row]:
-    from remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     addresses = (
         list(parse_addresses(broker, "--broker"))

@@ -1,7 +1,7 @@
 """With what ``ledgermq admin`` signs the requests that change a group.
 
 Knows the options, the variables of the environment and a broker's settings; what a signature is
-says `remoting.protocol.signing`.
+says `ledgermq.remoting.protocol.signing`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cli.admin import Answer
-    from remoting.protocol.command import RemotingCommand
-    from remoting.protocol.signing import Credentials
-    from remoting.transport.client import RemotingClient
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.signing import Credentials
+    from ledgermq.remoting.transport.client import RemotingClient
 
 NAME: Final = "admin"
 """What who has but the shared key calls itself."""
@@ -74,8 +74,8 @@ def take_options(
 
 def find_credentials() -> Credentials | None:
     """Return what to sign with, None for nothing. Errors: `FatalError`."""
-    from remoting.transport.credentials import CredentialStore, SecuritySettings
-    from runtime.clock import SystemClock
+    from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
+    from ledgermq.runtime.clock import SystemClock
 
     if _Given.cert or _Given.key:
         return _read_certificate()
@@ -93,9 +93,9 @@ def find_credentials() -> Credentials | None:
 
 
 def _read_certificate() -> Credentials:
-    from remoting.protocol.certificates import BadCertificate
-    from remoting.protocol.signing import read_certificate_credentials
-    from runtime.errors import FatalError
+    from ledgermq.remoting.protocol.certificates import BadCertificate
+    from ledgermq.remoting.protocol.signing import read_certificate_credentials
+    from ledgermq.runtime.errors import FatalError
 
     if not (_Given.cert and _Given.key):
         raise FatalError("--cert and --key: both are needed")
@@ -119,9 +119,9 @@ async def ask_signed(
 
     Errors: `AdminError`, `FatalError`.
     """
-    from remoting.protocol.codes import RequestCode
-    from remoting.protocol.signing import sign
-    from runtime.clock import SystemClock
+    from ledgermq.remoting.protocol.codes import RequestCode
+    from ledgermq.remoting.protocol.signing import sign
+    from ledgermq.runtime.clock import SystemClock
 
     credentials = find_credentials()
     if credentials is None:

@@ -170,8 +170,8 @@ def rebuild(
 
     Example: ledgermq store rebuild store/n0 --yes
     """
-    from runtime.clock import SystemClock
-    from runtime.disk import RealDisk
+    from ledgermq.runtime.clock import SystemClock
+    from ledgermq.runtime.disk import RealDisk
     from store.offline.rebuild import Rebuild
 
     folder = _open(path)
@@ -196,7 +196,7 @@ def rebuild(
 
 
 def _open(path: str) -> StoreFolder:
-    from runtime.errors import EXIT_BAD_INPUT, FatalError
+    from ledgermq.runtime.errors import EXIT_BAD_INPUT, FatalError
     from store.offline.folder import UnusableError, open_folder
 
     try:

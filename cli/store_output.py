@@ -106,7 +106,7 @@ def message_line(row: Row) -> str:
 
 def write_parquet(messages: Dump, path: Path) -> None:
     """Write the messages to a new file. Errors: `FatalError`: it exists, or pyarrow is missing."""
-    from runtime.errors import EXIT_BAD_INPUT, FatalError
+    from ledgermq.runtime.errors import EXIT_BAD_INPUT, FatalError
 
     try:
         import pyarrow as pa

@@ -15,7 +15,7 @@ from dledger.config import DLedgerConfig, FlushDiskType
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.errors import DLedgerError
 from dledger.node import DLedgerNode
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 
 
 class Printer:

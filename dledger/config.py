@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from remoting.transport.credentials import SecuritySettings
+from ledgermq.remoting.transport.credentials import SecuritySettings
 
 NODE_ID: Final = re.compile(r"[A-Za-z0-9_]{0,63}[0-9]\Z")
 """What an id of a replica looks like: the number is the broker's, messages bear all of it."""

@@ -10,9 +10,9 @@ from typing import Final
 from dledger.codec.handshake import Acceptor, Dialler, NotProven
 from dledger.config import DLedgerConfig
 from dledger.core.model import NodeId
-from remoting.protocol.certificates import BadCertificate, identity_of_uris, node_identity
-from remoting.transport.credentials import CredentialStore
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.certificates import BadCertificate, identity_of_uris, node_identity
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dledger.config import DLedgerConfig
 from dledger.driver import Driver, Sync
 from dledger.storage.log_store import LogStore
 from dledger.storage.state_files import CheckpointFile
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 
 class SyncWorker(Protocol):

@@ -17,8 +17,8 @@ from dledger.core.model import NodeId
 from dledger.door import Door, Mode
 from dledger.errors import CorruptEntry
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 
 HANDSHAKE_S: Final = PEER_HANDSHAKE_MS / 1000
 

@@ -12,7 +12,7 @@ from dledger.core.office import Phase, Transfer
 from dledger.core.raft import Raft
 from dledger.core.ready import ReadConfirmed
 from dledger.errors import DLedgerError, NotLeader, QuorumTimeout, TransferFailed
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 
 class Leadership:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from remoting.protocol.frame import MAX_FRAME_BYTES
-from remoting.protocol.limits import Limit, Scope, Unit
+from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 
 ENTRY_BYTES_MAX: Final = Limit(
     12 * 1024 * 1024, "log entry", Unit.BYTES, Scope.REQUEST, "13, and nothing is appended"

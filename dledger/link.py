@@ -13,10 +13,10 @@ from dledger.core.model import NodeId
 from dledger.door import Door, Mode
 from dledger.errors import CorruptEntry
 from dledger.inbound import HANDSHAKE_S
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
-from runtime.cancel import timeout
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final, NoReturn, Protocol, runtime_checkable
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.ready import Event, EventKind, describe_event
 from dledger.core.snapshot import SnapshotMeta
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -46,10 +46,10 @@ from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
 from dledger.trust import MemberCredentials
 from dledger.worker import Worker
-from runtime.clock import Clock, SystemClock
-from runtime.disk import Disk, RealDisk
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.rng import Rng, SystemRng
+from ledgermq.runtime.clock import Clock, SystemClock
+from ledgermq.runtime.disk import Disk, RealDisk
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.rng import Rng, SystemRng
 
 _log: Final = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from dledger.config import DLedgerConfig
 from dledger.core.model import LogIndex, Role, Span, Term
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.storage.event_ring import EventRing
-from runtime.clock import Clock
-from runtime.disk import Disk
-from runtime.errors import FatalError
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.disk import Disk
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

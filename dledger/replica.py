@@ -18,9 +18,9 @@ from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
-from runtime.disk import Closeable, Disk
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.rng import Rng
+from ledgermq.runtime.disk import Closeable, Disk
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.rng import Rng
 
 _log: Final = logging.getLogger(__name__)
 

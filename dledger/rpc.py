@@ -31,12 +31,12 @@ from dledger.limits import (
 )
 from dledger.link import Link, is_address, split_address
 from dledger.tls_listener import TlsListener
-from remoting.protocol.errors import LocalProtocolError
-from remoting.protocol.frame import Frame
-from remoting.protocol.hosts import is_loopback
-from remoting.transport.credentials import CredentialStore
-from runtime.clock import SystemClock
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.errors import LocalProtocolError
+from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.hosts import is_loopback
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

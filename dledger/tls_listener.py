@@ -11,7 +11,7 @@ from typing import Final
 
 from dledger.codec.handshake import NotProven
 from dledger.inbound import HANDSHAKE_S, Inbound, Owner
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 BACKLOG: Final = 128
 PAUSE_S: Final = 0.1

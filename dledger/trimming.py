@@ -22,8 +22,8 @@ from dledger.flusher import SyncWorker
 from dledger.listener import DLedgerListener, SnapshotListener
 from dledger.storage.log_store import LogStore
 from dledger.storage.trim import SegmentHead, TrimPlan
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
 """The keys and certificates of one member, which must be those of this member."""
 
 from dledger.config import DLedgerConfig
-from remoting.protocol.certificates import node_identity
-from remoting.transport.credentials import CredentialStore
-from runtime.clock import Clock
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.errors import FatalError
 
 
 class MemberCredentials(CredentialStore):

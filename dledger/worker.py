@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 
 class Worker:

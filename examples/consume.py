@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 
-from client import (
+from ledgermq import (
     ClientConfig,
     ConsumeContext,
     ConsumeFrom,

@@ -6,7 +6,7 @@ Run: python examples/produce.py 127.0.0.1:9876 orders 10
 import asyncio
 import sys
 
-from client import ClientConfig, Message, Outcome, Producer, SendFailed
+from ledgermq import ClientConfig, Message, Outcome, Producer, SendFailed
 
 
 async def main(namesrv: str, topic: str, count: int) -> int:

@@ -6,7 +6,7 @@ Run: python examples/pull.py 127.0.0.1:9876 orders
 import asyncio
 import sys
 
-from client import ClientConfig, MessageQueue, PullConsumer, PullStatus
+from ledgermq import ClientConfig, MessageQueue, PullConsumer, PullStatus
 
 
 async def read(consumer: PullConsumer, queue: MessageQueue) -> int:

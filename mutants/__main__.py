@@ -6,8 +6,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from ledgermq.runtime.errors import EXIT_BAD_INPUT
 from mutants.patches import ALL
-from runtime.errors import EXIT_BAD_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

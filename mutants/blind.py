@@ -117,7 +117,7 @@ BLIND: Final = (
         breaks="All messages of a batch are sent with the properties of the first.",
         source="RocketMQ MessageBatch.generateFromList and MessageDecoder.encodeMessages.",
         plant=patch(
-            "client.send_codec:prepare_batch",
+            "ledgermq.client.send_codec:prepare_batch",
             ("encode_properties(message, msg_id)", "encode_properties(messages[0], msg_id)"),
         ),
     ),
@@ -144,7 +144,7 @@ BLIND: Final = (
         breaks="A consumer that has nothing unfinished commits the offset before where it is.",
         source="RocketMQ ProcessQueue.removeMessage: msgTreeMap empty, queueOffsetMax + 1.",
         plant=patch(
-            "client.process_queue:ProcessQueue.maybe_commit_offset",
+            "ledgermq.client.process_queue:ProcessQueue.maybe_commit_offset",
             ("if self._order else self.next_offset", "if self._order else self.next_offset - 1"),
         ),
     ),
@@ -166,7 +166,7 @@ BLIND: Final = (
         breaks="A send is told to have failed for certain if its last attempt did.",
         source="chaos.md 1.3: one attempt with an unknown outcome makes it unknown.",
         plant=patch(
-            "client.errors:SendFailed.__init__",
+            "ledgermq.client.errors:SendFailed.__init__",
             ("super().__init__(message)", "Exception.__init__(self, message)"),
             ("for attempt in attempts)", "for attempt in attempts[-1:])"),
         ),
@@ -176,7 +176,7 @@ BLIND: Final = (
         breaks="A request without an answer is told to have stored nothing.",
         source="RocketMQ RemotingTimeoutException, which says nothing of the broker.",
         plant=patch(
-            "client.delivery:Delivery._record",
+            "ledgermq.client.delivery:Delivery._record",
             (
                 "error.outcome,",
                 "error.outcome if isinstance(error, ResponseError) else Outcome.FAILED,",
@@ -188,7 +188,7 @@ BLIND: Final = (
         breaks="A result names the last attempt only.",
         source="docs/architecture.md: a result lists all attempts.",
         plant=patch(
-            "client.producer:Producer.attempt",
+            "ledgermq.client.producer:Producer.attempt",
             ("(*earlier, attempt) if earlier else (attempt,)", "(attempt,)"),
         ),
     ),
@@ -197,7 +197,7 @@ BLIND: Final = (
         breaks="Sends that shared a request are all told the offset of the first.",
         source="RocketMQ 4.9 batches give the first offset only; each sender wants its own.",
         plant=patch(
-            "client.grouping:Group._results",
+            "ledgermq.client.grouping:Group._results",
             ("queue, offset, attempts)", "queue, stored.queue_offset, attempts)"),
         ),
     ),
@@ -206,7 +206,7 @@ BLIND: Final = (
         breaks="A queue that went to another member is pulled and handed out on.",
         source="RocketMQ RebalanceImpl.updateProcessQueueTableInRebalance: setDropped(true).",
         plant=patch(
-            "client.assignment:Assignment._release",
+            "ledgermq.client.assignment:Assignment._release",
             ("await _cancel([held.task])", "pass"),
             ("held.process_queue.dropped = True", "pass"),
         ),
@@ -225,7 +225,7 @@ BLIND: Final = (
         breaks="What a pull brings is handed out twice where the queue was empty before.",
         source="RocketMQ ProcessQueue.putMessage and dispatchToConsume.",
         plant=patch(
-            "client.puller:Puller._take",
+            "ledgermq.client.puller:Puller._take",
             (
                 "host.service.submit(process_queue, messages, (t_start_ns, t_end_ns))",
                 "again = messages[:1] if len(messages) == 3 else []\n"

@@ -20,12 +20,12 @@ CLIENTS: Final = (
         breaks="A send whose first answer does not come is reported as stored.",
         source="chaos.md 1.3: whatever follows the first byte and is no answer proves nothing.",
         plant=patch(
-            "client.producer:Producer._deliver",
+            "ledgermq.client.producer:Producer._deliver",
             (
                 "failed = error\n",
                 "failed = error\n"
                 "                    if error.outcome.name == 'UNKNOWN':\n"
-                "                        from client.message import SendStatus\n"
+                "                        from ledgermq.client.message import SendStatus\n"
                 "                        return SendResult(SendStatus.SEND_OK,"
                 " outgoing.msg_id, '', target.queue, 0, ())\n",
             ),
@@ -36,7 +36,8 @@ CLIENTS: Final = (
         breaks="A send with an attempt of unknown outcome is reported as certainly not stored.",
         source="OpenChaos RocketMQChaosProducer: every exception was a definite failure.",
         plant=patch(
-            "client.delivery:Delivery._record", ("    error.outcome,\n", "    Outcome.FAILED,\n")
+            "ledgermq.client.delivery:Delivery._record",
+            ("    error.outcome,\n", "    Outcome.FAILED,\n"),
         ),
     ),
     Mutant(
@@ -44,7 +45,7 @@ CLIENTS: Final = (
         breaks="A queue that went to another consumer is pulled on.",
         source="RebalancePushImpl: a dropped process queue is neither pulled nor consumed.",
         plant=patch(
-            "client.assignment:Assignment._release",
+            "ledgermq.client.assignment:Assignment._release",
             ("    await _cancel([held.task])\n", ""),
             ("    held.process_queue.dropped = True  # No further listener call begins.\n", ""),
         ),
@@ -54,7 +55,7 @@ CLIENTS: Final = (
         breaks="A send to a chosen queue is tried again on any other.",
         source="DefaultMQProducerImpl.sendKernelImpl: a send with a queue keeps it.",
         plant=patch(
-            "client.delivery:Delivery.run",
+            "ledgermq.client.delivery:Delivery.run",
             (
                 "self._sender.select(self._outgoing.topic, self._queue, self._avoid)",
                 "self._sender.select(self._outgoing.topic,"

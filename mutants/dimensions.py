@@ -15,7 +15,7 @@ DIMENSIONS: Final = (
         breaks="A body is compressed, and the message does not say so.",
         source="RocketMQ DefaultMQProducerImpl.tryToCompressMessage sets the flag.",
         plant=patch(
-            "client.send_codec:prepare_single",
+            "ledgermq.client.send_codec:prepare_single",
             ("compress(body), COMPRESSED_ZLIB", "compress(body), 0"),
         ),
     ),
@@ -24,7 +24,7 @@ DIMENSIONS: Final = (
         breaks="A consumer takes what the broker sent, whose tags only have the same hash.",
         source="RocketMQ PullAPIWrapper.processPullResult compares the tags themselves.",
         plant=patch(
-            "client.subscription:Subscription.select",
+            "ledgermq.client.subscription:Subscription.select",
             ("if not self.tags:", "if True:"),
         ),
     ),
@@ -33,7 +33,7 @@ DIMENSIONS: Final = (
         breaks="A client that learns a route forgets the addresses of the other groups.",
         source="RocketMQ MQClientInstance.brokerAddrTable keeps all of them.",
         plant=patch(
-            "client.route:RouteCache._store",
+            "ledgermq.client.route:RouteCache._store",
             (
                 "self._addrs.update(route.brokers)",
                 "self._addrs = dict(list(route.brokers.items())[:1])",
@@ -45,7 +45,7 @@ DIMENSIONS: Final = (
         breaks="A send to a queue of the user's choice goes to another when it is tried again.",
         source="RocketMQ DefaultMQProducerImpl.sendKernelImpl with a queue tries no other.",
         plant=patch(
-            "client.producer:Producer.select",
+            "ledgermq.client.producer:Producer.select",
             ("if queue is not None else", "if queue is not None and not avoid else"),
         ),
     ),
@@ -54,7 +54,7 @@ DIMENSIONS: Final = (
         breaks="Messages whose listener raised count as consumed.",
         source="RocketMQ ConsumeMessageConcurrentlyService: an exception is RECONSUME_LATER.",
         plant=patch(
-            "client.consume:ConsumeService._call_listener",
+            "ledgermq.client.consume:ConsumeService._call_listener",
             (
                 '_log.exception("queue=%s event=listener_failed", context.queue)\n'
                 "        return ConsumeStatus.RECONSUME_LATER",
@@ -67,7 +67,7 @@ DIMENSIONS: Final = (
         breaks="What a listener wants again, and no broker takes back, is dropped.",
         source="RocketMQ ConsumeMessageConcurrentlyService.submitConsumeRequestLater.",
         plant=patch(
-            "client.consume:ConsumeService._hand_back",
+            "ledgermq.client.consume:ConsumeService._hand_back",
             ("kept.append(message)", "process_queue.finish([message])"),
         ),
     ),
@@ -76,7 +76,7 @@ DIMENSIONS: Final = (
         breaks="Properties of the user's are not sent.",
         source="RocketMQ MessageDecoder.messageProperties2String has all of them.",
         plant=patch(
-            "client.send_codec:encode_attributes",
+            "ledgermq.client.send_codec:encode_attributes",
             ("for name, value in message.properties.items()", "for name, value in ()"),
         ),
     ),
@@ -85,7 +85,7 @@ DIMENSIONS: Final = (
         breaks="A producer sends only the last of several keys.",
         source="RocketMQ Message.setKeys: keys are separated by spaces.",
         plant=patch(
-            "client.send_codec:encode_attributes",
+            "ledgermq.client.send_codec:encode_attributes",
             ("{message.keys}", "{message.keys.split(' ')[-1]}"),
         ),
     ),
@@ -103,7 +103,7 @@ DIMENSIONS: Final = (
         breaks="A pull does not begin where the user says, but one later when that is not 0.",
         source="RocketMQ DefaultMQPullConsumerImpl.pullSyncImpl.",
         plant=patch(
-            "client.pull:PullConsumer.pull",
+            "ledgermq.client.pull:PullConsumer.pull",
             ("offset=offset,", "offset=offset + (offset > 0),"),
         ),
     ),

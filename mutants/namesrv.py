@@ -69,7 +69,8 @@ NAMESRV: Final = (
         breaks="Each bad request writes a line, however many there are.",
         source="A client that fills the disk with its errors.",
         plant=patch(
-            "runtime.log_format:Throttle.filter", ("if state[1] > LINES_PER_KIND:", "if False:")
+            "ledgermq.runtime.log_format:Throttle.filter",
+            ("if state[1] > LINES_PER_KIND:", "if False:"),
         ),
     ),
 )

@@ -12,7 +12,7 @@ PEERS: Final = (
         breaks="A signed request counts again when it is sent again.",
         source="Replay of an administrative request within its time.",
         plant=patch(
-            "remoting.protocol.signing:Nonces.use",
+            "ledgermq.remoting.protocol.signing:Nonces.use",
             ("if nonce in until_ms:", "if False:"),
         ),
     ),

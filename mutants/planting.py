@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PRODUCT: Final = ("runtime", "remoting", "dledger", "store", "broker", "namesrv", "client")
+PRODUCT: Final = ("ledgermq", "dledger", "store", "broker", "namesrv")
 """Packages whose modules may hold a patched function under a name of their own."""
 
 _undo: Final[list[tuple[Any, str, Any]]] = []

@@ -154,7 +154,7 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ ProcessQueue.removeMessage: the smallest offset unfinished.",
         needs="client_crash client_leave",
         plant=patch(
-            "client.process_queue:ProcessQueue.maybe_commit_offset",
+            "ledgermq.client.process_queue:ProcessQueue.maybe_commit_offset",
             (
                 "return self._order[0] if self._order else self.next_offset",
                 "return self.next_offset",

@@ -87,7 +87,7 @@ STATE: Final = (
         breaks="A group that begins at the end skips what a topic got before it had found it.",
         source="RocketMQ's rule for a queue that is young, protocol.md 3.7.",
         plant=patch(
-            "client.push:PushConsumer.first_offset",
+            "ledgermq.client.push:PushConsumer.first_offset",
             ("is_old = queue in self._queues_at_first.get(queue.topic, ())", "is_old = True"),
         ),
     ),

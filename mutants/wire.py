@@ -15,7 +15,7 @@ WIRE: Final = (
         breaks="A request that hits a broken assertion in its handler ends the process.",
         source="One request never ends a process.",
         plant=patch(
-            "remoting.transport.dispatch:RequestDispatcher._answer_error",
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher._answer_error",
             ("isinstance(error, FatalError)", "isinstance(error, (FatalError, AssertionError))"),
             ("error.message, error", "str(error), FatalError(str(error))"),
         ),
@@ -25,7 +25,7 @@ WIRE: Final = (
         breaks="A coroutine that serves one request ends the process by what it raises.",
         source="One request never ends a process.",
         plant=patch(
-            "runtime.tasks:Supervisor._on_served",
+            "ledgermq.runtime.tasks:Supervisor._on_served",
             ("self.stopping or not isinstance(error, Exception)", "error is not None"),
         ),
     ),
@@ -52,7 +52,7 @@ WIRE: Final = (
         breaks="What references of a JSON text expand to is not measured.",
         source="Work is bounded for each request: 2.6 KB became 850 MB.",
         plant=patch(
-            "remoting.protocol.tolerant_json:_Reader.read_all",
+            "ledgermq.remoting.protocol.tolerant_json:_Reader.read_all",
             ("if self._references:", "if False:"),
         ),
     ),
@@ -60,14 +60,16 @@ WIRE: Final = (
         name="slow-reader-without-end",
         breaks="The slow reader of JSON reads any number of values.",
         source="No request holds the loop for longer than 20 ms: 16 MB took 19 s.",
-        plant=patch("remoting.protocol.tolerant_json:_Reader._spend", ("self._left < 0", "False")),
+        plant=patch(
+            "ledgermq.remoting.protocol.tolerant_json:_Reader._spend", ("self._left < 0", "False")
+        ),
     ),
     Mutant(
         name="large-headers-are-read",
         breaks="A header of any size is decoded.",
         source="No request holds the loop for longer than 20 ms.",
         plant=patch(
-            "remoting.transport.dispatch:RequestDispatcher.on_frame",
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher.on_frame",
             ("len(frame.header) > HEADER_BYTES_MAX", "False"),
         ),
     ),
@@ -108,7 +110,7 @@ WIRE: Final = (
         breaks="A full server closes each new connection, however idle the others are.",
         source="4,096 idle connections locked everyone else out for 120 s.",
         plant=patch(
-            "remoting.transport.server:RemotingServer.on_open",
+            "ledgermq.remoting.transport.server:RemotingServer.on_open",
             ("one_to_close(self.connections.values(), connection)", "None"),
         ),
     ),
@@ -117,7 +119,7 @@ WIRE: Final = (
         breaks="All frames of a read are handled in one turn of the loop.",
         source="Fair shares: no connection has the loop for itself.",
         plant=patch(
-            "remoting.transport.connection:Connection.buffer_updated",
+            "ledgermq.remoting.transport.connection:Connection.buffer_updated",
             ("len(frames) > TURN_FRAMES_MAX", "False"),
         ),
     ),
@@ -126,7 +128,7 @@ WIRE: Final = (
         breaks="A turn of the loop handles what was read, however long that takes.",
         source="Frames of 14 KB that take 3 ms each, from eight connections, deposed a leader.",
         plant=patch(
-            "remoting.transport.turns:Turns.is_over",
+            "ledgermq.remoting.transport.turns:Turns.is_over",
             ("return now_ns >= self._end_ns", "return False"),
         ),
     ),

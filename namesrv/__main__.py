@@ -5,11 +5,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from ledgermq.runtime.config import Properties, bind, load_properties
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.log_format import configure_logging
 from namesrv.config import NamesrvConfig
 from namesrv.server import run
-from runtime.config import Properties, bind, load_properties
-from runtime.errors import FatalError
-from runtime.log_format import configure_logging
 
 _log = logging.getLogger(__name__)
 

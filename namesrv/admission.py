@@ -16,16 +16,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
+from ledgermq.remoting.protocol.bodies import (
+    TopicConfig,
+    TopicConfigWrapper,
+    body_crc32,
+    register_parts,
+)
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.headers import RegisterBrokerHeader, decode_header
+from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.runtime.clock import Clock
 from namesrv.claims import check_header, is_sound_topic
 from namesrv.limits import REGISTRATIONS_MAX, REGISTRATIONS_PER_CONNECTION_MAX
 from namesrv.route_table import TOPICS_PER_TURN, Holder, Registered, Registration, RouteTable
-from remoting.protocol.bodies import TopicConfig, TopicConfigWrapper, body_crc32, register_parts
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.errors import RemotingError
-from remoting.protocol.headers import RegisterBrokerHeader, decode_header
-from remoting.protocol.limits import REGISTER_BYTES_MAX
-from runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,10 @@ Source: protocol.md 3.2; RocketMQ TopicValidator.
 import re
 from typing import Final
 
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.errors import InvalidHeader, LocalProtocolError
+from ledgermq.remoting.protocol.headers import RegisterBrokerHeader
+from ledgermq.remoting.protocol.hosts import parse_address
 from namesrv.limits import (
     ADDRESS_LENGTH_MAX,
     BROKER_ID_MAX,
@@ -14,10 +18,6 @@ from namesrv.limits import (
     QUEUES_MAX,
     RAFT_TERM_MAX,
 )
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.errors import InvalidHeader, LocalProtocolError
-from remoting.protocol.headers import RegisterBrokerHeader
-from remoting.protocol.hosts import parse_address
 
 NO_TERM: Final = -1
 PERM_MAX: Final = 7

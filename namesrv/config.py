@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from remoting.transport.credentials import SecuritySettings
-from runtime.config import key
+from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.runtime.config import key
 
 PORT_MAX = 65535
 

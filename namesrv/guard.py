@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from remoting.protocol.certificates import Identity, Role
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.hosts import is_loopback
-from remoting.protocol.signing import BadSignature, Trust, verify
+from ledgermq.remoting.protocol.certificates import Identity, Role
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.hosts import is_loopback
+from ledgermq.remoting.protocol.signing import BadSignature, Trust, verify
 
 _log: Final = logging.getLogger(__name__)
 

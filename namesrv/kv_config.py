@@ -5,12 +5,12 @@ Source: KVConfigManager, KVConfigSerializeWrapper (protocol.md 3.1).
 
 import msgspec
 
+from ledgermq.remoting.protocol.bodies import KvTable
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import FILE, loads
+from ledgermq.runtime.disk import Disk
+from ledgermq.runtime.errors import FatalError
 from namesrv.limits import KV_BYTES_MAX, KV_NAMES_MAX, KV_VALUE_BYTES_MAX
-from remoting.protocol.bodies import KvTable
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import FILE, loads
-from runtime.disk import Disk
-from runtime.errors import FatalError
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 

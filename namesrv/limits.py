@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from remoting.protocol.limits import Limit, Scope, Unit
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 
 _REFUSED: Final = "1, and nothing changes"
 

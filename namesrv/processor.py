@@ -9,21 +9,15 @@ from typing import Final
 
 import msgspec
 
-from namesrv.admission import Admission, Peer
-from namesrv.config import NamesrvConfig
-from namesrv.guard import CHANGES, REGISTRATIONS, Guard
-from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
-from namesrv.limits import ROUTES_BYTES_MAX
-from namesrv.route_table import Registered, RouteTable
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     DataVersion,
     TopicRouteData,
     decode_body,
     encode_body,
 )
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.headers import (
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.headers import (
     BrokerHeader,
     BrokerNameHeader,
     ClusterHeader,
@@ -33,8 +27,14 @@ from remoting.protocol.headers import (
     RouteHeader,
     decode_header,
 )
-from remoting.transport.dispatch import Handler
-from runtime.clock import Clock
+from ledgermq.remoting.transport.dispatch import Handler
+from ledgermq.runtime.clock import Clock
+from namesrv.admission import Admission, Peer
+from namesrv.config import NamesrvConfig
+from namesrv.guard import CHANGES, REGISTRATIONS, Guard
+from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
+from namesrv.limits import ROUTES_BYTES_MAX
+from namesrv.route_table import Registered, RouteTable
 
 _log = logging.getLogger(__name__)
 

@@ -18,14 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from namesrv.limits import (
-    BROKERS_MAX,
-    BROKERS_PER_CONNECTION_MAX,
-    MEMBERS_MAX,
-    TOPIC_NAMES_BYTES_MAX,
-    TOPIC_ROWS_MAX,
-)
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -33,6 +26,13 @@ from remoting.protocol.bodies import (
     TopicConfigWrapper,
     TopicList,
     TopicRouteData,
+)
+from namesrv.limits import (
+    BROKERS_MAX,
+    BROKERS_PER_CONNECTION_MAX,
+    MEMBERS_MAX,
+    TOPIC_NAMES_BYTES_MAX,
+    TOPIC_ROWS_MAX,
 )
 
 MASTER_ID: Final = 0

@@ -5,19 +5,19 @@ import logging
 from dataclasses import replace
 from typing import Final
 
+from ledgermq.remoting.transport.config import TransportConfig, connections_within
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.remoting.transport.server import RemotingServer
+from ledgermq.runtime.clock import Clock, SystemClock
+from ledgermq.runtime.disk import Disk, RealDisk
+from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
+from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
 from namesrv.route_table import EXPIRY_MS, RouteTable
-from remoting.transport.config import TransportConfig, connections_within
-from remoting.transport.connection import Connection
-from remoting.transport.credentials import CredentialStore
-from remoting.transport.server import RemotingServer
-from runtime.clock import Clock, SystemClock
-from runtime.disk import Disk, RealDisk
-from runtime.process import freeze_gc, raise_open_files_limit, run_main
-from runtime.tasks import Supervisor
 
 _log = logging.getLogger(__name__)
 

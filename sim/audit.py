@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
-from client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
+from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
 from sim.consumer_app import LateApp
 from sim.judges import GROUP_NAME
 from sim.oracles.base import Violation

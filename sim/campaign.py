@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 from sim.faults.draw import draw
 from sim.run import BROKEN, EXCEEDED, VALID, Result, run_plan
 

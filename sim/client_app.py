@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from chaos.history.outcome import Outcome, is_definite
 from chaos.history.payload import encode_body, make_key
-from client import (
+from ledgermq.client import (
     Attempt,
     ClientConfig,
     MessageFinder,
@@ -24,7 +24,7 @@ from client import (
     SendResult,
     SendStatus,
 )
-from client import Outcome as ClientOutcome
+from ledgermq.client import Outcome as ClientOutcome
 from sim.reads import Reads
 from sim.workload import KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, TOPIC, Kind, Op
 

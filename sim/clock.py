@@ -22,7 +22,7 @@ class VirtualTime(Protocol):
 
 
 class SimClock:
-    """A `runtime.clock.Clock` over virtual time."""
+    """A `ledgermq.runtime.clock.Clock` over virtual time."""
 
     __slots__ = ("_base_ns", "_since_ns", "_time", "lag_ns", "rate", "wall_offset_ms")
 

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from client import (
+from ledgermq.client import (
     ConsumeContext,
     ConsumeFrom,
     ConsumeOptions,
@@ -22,7 +22,7 @@ from sim.oracles.records import TAGS
 from sim.workload import GROUP, TOPIC
 
 if TYPE_CHECKING:
-    from client import ClientConfig, MessageQueue
+    from ledgermq.client import ClientConfig, MessageQueue
     from sim.context import Host
     from sim.faults.plan import LateGroup, Workload
     from sim.judges import Judges

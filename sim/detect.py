@@ -15,9 +15,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import MUTANTS
 from mutants.planting import planted
-from runtime.clock import SystemClock
 from sim.faults.draw import draw
 from sim.run import BROKEN, run_plan
 

@@ -1,9 +1,9 @@
-"""A disk in memory for one simulated machine: `runtime.disk.Disk`, and all that can go wrong.
+"""A disk in memory for one simulated machine, and all that can go wrong with it.
 
-Files outlive the process that wrote them, as a page cache does; `SimDisk.power_loss` takes back
-what was not synced: bytes (`sim.inode`) and directory entries (`sim.names`). Each operation is made
-of the steps that `RealDisk` makes of it; a `Rule` may have a step be slow, hang, fail, or be the
-last one of the process.
+It is a `ledgermq.runtime.disk.Disk`. Files outlive the process that wrote them, as a page cache
+does; `SimDisk.power_loss` takes back what was not synced: bytes (`sim.inode`) and directory entries
+(`sim.names`). Each operation is made of the steps that `RealDisk` makes of it; a `Rule` may have a
+step be slow, hang, fail, or be the last one of the process.
 
 It knows no event loop; used outside of a simulation it is a disk that takes no time.
 Source: architecture.md 7; chaos.md D1-D10, P5.
@@ -17,9 +17,9 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple
 
-from runtime.disk import NO_SPACE, SCAN_BYTES, Buffer, Closeable, DirectoryInUse, File
-from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from runtime.rng import Rng
+from ledgermq.runtime.disk import NO_SPACE, SCAN_BYTES, Buffer, Closeable, DirectoryInUse, File
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.rng import Rng
 from sim.context import SimCrash
 from sim.disk_hardware import Hardware, Trace
 from sim.disk_rules import Op
@@ -54,7 +54,7 @@ class SimFile:
         self.size = inode.size
 
     def pwrite(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all ``buffers``; see `runtime.disk.File.pwrite`."""
+        """Write all ``buffers``; see `ledgermq.runtime.disk.File.pwrite`."""
         content = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         size = len(content)
         assert 0 <= offset <= self.size - size, (self.path, offset, size, self.size)
@@ -70,7 +70,7 @@ class SimFile:
             disk.trace.disk(disk.host, "write", self._number, offset, size, zlib.crc32(content))
 
     def pread(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes; see `runtime.disk.File.pread`."""
+        """Return ``size`` bytes; see `ledgermq.runtime.disk.File.pread`."""
         disk = self._begin()
         if disk.is_watched:
             disk.step(Op.READ, self.path, _nothing)
@@ -84,11 +84,11 @@ class SimFile:
         return self._inode.view
 
     def fdatasync(self) -> None:
-        """Sync what was written; see `runtime.disk.File.fdatasync`."""
+        """Sync what was written; see `ledgermq.runtime.disk.File.fdatasync`."""
         self._begin().sync_inode(self.path, self._inode)
 
     def zero_from(self, offset: int) -> None:
-        """Write zeros over what is there; see `runtime.disk.File.zero_from`."""
+        """Write zeros over what is there; see `ledgermq.runtime.disk.File.zero_from`."""
         assert 0 <= offset <= self.size, (self.path, offset, self.size)
         self._begin()
         for start, end in self._inode.extents(offset):
@@ -96,7 +96,7 @@ class SimFile:
                 self.pwrite(position, (bytes(min(SCAN_BYTES, end - position)),))
 
     def nonzero_end(self, offset: int) -> int:
-        """Return where the data ends; see `runtime.disk.File.nonzero_end`."""
+        """Return where the data ends; see `ledgermq.runtime.disk.File.nonzero_end`."""
         self._begin()
         return self._inode.end_of_data(offset)
 
@@ -141,7 +141,7 @@ class SimDisk(Hardware):
     # The Disk of the process
 
     def open(self, path: str, *, size: int) -> File:
-        """Open or make a file of fixed size; see `runtime.disk.Disk.open`."""
+        """Open or make a file of fixed size; see `ledgermq.runtime.disk.Disk.open`."""
         inode = self._open_node(path)
         if inode.size == 0:
             self.sync_directory(parent(path))
@@ -153,7 +153,7 @@ class SimDisk(Hardware):
         return SimFile(self, path, inode)
 
     def open_unsynced(self, path: str, *, size: int) -> File:
-        """Open or make a file, nothing synced; see `runtime.disk.Disk.open_unsynced`."""
+        """Open or make a file, nothing synced; see `ledgermq.runtime.disk.Disk.open_unsynced`."""
         self._make_unsynced(parent(path))
         inode = self._open_node(path)
         if inode.size == 0:
@@ -164,7 +164,7 @@ class SimDisk(Hardware):
         return SimFile(self, path, inode)
 
     def sync_all(self, directory: str) -> None:
-        """Sync everything below a directory; see `runtime.disk.Disk.sync_all`."""
+        """Sync everything below a directory; see `ledgermq.runtime.disk.Disk.sync_all`."""
         below = self._names.below(directory)
         marks = [(inode, inode.changes_made) for inode in below]
         mark = self._names.operations_made
@@ -191,13 +191,13 @@ class SimDisk(Hardware):
         self.step(Op.MKDIR, path, lambda: self._names.link((path, DIRECTORY)))
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a small file; see `runtime.disk.Disk.read`."""
+        """Return the content of a small file; see `ledgermq.runtime.disk.Disk.read`."""
         self.step(Op.READ, path, _nothing)
         inode = self._names.inode(path)
         return None if inode is None else inode.content()
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a small file as a whole; see `runtime.disk.Disk.replace`."""
+        """Replace a small file as a whole; see `ledgermq.runtime.disk.Disk.replace`."""
         temporary = path + ".tmp"
         try:
             self._write_whole(temporary, data)
@@ -209,18 +209,18 @@ class SimDisk(Hardware):
         self.sync_directory(parent(path))
 
     def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory; see `runtime.disk.Disk.names`."""
+        """Return the sorted names in a directory; see `ledgermq.runtime.disk.Disk.names`."""
         self.step(Op.READ, directory, _nothing)
         return self._names.children(directory)
 
     def remove(self, path: str) -> None:
-        """Remove a file for good; see `runtime.disk.Disk.remove`."""
+        """Remove a file for good; see `ledgermq.runtime.disk.Disk.remove`."""
         self._unlink(path)
         if isinstance(self._names.find(parent(path)), Directory):
             self.sync_directory(parent(path))
 
     def lock(self, path: str) -> Closeable:
-        """Take an exclusive lock; see `runtime.disk.Disk.lock`."""
+        """Take an exclusive lock; see `ledgermq.runtime.disk.Disk.lock`."""
         self._open_node(path)
         if path in self._locks:
             raise DirectoryInUse(path)
@@ -228,7 +228,7 @@ class SimDisk(Hardware):
         return _SimLock(self, path, self._locks)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and its parents; see `runtime.disk.Disk.make_directories`."""
+        """Make a directory and its parents; see `ledgermq.runtime.disk.Disk.make_directories`."""
         above = parent(path)
         if isinstance(self._names.find(path), Directory):
             if path not in self._synced:
@@ -253,14 +253,14 @@ class SimDisk(Hardware):
         self._synced.add(path)
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file; see `runtime.disk.Disk.size`."""
+        """Return the size of a file; see `ledgermq.runtime.disk.Disk.size`."""
         node = self._names.find(path)
         if isinstance(node, Directory):
             return DIRECTORY_BYTES
         return node.size if isinstance(node, Inode) else None
 
     def free_ratio(self, path: str) -> float:
-        """Return the free part of the disk; see `runtime.disk.Disk.free_ratio`."""
+        """Return the free part of the disk; see `ledgermq.runtime.disk.Disk.free_ratio`."""
         assert path, "a path is expected"
         capacity = CAPACITY_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return max(0.0, 1.0 - self.used_bytes() / max(1, capacity))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NoReturn, Protocol
 
-from runtime.disk import Buffer
-from runtime.rng import Rng
+from ledgermq.runtime.disk import Buffer
+from ledgermq.runtime.rng import Rng
 from sim.context import CURRENT, SimCrash
 from sim.disk_rules import Action, Latency, Op, Rule
 

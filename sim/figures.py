@@ -10,7 +10,7 @@ import gc
 import logging
 from typing import TYPE_CHECKING, Final
 
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 from sim.faults.plan import Options, Plan, Workload
 from sim.inode import PowerLossMode
 from sim.world import NS_PER_MS, World

@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.command import FLAG_RESPONSE, decode_head
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.frame import PREFIX_BYTES, Frame
+from ledgermq.remoting.protocol.command import FLAG_RESPONSE, decode_head
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.frame import PREFIX_BYTES, Frame
 from sim.rules import Action
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from client import Message
+from ledgermq.client import Message
 from sim.oracles.base import Violation
 from sim.oracles.records import KEYS, TAGS
 from sim.workload import PULL_GROUP, colour_of, keys_of
 
 if TYPE_CHECKING:
-    from client import MessageExt, MessageQueue
+    from ledgermq.client import MessageExt, MessageQueue
     from sim.oracles.alone import Alone
     from sim.oracles.answers import Answers
     from sim.oracles.clients import Clients

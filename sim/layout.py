@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from client.config import ClientConfig
 from dledger.config import FlushDiskType
+from ledgermq.client.config import ClientConfig
 from sim.judges import ALONE_NAME, GROUP_NAME
 from sim.record import AUDITOR
 from sim.settings import RETENTION_INTERVAL_MS, SimBrokerConfig

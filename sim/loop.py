@@ -13,8 +13,8 @@ from contextvars import copy_context
 from heapq import heappush
 from typing import Any, Final, TypeVar
 
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.tasks import SERVING
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.tasks import SERVING
 from sim.context import CURRENT, DEAD, Process, SimCrash
 from sim.executor import Lane
 from sim.handle import SimHandle
@@ -212,7 +212,7 @@ class SimLoop(Scheduler, asyncio.AbstractEventLoop):
         )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Take what nobody caught, as `runtime.process.on_loop_exception` does in production.
+        """Take what nobody caught, as `on_loop_exception` does in production.
 
         Fatal errors and broken invariants end the process; others are kept in `uncaught`, and so
         is whatever the serving of one request raised.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from broker.compaction import NO_LIMIT
 from dledger.core.model import Role
 from dledger.errors import DLedgerError
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.workload import AT_BROKERS, Kind, Op
 
 if TYPE_CHECKING:

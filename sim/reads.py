@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from client import MessageQueue, PullStatus
+from ledgermq.client import MessageQueue, PullStatus
 from sim.oracles.records import TAGS
 from sim.workload import TOPIC, Kind, Op
 
 if TYPE_CHECKING:
-    from client import MessageExt, MessageFinder, PullConsumer
+    from ledgermq.client import MessageExt, MessageFinder, PullConsumer
     from sim.faults.plan import Workload
     from sim.judges import Judges
     from sim.record import Record

@@ -15,7 +15,7 @@ from sim.workload import TAGS_DRAWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from client import MessageExt, Producer, PushConsumer
+    from ledgermq.client import MessageExt, Producer, PushConsumer
     from sim.trace import Trace
 
 Row = dict[str, Any]

@@ -23,7 +23,7 @@ EXPONENTIAL_STEPS: Final = tuple(pairwise(EXPONENTIAL))
 
 
 class SplitRng:
-    """A stream of chance; also a `runtime.rng.Rng`."""
+    """A stream of chance; also a `ledgermq.runtime.rng.Rng`."""
 
     __slots__ = ("_seed", "random")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.compose import check_history
 from chaos.checker.model import INVALID
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 from sim.audit import Auditor, is_of_group, run_history
 from sim.faults.apply import Nemesis
 from sim.operator import Operator
@@ -32,7 +32,7 @@ from sim.world import NS_PER_MS, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
     from sim.faults.plan import Plan
 
 EVENTS_MAX: Final = 20_000_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 from sim.rng import SplitRng
 from sim.run import Result, run_plan
 from sim.workload import draw_operations

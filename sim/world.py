@@ -18,10 +18,10 @@ from broker.controller import BrokerController
 from dledger.config import FlushDiskType
 from dledger.core.messages import describe_message
 from dledger.core.model import Role
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.tasks import Supervisor
 from sim.client_app import ClientApp
 from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
@@ -201,7 +201,9 @@ class World:
         main = self._mains[process]
         self.trace.event("stop", name)
         if main.cancelling():
-            self.crash(name)  # a second signal ends the process at once, see `runtime.process`
+            self.crash(
+                name
+            )  # a second signal ends the process at once, see `ledgermq.runtime.process`
         else:
             main.cancel()
 
@@ -302,7 +304,7 @@ class World:
         return self._client(name) if name not in self.layout.odd else self._odd_client(name)
 
     async def _main(self, name: str) -> None:
-        """Do what `runtime.process.run_main` does."""
+        """Do what `ledgermq.runtime.process.run_main` does."""
         process = CURRENT.get()
         assert process is not None
         error: Exception | None = None

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dledger.errors import RottenEntry
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.beginning import offset_at
 from store.checkpoint import QueueMark, StoreTimes
 from store.consume_queue import CRC_BYTES
@@ -44,7 +44,7 @@ from store.layout import (
 )
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode
 

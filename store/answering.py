@@ -6,7 +6,7 @@ log's own work around it stays unguarded, so that a bug there ends the process.
 
 from typing import TYPE_CHECKING, Final
 
-from runtime.tasks import report_serving_failure
+from ledgermq.runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.errors import RottenEntry
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
@@ -31,7 +31,7 @@ from store.checkpoint import (
 from store.layout import UNIT_BYTES, stored_or_zero
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode

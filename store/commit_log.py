@@ -23,7 +23,7 @@ from zlib import crc32
 import msgspec
 
 from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull, RottenEntry
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     MAGIC_V1,
@@ -57,7 +57,7 @@ from store.results import (
 from store.stamps import Stamps
 
 if TYPE_CHECKING:
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.layout import Row

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from dledger.errors import RottenEntry
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import GAP_UNIT, SCHEDULE_TOPIC_BYTES, TOPIC_BYTES_MAX, UNIT_BYTES, file_name
 from store.queue_files import QueueFiles
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
 
 CRC_BYTES: Final = 4

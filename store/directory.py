@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from runtime.disk import NO_SPACE, DirectoryInUse
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE, DirectoryInUse
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import (
     NO_TIMES,
     ROCKETMQ_FILE,
@@ -27,7 +27,7 @@ from store.checkpoint import (
 )
 
 if TYPE_CHECKING:
-    from runtime.disk import Closeable, Disk
+    from ledgermq.runtime.disk import Closeable, Disk
 
 ABORT_FILE: Final = "abort"
 LOCK_FILE: Final = "lock"

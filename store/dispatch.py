@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.codec.index import UNIT as LOG_UNIT
 from dledger.errors import RottenEntry
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.tasks import report_serving_failure
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.tasks import report_serving_failure
 from store.answering import ANSWERING, tell
 from store.layout import (
     FLAG_NOT_INDEXED,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dledger.errors import RottenEntry
-from remoting.protocol.message import PROPERTIES_BYTES_MAX
+from ledgermq.remoting.protocol.message import PROPERTIES_BYTES_MAX
 from store.index import Span, search
 from store.index.keys import has_key
 from store.layout import read_record, store_timestamp

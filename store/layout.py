@@ -27,7 +27,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     MAGIC_V1,
@@ -36,7 +36,7 @@ from remoting.protocol.message import (
     TOPIC_BYTES_MAX_V1,
     TRANSACTION_PREPARED,
 )
-from remoting.protocol.properties import find_property, java_string_hash
+from ledgermq.remoting.protocol.properties import find_property, java_string_hash
 
 TOPIC_BYTES_MAX: Final = TOPIC_BYTES_MAX_V1
 UNIT_BYTES: Final = 20

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from remoting.protocol.limits import Limit, Scope, Unit
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 
 QUARANTINED_NAMED: Final = Limit(
     1000, "entries without a message, remembered", Unit.COUNT, Scope.PROCESS, "named again"

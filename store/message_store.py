@@ -14,8 +14,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from dledger.listener import exit_process
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
 from store import beginning
 from store.answering import refuse, refuse_batch
 from store.checkpoint import LogMark
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from dledger.core.model import Role
     from dledger.core.snapshot import SnapshotMeta
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
     from store.beginning import QueueBase
     from store.checkpointer import Times
     from store.config import StoreConfig

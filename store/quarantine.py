@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dledger.errors import RottenEntry
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
     SKIPPED_BYTES,

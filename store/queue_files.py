@@ -8,10 +8,10 @@ Source: RocketMQ MappedFileQueue, which keeps a mapping of every file.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk, File
+    from ledgermq.runtime.disk import Disk, File
 
 BLOCK_BYTES: Final = 60_000
 """What has a CRC of its own; 3,000 units. The last block of a file may be shorter."""

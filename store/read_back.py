@@ -8,7 +8,7 @@ Pure. Source: protocol.md 4.1; RocketMQ CommitLog.checkMessageAndReturnSize.
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.message import MAGIC_V1
+from ledgermq.remoting.protocol.message import MAGIC_V1
 from store.layout import FLAG_NOT_INDEXED, FLAGS_HOSTS_V6, CorruptRecord, whole_record
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from store.layout import LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
     from store.beginning import QueueBase
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.ports import LogNode

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
 
 JUMP_MS: Final = 60_000
 """Nobody corrects a clock that runs by more at a time; drift of so much in an hour is followed."""

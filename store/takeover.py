@@ -28,7 +28,7 @@ from store.layout import UNIT_BYTES, stored_or_zero
 from store.recovery import Recovered, load_queues
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk
+    from ledgermq.runtime.disk import Disk
     from store.consume_queue import ConsumeQueues
     from store.directory import StoreDirectory
     from store.plain import PlainLog

@@ -14,10 +14,10 @@ import msgspec
 from broker.answers import put_failure, shown
 from broker.limits import TOPIC_QUEUES_MAX
 from broker.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.headers import CreateTopicHeader, decode_header
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.headers import CreateTopicHeader, decode_header
 from store.results import PutStatus
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -23,18 +23,18 @@ from broker.serving_limits import (
     TAGS_MAX,
 )
 from broker.topic_config import RETRY_PREFIX
-from remoting.protocol.bodies import decode_heartbeat
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import (
+from ledgermq.remoting.protocol.bodies import decode_heartbeat
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
     decode_command,
     make_response,
 )
-from remoting.protocol.errors import InvalidHeader
-from remoting.protocol.headers import ConsumerGroupHeader, decode_header
-from remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
-from runtime.tasks import attempt
+from ledgermq.remoting.protocol.errors import InvalidHeader
+from ledgermq.remoting.protocol.headers import ConsumerGroupHeader, decode_header
+from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
+from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from broker.creation import Creator
     from broker.new_groups import NewGroups
     from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
-    from remoting.protocol.bodies import ConsumerData, HeartbeatData
-    from remoting.protocol.frame import Frame
-    from runtime.clock import Clock
-    from runtime.tasks import Alarm
+    from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
+    from ledgermq.remoting.protocol.frame import Frame
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.tasks import Alarm
 
     Answer = tuple[int, str | None]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.compaction import NO_LIMIT
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
 if TYPE_CHECKING:
     from broker.compaction import Compactor

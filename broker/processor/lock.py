@@ -18,17 +18,17 @@ from broker.limits import LOCK_QUEUES_MAX
 from broker.queue_lock import LockChange, split_change
 from broker.replicated_state import StateKind
 from broker.subscription import group_name_is_valid
-from remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.errors import InvalidHeader
-from remoting.protocol.limits import CLIENT_ID_LENGTH_MAX
+from ledgermq.remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.errors import InvalidHeader
+from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX
 from store.results import PutStatus
 
 if TYPE_CHECKING:
     from broker.replicated_state import Proposer
     from broker.tables import Tables
-    from runtime.clock import Clock
+    from ledgermq.runtime.clock import Clock
 
 
 class _Queue(msgspec.Struct, rename="camel"):

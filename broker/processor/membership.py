@@ -15,8 +15,8 @@ import msgspec
 
 from dledger.core.configuration import Change, ChangeKind
 from dledger.errors import DLedgerError, MembershipRefused, NotLeader
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import make_response
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import make_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.command import RemotingCommand
 
 REMARK: Final = (
     "this broker is in no Raft group (enableDLegerCommitLog=false): it has no members, nobody to"

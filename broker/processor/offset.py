@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import PUT_ANSWERS, WritableConnection, shown, write_command
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
-from remoting.protocol.headers import (
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
+from ledgermq.remoting.protocol.headers import (
     QueryOffsetHeader,
     UpdateOffsetHeader,
     decode_header,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from broker.subscription import SubscriptionGroupConfig
     from broker.tables import Tables
-    from remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.frame import Frame
 
     Answer = tuple[int, str | None]
 

@@ -27,9 +27,9 @@ from broker.long_polling import HeldPull
 from broker.serving_limits import EXPRESSIONS_MAX
 from broker.tags import tag_codes
 from broker.wake_up import WORK_MAX
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers import decode_pull_header, encode_pull_response_head
-from runtime.tasks import report_serving_failure
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.headers import decode_pull_header, encode_pull_response_head
+from ledgermq.runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from broker.long_polling import HoldTable
     from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from broker.topic_config import TopicEntry
-    from remoting.protocol.frame import Frame
-    from remoting.protocol.headers import PullHeader
-    from runtime.clock import Clock
+    from ledgermq.remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.headers import PullHeader
+    from ledgermq.runtime.clock import Clock
     from store.results import GetResult
 
 FLAG_COMMIT: Final = 1

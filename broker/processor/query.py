@@ -14,10 +14,10 @@ import msgspec
 
 from broker.answers import DAMAGED, put_failure
 from dledger.errors import RottenEntry
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
-from remoting.protocol.limits import Int32, Int64  # noqa: TC001 - msgspec reads them
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
+from ledgermq.remoting.protocol.limits import Int32, Int64  # noqa: TC001 - msgspec reads them
 from store.results import Boundary, PutStatus
 
 if TYPE_CHECKING:

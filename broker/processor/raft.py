@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from dledger.errors import DLedgerError, NotLeader
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
-from runtime.cancel import timeout
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

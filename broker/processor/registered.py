@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remoting.transport.dispatch import Handler
+    from ledgermq.remoting.transport.dispatch import Handler
 
 BROKER_ID_FIELD: Final = "brokerId"
 

@@ -31,9 +31,9 @@ from broker.answers import (
 from broker.hosts import PeerConnection, packed_peer
 from broker.send_rules import Refused
 from broker.topic_config import FORBIDDEN_TOPICS, topic_name_error
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.headers import SendResponseEncoder, decode_send_header
-from runtime.tasks import attempt
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.headers import SendResponseEncoder, decode_send_header
+from ledgermq.runtime.tasks import attempt
 from store.results import PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from broker.door import Door
     from broker.topic_config import TopicEntry
-    from remoting.protocol.frame import Frame
-    from remoting.protocol.headers import SendHeader
-    from runtime.rng import Rng
+    from ledgermq.remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.headers import SendHeader
+    from ledgermq.runtime.rng import Rng
     from store.results import BatchCallback, PutCallback
 
 _ONEWAY: Final = 2

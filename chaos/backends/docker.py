@@ -19,7 +19,7 @@ from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec
 from chaos.backends.netfilter import NetfilterLinks
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.wire import RAFT_STATUS, StatusConnection
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 COMPOSE_FILE: Final = Path(__file__).resolve().parents[2] / "docker" / "compose.yaml"
 PROJECT: Final = "ledgermq-chaos"

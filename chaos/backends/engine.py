@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
 from chaos.backends.base import ClusterFailed
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 COMMAND_TIMEOUT_S: Final = 60.0
 STATE_TIMEOUT_S: Final = 10.0

@@ -28,7 +28,7 @@ from chaos.backends.process import Child
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 20.0

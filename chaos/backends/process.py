@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 LEASH = Path(__file__).with_name("leash.py")
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from client import (
+from ledgermq.client import (
     ClientConfig,
     ConsumeContext,
     ConsumeFrom,
@@ -25,7 +25,7 @@ from client import (
     PushConsumer,
     RemotingError,
 )
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 TOPIC: Final = "polite"
 GROUP: Final = "polite-readers"

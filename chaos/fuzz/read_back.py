@@ -9,8 +9,8 @@ from zlib import crc32
 from chaos.fuzz.frames import json_frame
 from chaos.fuzz.storm import Ledger
 from chaos.net.wire import FrameSplitter
-from remoting.protocol.message import decode_records
-from runtime.cancel import timeout
+from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.cancel import timeout
 
 PULL: Final = 11
 CREATE_TOPIC: Final = 17

@@ -28,8 +28,8 @@ from chaos.fuzz.requests import AT_BROKERS, AT_NAME_SERVERS
 from chaos.fuzz.storm import Ledger, Storm, Tally
 from chaos.nemesis.wait import until
 from chaos.net.wire import RAFT_STATUS, StatusConnection
-from runtime.cancel import timeout
-from runtime.clock import SystemClock
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.clock import SystemClock
 
 STALL_MS: Final = 250.0
 GROWTH_KIB: Final = 64 * 1024

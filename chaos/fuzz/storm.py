@@ -18,7 +18,7 @@ from zlib import crc32
 from chaos.fuzz.frames import Sent, draw, json_frame
 from chaos.fuzz.requests import Request
 from chaos.net.wire import FrameSplitter
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 BURST: Final = 40
 FENCE_TIMEOUT_S: Final = 10.0

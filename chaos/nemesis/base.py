@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from chaos.backends.base import Cluster
 from chaos.probe import Probe
-from runtime.clock import Clock
+from ledgermq.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

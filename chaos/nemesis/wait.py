@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 POLL_S = 0.05
 

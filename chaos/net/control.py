@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 ANSWER_TIMEOUT_S = 5.0
 LINE_BYTES_MAX = 1 << 22

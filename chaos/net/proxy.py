@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.net.link import DIRECTIONS, Link
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 Command = dict[str, Any]
 CONTROL_LINE_BYTES_MAX = 1 << 20

@@ -21,7 +21,7 @@ import re
 import struct
 from typing import Any, Final
 
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 PREFIX: Final = struct.Struct(">iI")
 CODE: Final = struct.Struct(">h")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from chaos.record import Recorder
 from chaos.workload.consumer import delivery_row
-from client import ClientConfig, MessageQueue, PullConsumer, PullStatus
-from runtime.clock import Clock
+from ledgermq.client import ClientConfig, MessageQueue, PullConsumer, PullStatus
+from ledgermq.runtime.clock import Clock
 
 GROUP = "auditor"
 EMPTY_POLLS = 2

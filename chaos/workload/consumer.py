@@ -13,7 +13,7 @@ from typing import Any
 from chaos.history.payload import body_hash, decode_body
 from chaos.record import Recorder
 from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
-from client import (
+from ledgermq.client import (
     ClientConfig,
     ConsumeContext,
     ConsumeFrom,
@@ -23,7 +23,7 @@ from client import (
     MessageQueue,
     PushConsumer,
 )
-from runtime.clock import Clock, SystemClock
+from ledgermq.runtime.clock import Clock, SystemClock
 
 PERSIST_OFFSET_MS = 1_000
 REBALANCE_MS = 5_000

@@ -19,7 +19,7 @@ from typing import Any
 from chaos.net.wire import PREFIX, encode_request
 from chaos.record import Recorder
 from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
-from runtime.cancel import timeout
+from ledgermq.runtime.cancel import timeout
 
 TOPIC = "chaos-hostile"
 SEND, HEARTBEAT, PULL, COMMIT, CREATE_TOPIC = 10, 34, 11, 15, 17

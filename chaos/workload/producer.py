@@ -26,7 +26,7 @@ from chaos.history.payload import body_hash, encode_body, make_key, run_tag
 from chaos.interpreter import Completion, Interpreter, Slots
 from chaos.record import Recorder
 from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
-from client import (
+from ledgermq.client import (
     Attempt,
     ClientConfig,
     InvalidMessage,
@@ -40,8 +40,8 @@ from client import (
     SendResult,
     SendStatus,
 )
-from runtime.cancel import timeout
-from runtime.clock import Clock, SystemClock
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.clock import Clock, SystemClock
 
 NOTHING_SENT = frozenset({
     "ConnectFailed", "NoRoute", "NameServersUnreachable", "InvalidMessage", "NotRunning",

@@ -26,8 +26,8 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import CorruptEntry
-from remoting.protocol.errors import RemotingError
-from remoting.protocol.message import decode_record
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.message import decode_record
 
 _JSON_BEGIN: Final = ord("{")
 

@@ -32,7 +32,7 @@ from typing import Final
 
 from dledger.core.model import NodeId
 from dledger.errors import DLedgerError
-from remoting.protocol.frame import PREFIX_BYTES, Frame, encode_frame
+from ledgermq.remoting.protocol.frame import PREFIX_BYTES, Frame, encode_frame
 
 GREETING: Final = 31_050
 CHALLENGE: Final = 31_051

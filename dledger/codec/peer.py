@@ -55,7 +55,7 @@ from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.errors import CorruptEntry, DLedgerError
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
-from remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
+from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
 
 VERSION: Final = 1
 SERIALIZE_BINARY: Final = 1

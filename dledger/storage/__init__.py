@@ -1,1 +1,1 @@
-"""The log and its small files on disk; through `runtime.disk` only."""
+"""The log and its small files on disk; through `ledgermq.runtime.disk` only."""

@@ -11,8 +11,8 @@ from dledger.codec.events import (
     encode_file_head,
     find_end,
 )
-from runtime.disk import Disk, File
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import Disk, File
+from ledgermq.runtime.errors import FatalError
 
 
 class EventRing:

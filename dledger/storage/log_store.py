@@ -33,8 +33,8 @@ from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
-from runtime.disk import NO_SPACE, File, read_ahead
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE, File, read_ahead
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _unpack_unit: Final = UNIT.unpack_from
 _unpack_place: Final = PLACE.unpack_from

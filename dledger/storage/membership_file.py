@@ -12,8 +12,8 @@ from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
 from dledger.core.configuration import ConfigEntry
 from dledger.errors import CorruptEntry, DiskFull, RottenEntry
 from dledger.storage.log_store import LogStore
-from runtime.disk import NO_SPACE, Disk
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE, Disk
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ from dledger.storage.rot import Place
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.trim import settle_beginning
-from runtime.disk import NO_SPACE
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
 

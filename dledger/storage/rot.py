@@ -29,7 +29,7 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES, LogIndex, Span, Term
 from dledger.errors import RottenEntry
 from dledger.storage.segments import Segments
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
 

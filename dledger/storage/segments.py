@@ -8,8 +8,8 @@ writes; `sync` and `cut` may run in another, and exclude each other.
 from collections.abc import Mapping, Sequence
 from threading import Lock
 
-from runtime.disk import Buffer, Disk, File
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import Buffer, Disk, File
+from ledgermq.runtime.errors import FatalError
 
 NAME_DIGITS = 20
 REWRITE_BYTES = 1 << 20

@@ -23,8 +23,8 @@ from dledger.codec.snapshot import decode_snapshot
 from dledger.config import NODE_ID
 from dledger.core.model import SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
-from runtime.disk import Disk, File
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import Disk, File
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,8 +23,8 @@ from dledger.core.model import NO_INDEX, HardState, LogIndex, Rng
 from dledger.errors import DiskFull
 from dledger.limits import TERM_MAX
 from dledger.storage.synced_file import SyncedFile
-from runtime.disk import NO_SPACE, Closeable, Disk
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE, Closeable, Disk
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ does not know this one (DLedger) has made it void.
 
 from dledger.codec.properties import MARK_BYTES, Checkpoint, decode_mark, encode_mark
 from dledger.core.model import NO_INDEX, LogIndex
-from runtime.disk import NO_SPACE, Disk, File
+from ledgermq.runtime.disk import NO_SPACE, Disk, File
 
 
 class SyncedFile:

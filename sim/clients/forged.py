@@ -22,7 +22,7 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import NodeId, SnapshotId
-from remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.codes import RequestCode
 
 if TYPE_CHECKING:
     from sim.rng import SplitRng

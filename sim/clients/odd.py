@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chaos.history.outcome import Outcome, is_definite
 from chaos.history.payload import encode_body, make_key
-from client import MessageQueue
-from remoting.protocol.codes import RequestCode, ResponseCode, SerializeType
-from remoting.protocol.errors import RemotingError
+from ledgermq.client import MessageQueue
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode, SerializeType
+from ledgermq.remoting.protocol.errors import RemotingError
 from sim.clients import shapes
 from sim.clients.forged import forged_peer_frames, forged_registration
 from sim.clients.wire import MS_PER_S, RawConnection, frame_of
@@ -25,7 +25,7 @@ from sim.workload import ODD_TOPIC, TOPIC, Op
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.command import RemotingCommand
     from sim.context import Host
     from sim.judges import Judges
     from sim.record import Row

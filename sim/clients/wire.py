@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from remoting.protocol.command import RemotingCommand, decode_command, encode_command
-from remoting.protocol.errors import RemotingError
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.hosts import parse_address
-from runtime.cancel import timeout
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.hosts import parse_address
+from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
-    from remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.frame import Frame
 
 CONNECT_S: Final = 1.0
 ANSWER_S: Final = 4.0

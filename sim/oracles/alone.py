@@ -17,7 +17,7 @@ from sim.oracles.base import Findings, Violation, guarded
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from client import MessageExt, MessageQueue
+    from ledgermq.client import MessageExt, MessageQueue
     from sim.record import Row
 
 Queue = tuple[str, int]

@@ -13,7 +13,7 @@ from sim.oracles.records import tags_code
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from client import MessageExt, MessageQueue
+    from ledgermq.client import MessageExt, MessageQueue
     from sim.oracles.truth import Truth
 
 Queue = tuple[str, int]

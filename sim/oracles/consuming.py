@@ -11,11 +11,11 @@ from collections import defaultdict
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from client import ConsumeContext, ConsumeStatus
+from ledgermq.client import ConsumeContext, ConsumeStatus
 from sim.oracles.base import Findings, Violation
 
 if TYPE_CHECKING:
-    from client import MessageExt, MessageQueue, PushConsumer
+    from ledgermq.client import MessageExt, MessageQueue, PushConsumer
 
 AGAIN: Final = "A10 handed out again without a cause"
 GIVEN_BACK: Final = "A10 handed out from a queue that was given back"

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from chaos.history.outcome import is_definite
-from client import MessageQueue, Outcome, SendFailed, SendResult, SendStatus
+from ledgermq.client import MessageQueue, Outcome, SendFailed, SendResult, SendStatus
 from sim.oracles.base import Findings, Violation, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client import Message, Producer
+    from ledgermq.client import Message, Producer
     from sim.oracles.wire import Said, Tap
 
 SENDS: Final = frozenset({10, 310, 320})

@@ -17,7 +17,7 @@ a message looks at its text. Source: protocol.md 5.4; RocketMQ IndexFile, IndexH
 import struct
 from typing import Final, NamedTuple
 
-from remoting.protocol.properties import java_string_hash, units_hash
+from ledgermq.remoting.protocol.properties import java_string_hash, units_hash
 
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4

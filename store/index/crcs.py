@@ -15,7 +15,7 @@ from store.index.codec import ENTRY_BYTES, FIRST_ENTRY
 from store.index.slots import part_of
 
 if TYPE_CHECKING:
-    from runtime.disk import Buffer
+    from ledgermq.runtime.disk import Buffer
 
 CRC_BYTES: Final = 4
 BLOCK_ENTRIES = 8192

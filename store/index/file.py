@@ -28,7 +28,7 @@ from store.index.slots import Pages, SlotTable, TableCopy, pages, part_at, part_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from runtime.disk import File
+    from ledgermq.runtime.disk import File
     from store.index.handles import Handles
 
 _log: Final = logging.getLogger(__name__)

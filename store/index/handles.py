@@ -5,10 +5,10 @@ It knows paths and one size. Source: the like of `store.queue_files`.
 
 from typing import TYPE_CHECKING, Final
 
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from runtime.disk import Disk, File
+    from ledgermq.runtime.disk import Disk, File
 
 OPEN_MAX: Final = 8
 

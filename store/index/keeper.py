@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import LogMark
 from store.index.key_index import IndexPlan, KeyIndex
 from store.index.recovery import Loaded, agree_with_log, load_index
@@ -16,8 +16,8 @@ from store.index.recovery import Loaded, agree_with_log, load_index
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
     from store.config import IndexConfig
     from store.ports import LogNode
 

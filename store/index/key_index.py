@@ -18,9 +18,9 @@ import logging
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from runtime.clock import local_stamp
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.clock import local_stamp
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.codec import ENTRY, FIRST_ENTRY, SECONDS_MAX, Header, Layout
 from store.index.file import DamagedIndex, IndexFile, SlotWrite
 from store.index.handles import Handles
@@ -31,8 +31,8 @@ from store.layout import Row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
     from store.checkpoint import LogMark
     from store.config import IndexConfig
     from store.layout import Keyed

@@ -8,7 +8,7 @@ Pure. Source: protocol.md 4.3, 4.5; RocketMQ IndexService.buildIndex, MessageCli
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remoting.protocol.properties import find_property
+from ledgermq.remoting.protocol.properties import find_property
 from store.index.codec import folded, text_hash
 from store.layout import Row
 

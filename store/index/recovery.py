@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runtime.disk import NO_SPACE
+from ledgermq.runtime.disk import NO_SPACE
 from store.checkpoint import LogMark
 from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, HEADER_BYTES, Header, decode_header
 from store.index.crcs import EntryCrcs, SlotCrcs

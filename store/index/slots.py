@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from store.index.codec import HEADER_BYTES, SLOT_BYTES
 
 if TYPE_CHECKING:
-    from runtime.disk import File
+    from ledgermq.runtime.disk import File
 
 PAGE_SLOTS: Final = 1024
 COPY_SLOTS: Final = 1 << 17

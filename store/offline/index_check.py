@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remoting.protocol.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from ledgermq.remoting.protocol.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from store.offline.files import FileInfo, ReadError
 from store.offline.findings import Findings, Part
 from store.offline.index_files import (

@@ -12,7 +12,7 @@ from struct import Struct
 from sys import byteorder
 from typing import Final
 
-from remoting.protocol.properties import find_property, java_string_hash
+from ledgermq.remoting.protocol.properties import find_property, java_string_hash
 from store.offline.files import FileInfo, ReadError, StoreFile, maybe_info, names_in
 
 HEADER: Final = Struct(">qqqqii")

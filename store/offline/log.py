@@ -27,7 +27,7 @@ from dledger.codec.entry import (
 )
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES
-from remoting.protocol.message import MAGIC_BLANK
+from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from store.layout import FLAG_NOT_INDEXED, KIND_RAFT_CONFIG, CorruptRecord, state_kind
 from store.offline.bytes_row import BlockCache, ByteRow
 from store.offline.files import FileInfo, OpenFiles, ReadError, StoreFile

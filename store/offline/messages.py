@@ -12,9 +12,9 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remoting.protocol.errors import ProtocolError, RemoteProtocolError
-from remoting.protocol.message import decode_record
-from remoting.protocol.message_row import message_row
+from ledgermq.remoting.protocol.errors import ProtocolError, RemoteProtocolError
+from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.remoting.protocol.message_row import message_row
 from store.offline.files import ReadError
 from store.offline.findings import Findings
 from store.offline.log import LogWalk, Progress

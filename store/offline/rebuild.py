@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
@@ -57,8 +57,8 @@ from store.offline.small_files import read_promises
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
     from store.consume_queue import ConsumeQueue
     from store.layout import Keyed
     from store.offline.folder import StoreFolder

@@ -6,7 +6,7 @@ Pure. Source: protocol.md 4.1; the layout is in `store.layout`.
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from remoting.protocol.message import MAGIC_V1, MAGIC_V2
+from ledgermq.remoting.protocol.message import MAGIC_V1, MAGIC_V2
 from store.consume_queue import names_queue
 from store.layout import (
     FLAG_NOT_INDEXED,

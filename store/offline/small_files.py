@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dledger.codec import properties as replica
 from dledger.codec.configuration import decode_membership
 from dledger.codec.snapshot import decode_snapshot
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import FILE, loads
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 from store.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,

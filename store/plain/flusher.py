@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from runtime.clock import Clock
-from runtime.disk import File
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.disk import File
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.segments import Segments
 

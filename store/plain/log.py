@@ -26,9 +26,9 @@ from dledger.disk_watch import DiskWatch
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
 from dledger.worker import Worker
-from runtime.clock import Clock, SystemClock
-from runtime.disk import Disk, RealDisk
-from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.clock import Clock, SystemClock
+from ledgermq.runtime.disk import Disk, RealDisk
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.flusher import Flusher
 from store.plain.recovery import Recovered, recover

@@ -15,7 +15,7 @@ from struct import error as StructError  # noqa: N812  # a class, named by struc
 from typing import Final
 from zlib import crc32
 
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     MAGIC_BLANK,

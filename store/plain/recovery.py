@@ -33,7 +33,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.layout import FLAGS_HOSTS_V6, store_timestamp
 from store.plain.config import PlainLogConfig
 from store.plain.record import (

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from runtime.disk import NO_SPACE, Buffer, Disk, File
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE, Buffer, Disk, File
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 NAME_DIGITS: Final = 20
 IGNORED_NAMES: Final = frozenset({"lost+found"})

@@ -11,7 +11,7 @@ from typing import Final
 
 from dledger.core.model import Role
 from dledger.errors import RottenEntry
-from runtime.disk import read_ahead
+from ledgermq.runtime.disk import read_ahead
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
     BAD_CRC,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
-from runtime.disk import NO_SPACE
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.record import BLANK_BYTES, blank
 from store.plain.segments import Segments

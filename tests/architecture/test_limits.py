@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from remoting.protocol.limits import Limit
+from ledgermq.remoting.protocol.limits import Limit
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
 MODULES = (
-    "remoting.protocol.limits",
-    "remoting.transport.limits",
+    "ledgermq.remoting.protocol.limits",
+    "ledgermq.remoting.transport.limits",
     "dledger.limits",
     "store.limits",
     "broker.limits",

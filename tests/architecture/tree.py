@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    "runtime", "remoting", "dledger", "store", "broker", "namesrv", "client", "chaos", "spark",
+    "ledgermq", "dledger", "store", "broker", "namesrv", "chaos", "spark",
     "sim", "cli", "bench", "mutants",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from chaos.run import run_scenario
 from chaos.scenario import baseline
 from chaos.verdict import judge_in_process
 from chaos.view import View
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from chaos.run import run_scenario
 from chaos.scenario import Scenario, Workload, minority_leader
 from chaos.verdict import combine, judge_in_process, judge_with_spark
 from chaos.view import View
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 SHORT = Scenario(
     name="minority-leader",

@@ -12,7 +12,7 @@ from chaos.backends.process import LEASH, Child, process_state
 from chaos.generator import Emit, Limit, Op, constant
 from chaos.interpreter import Completion, Interpreter, Slots
 from chaos.record import Recorder, read_recording
-from runtime.clock import SystemClock
+from ledgermq.runtime.clock import SystemClock
 
 SLEEPER = ["-c", "import time; time.sleep(60)"]
 

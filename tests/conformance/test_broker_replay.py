@@ -22,16 +22,16 @@ import uvloop
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.message import MessageExt, decode_records
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.rng import SystemRng
+from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.protocol.command import RemotingCommand, decode_command
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.message import MessageExt, decode_records
-from remoting.transport.client import RemotingClient
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.rng import SystemRng
-from runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

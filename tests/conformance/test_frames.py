@@ -7,7 +7,7 @@ from typing import IO, cast
 
 import pytest
 
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     ConsumerIdList,
     HeartbeatData,
     LockBody,
@@ -19,9 +19,14 @@ from remoting.protocol.bodies import (
     encode_body,
     encode_register_body,
 )
-from remoting.protocol.command import decode_command, decode_head, encode_command, peek_code
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.headers import (
+from ledgermq.remoting.protocol.command import (
+    decode_command,
+    decode_head,
+    encode_command,
+    peek_code,
+)
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.headers import (
     decode_pull_header,
     decode_send_header,
     decode_update_offset_header,
@@ -29,7 +34,7 @@ from remoting.protocol.headers import (
     encode_send_response,
     header_fields,
 )
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.message import (
     FLAG_COMPRESSED,
     decode_batch,
     decode_record,
@@ -38,8 +43,8 @@ from remoting.protocol.message import (
     encode_record,
     parse_offset_message_id,
 )
-from remoting.protocol.properties import find_property
-from remoting.protocol.tolerant_json import loads
+from ledgermq.remoting.protocol.properties import find_property
+from ledgermq.remoting.protocol.tolerant_json import loads
 from tests.fixtures import Recorded, store, stored_messages, wire, wire_names
 
 NAMES = wire_names()

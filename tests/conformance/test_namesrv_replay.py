@@ -10,9 +10,7 @@ import itertools
 import pytest
 import uvloop
 
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigWrapper,
@@ -21,13 +19,15 @@ from remoting.protocol.bodies import (
     decode_body,
     encode_body,
 )
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand, decode_command
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.headers import RegisterBrokerHeader, header_fields
-from remoting.transport.client import RemotingClient
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.headers import RegisterBrokerHeader, header_fields
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
 from tests.fixtures import Recorded, wire, wire_names
 
 TIMEOUT_S = 5

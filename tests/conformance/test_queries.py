@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from remoting.protocol.command import RemotingCommand, decode_command
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.message import MessageExt, decode_records
-from remoting.transport.client import RemotingClient
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.message import MessageExt, decode_records
+from ledgermq.remoting.transport.client import RemotingClient
 from tests.conformance.test_broker_replay import ANSWER_TIMEOUT_S, Frame, broker, wire
 
 if TYPE_CHECKING:

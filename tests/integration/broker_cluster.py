@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.rng import SystemRng
+from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import RemotingError
-from remoting.transport.client import RemotingClient
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.rng import SystemRng
-from runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from runtime.clock import Clock
-    from runtime.disk import Disk
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
 
 WAIT_S = 10.0
 

@@ -5,7 +5,7 @@ import fnmatch
 import threading
 import time
 
-from runtime.disk import RealDisk
+from ledgermq.runtime.disk import RealDisk
 
 HANG_LIMIT_S = 20
 

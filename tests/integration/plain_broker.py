@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.message import MessageExt, decode_records
-from remoting.transport.client import RemotingClient
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.rng import SystemRng
-from runtime.tasks import Supervisor
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.message import MessageExt, decode_records
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.rng import SystemRng
+from ledgermq.runtime.tasks import Supervisor
 from tests.integration.broker_cluster import free_ports, pull_fields, send_fields, until
 
 if TYPE_CHECKING:

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import uvloop
 
-from remoting.protocol.command import (
+from ledgermq.remoting.protocol.command import (
     RemotingCommand,
     make_response,
 )
-from remoting.protocol.errors import (
+from ledgermq.remoting.protocol.errors import (
     InvalidHeader,
     for_code,
 )
-from remoting.protocol.frame import Frame
-from remoting.protocol.headers import decode_send_header, encode_send_response
-from remoting.transport.client import RemotingClient
-from remoting.transport.config import TransportConfig
-from remoting.transport.connection import Connection
-from remoting.transport.server import RemotingServer
+from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.headers import decode_send_header, encode_send_response
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.server import RemotingServer
 
 ECHO, LATER, NEVER, BROKEN, REFUSED, BAD, SILENT, HUGE = (
     1000,

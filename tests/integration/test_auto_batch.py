@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client import (
+from ledgermq.client import (
     ClientConfig,
     Message,
     MessageFinder,
@@ -17,7 +17,7 @@ from client import (
     RemotingError,
     SendResult,
 )
-from remoting.protocol.message import MessageExt, offset_message_id
+from ledgermq.remoting.protocol.message import MessageExt, offset_message_id
 from tests.integration.broker_cluster import cluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from remoting.protocol.message import BatchElement, decode_records, encode_batch
+from ledgermq.remoting.protocol.message import BatchElement, decode_records, encode_batch
 from tests.integration.broker_cluster import (
     cluster,
     pull_fields,

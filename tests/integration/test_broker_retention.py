@@ -22,7 +22,7 @@ import uvloop
 
 from chaos.backends.sparse import copy_used_prefix
 from cli.main import run as command
-from client import (
+from ledgermq.client import (
     ClientConfig,
     ConsumeContext,
     ConsumeStatus,
@@ -32,9 +32,9 @@ from client import (
     PullStatus,
     PushConsumer,
 )
-from remoting.protocol.message import decode_records
-from runtime.clock import SystemClock
-from runtime.disk import Disk, RealDisk
+from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import Disk, RealDisk
 from store.layout import UNIT_BYTES
 from store.retention import DISTRUST_MS, HOUR_MS
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until

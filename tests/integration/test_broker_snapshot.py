@@ -12,8 +12,8 @@ import uvloop
 
 from broker.compaction import Compactor
 from broker.processor.compact import COMPACT
-from remoting.protocol.errors import RemotingError
-from remoting.protocol.message import decode_records
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.message import decode_records
 from store import beginning
 from store.consume_queue import DamagedUnits
 from store.message_store import MessageStore

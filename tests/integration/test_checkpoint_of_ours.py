@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from runtime.disk import RealDisk
+from ledgermq.runtime.disk import RealDisk
 from store import takeover
 from store.checkpoint import Checkpoint, LogMark, maybe_decode_checkpoint
 from store.config import StoreConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from client import (
+from ledgermq.client import (
     ClientConfig,
     ConsumeFrom,
     ConsumeOptions,

@@ -18,7 +18,7 @@ from dledger.core.messages import Heartbeat
 from dledger.core.model import Role
 from dledger.errors import NotLeader, PendingFull
 from dledger.node import DLedgerNode
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from tests.integration.dledger_group import LIMIT_S, SEGMENT, Group, Listener, free_ports, run
 
 

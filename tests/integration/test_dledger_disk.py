@@ -18,9 +18,9 @@ from dledger.errors import DiskFull, MembershipRefused, RottenEntry
 from dledger.storage.log_store import LogStore
 from dledger.storage.rot import RotGuard
 from dledger.storage.state_files import HardStateFile
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from runtime.errors import EXIT_ENVIRONMENT
 from tests.integration.dledger_group import SEGMENT, Group, run
 from tests.integration.faulty_disk import FaultyDisk, flip
 

@@ -9,9 +9,9 @@ from dledger.core.messages import Append
 from dledger.core.model import Role, Span
 from dledger.errors import EntryTooLarge
 from dledger.limits import ENTRY_BYTES_MAX, entry_bytes_max
+from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.frame import MAX_FRAME_BYTES
 from tests.integration.dledger_group import Group, run
 
 SMALL_FRAME = 16 * 1024

@@ -7,8 +7,8 @@ import pytest
 
 from dledger.config import FlushDiskType
 from dledger.errors import DiskFull, NotLeader
-from runtime.disk import RealDisk
-from runtime.errors import EXIT_ENVIRONMENT
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT
 from tests.integration.dledger_group import Group, run
 
 

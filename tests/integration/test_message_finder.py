@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.main import run
-from client import ClientConfig, Message, MessageFinder, Producer
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.errors import LocalProtocolError
+from ledgermq.client import ClientConfig, Message, MessageFinder, Producer
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.errors import LocalProtocolError
 from tests.integration.broker_cluster import Cluster, cluster, until
 
 if TYPE_CHECKING:

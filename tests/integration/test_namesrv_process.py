@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigWrapper,
     decode_topic_route,
     encode_register_body,
 )
-from remoting.protocol.command import RemotingCommand
-from remoting.transport.client import RemotingClient
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.disk import RealDisk
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20

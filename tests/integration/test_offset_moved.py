@@ -9,8 +9,8 @@ import pytest
 import uvloop
 
 from broker.offset_moved import TOPIC
-from remoting.protocol.message import MessageExt, decode_records
-from remoting.protocol.properties import java_string_hash, parse_properties
+from ledgermq.remoting.protocol.message import MessageExt, decode_records
+from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until
 from tests.integration.plain_broker import plain
 

@@ -10,11 +10,11 @@ from cli.certificates import Authority
 from dledger.codec.handshake import Acceptor, Dialler
 from dledger.codec.peer import PeerCodec
 from dledger.core.messages import AppendReply, VoteRequest
+from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.transport.credentials import SecuritySettings
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.certificates import node_identity
-from remoting.protocol.frame import FrameDecoder
-from remoting.transport.credentials import SecuritySettings
 from tests.integration.dledger_group import Group, run
 
 KEY = "a key that the members share"
@@ -249,8 +249,8 @@ def test_certificates_that_do_not_count_are_told_on_both_sides(tmp_path, authori
 
 async def heard_with(tmp_path, authority, stem, sender):
     """Tell whether who dials with a certificate can depose the leader as ``sender``."""
-    from remoting.transport.credentials import CredentialStore
-    from runtime.clock import SystemClock
+    from ledgermq.remoting.transport.credentials import CredentialStore
+    from ledgermq.runtime.clock import SystemClock
 
     store = CredentialStore(of_stem(authority, stem), "x", SystemClock().wall_ms)
     store.load()

@@ -9,10 +9,10 @@ import pytest
 from dledger.config import FlushDiskType
 from dledger.core.model import Role
 from dledger.errors import DiskFull, NotLeader
-from remoting.protocol.hosts import pack_host
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.plain import PlainLog, PlainLogConfig

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remoting.protocol.message import decode_records
+from ledgermq.remoting.protocol.message import decode_records
 from tests import fixtures
 from tests.integration.broker_cluster import until
 from tests.integration.plain_broker import Plain, plain

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from tests.integration.broker_cluster import pull_fields, until
 from tests.integration.plain_broker import SEGMENT_BYTES, Plain, plain
 

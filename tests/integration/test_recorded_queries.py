@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remoting.protocol.message import decode_records
+from ledgermq.remoting.protocol.message import decode_records
 from store.index.codec import Layout, decode_header
 from tests import fixtures
 from tests.integration.plain_broker import Plain, plain

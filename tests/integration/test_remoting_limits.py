@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from mutants.patches import BY_TESTS
-from mutants.planting import planted
-from remoting.protocol.codes import ResponseCode
-from remoting.protocol.command import (
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.command import (
     RemotingCommand,
     encode_command,
 )
-from remoting.protocol.errors import (
+from ledgermq.remoting.protocol.errors import (
     ConnectionLost,
     LocalProtocolError,
     RemoteProtocolError,
     RequestTimeout,
 )
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.limits import HEADER_BYTES_MAX
-from remoting.transport.client import RemotingClient
-from remoting.transport.config import TransportConfig
-from remoting.transport.connection import Connection
-from remoting.transport.limits import TURN_FRAMES_MAX
-from remoting.transport.server import RemotingServer
-from runtime.errors import FatalError
-from runtime.tasks import SERVING
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.limits import HEADER_BYTES_MAX
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX
+from ledgermq.remoting.transport.server import RemotingServer
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.tasks import SERVING
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.integration.remoting_world import (
     ECHO,
     LATER,

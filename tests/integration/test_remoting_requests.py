@@ -4,21 +4,21 @@ import asyncio
 
 import pytest
 
-from remoting.protocol.command import (
+from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
     decode_command,
     encode_command,
     make_response,
 )
-from remoting.protocol.errors import (
+from ledgermq.remoting.protocol.errors import (
     ConnectFailed,
     ConnectionLost,
     Outcome,
     RequestTimeout,
 )
-from remoting.protocol.frame import FrameDecoder
-from remoting.transport.client import RemotingClient
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.transport.client import RemotingClient
 from tests.integration.remoting_world import (
     BAD,
     BROKEN,

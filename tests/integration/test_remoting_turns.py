@@ -1,9 +1,9 @@
 """Requests that take long: one turn of the loop is bounded by time, too."""
 
+from ledgermq.remoting.transport.limits import TURN_MS_MAX
+from ledgermq.remoting.transport.turns import Turns
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.transport.limits import TURN_MS_MAX
-from remoting.transport.turns import Turns
 from tests.integration.remoting_world import World, run, until
 from tests.integration.test_remoting_limits import largest_turn
 

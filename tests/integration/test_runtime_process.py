@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 30
 PROGRAM = """
 import asyncio, sys
-from runtime.errors import FatalError
-from runtime.process import freeze_gc, run_process
-from runtime.tasks import Supervisor
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.process import freeze_gc, run_process
+from ledgermq.runtime.tasks import Supervisor
 
 def fail(error):
     raise error

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from store.adoption import Adoption, LeftBehind
 from store.checkpoint import StoreTimes, decode_times
 from store.config import StoreConfig

@@ -7,9 +7,9 @@ import uvloop
 
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
-from remoting.protocol.hosts import pack_host
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.results import PutStatus

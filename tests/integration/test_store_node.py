@@ -8,10 +8,10 @@ import uvloop
 
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import decode_records
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store import checkpointer
 from store.config import StoreConfig
 from store.consume_queue import NEW_FILE_WORK

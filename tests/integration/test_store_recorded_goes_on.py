@@ -14,10 +14,10 @@ import pytest
 from chaos.history.segment import decode_segment
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import decode_records
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.layout import STATE_TOPIC
 from store.message_store import MessageStore

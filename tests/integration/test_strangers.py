@@ -10,9 +10,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import RemotingError
-from remoting.transport.client import RemotingClient
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.transport.client import RemotingClient
 from tests.integration.broker_cluster import free_ports, send_fields
 from tests.integration.dledger_group import Group, run
 

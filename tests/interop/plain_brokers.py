@@ -12,9 +12,9 @@ from pathlib import Path
 from bench.java import LOGBACK, JavaTools
 from bench.ports import free_port_block
 from bench.processes import wait_for_port
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.message import MessageExt, decode_records
-from remoting.transport.client import RemotingClient
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.message import MessageExt, decode_records
+from ledgermq.remoting.transport.client import RemotingClient
 from tests.integration.broker_cluster import pull_fields, send_fields
 
 STOP_S = 40

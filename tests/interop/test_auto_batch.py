@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench import java
-from client import ClientConfig
+from ledgermq.client import ClientConfig
 from tests.integration.test_auto_batch import check_each_is_where_its_result_says, send_in_groups
 
 if TYPE_CHECKING:

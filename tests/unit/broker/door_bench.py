@@ -11,10 +11,10 @@ from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.subscription import SubscriptionGroupTable
 from broker.topic_config import TopicTable
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.message import decode_record
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from store.commit_log import CommitLog
 from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.replicated_state import StateKind
-    from remoting.protocol.message import MessageExt
+    from ledgermq.remoting.protocol.message import MessageExt
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
 BODY_MAX = 4 * 1024**2

@@ -6,8 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from remoting.protocol.command import RemotingCommand, decode_command
-from remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from store.results import GetResult, GetStatus, PutStatus
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.config import BrokerConfig
-from runtime.config import bind
-from runtime.errors import FatalError
+from ledgermq.runtime.config import bind
+from ledgermq.runtime.errors import FatalError
 
 GROUP = {
     "enable_dledger": True,

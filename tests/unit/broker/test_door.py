@@ -15,12 +15,12 @@ import pytest
 from broker.limits import PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX
 from broker.send_rules import level_of
 from broker.waiting import SLICE_SENDS
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
+from ledgermq.remoting.protocol.limits import BATCH_MESSAGES_MAX, KEY_BYTES_MAX, KEY_WORDS_MAX
+from ledgermq.remoting.protocol.message import BatchElement, encode_batch
+from ledgermq.remoting.protocol.properties import parse_properties
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
-from remoting.protocol.limits import BATCH_MESSAGES_MAX, KEY_BYTES_MAX, KEY_WORDS_MAX
-from remoting.protocol.message import BatchElement, encode_batch
-from remoting.protocol.properties import parse_properties
 from store import layout
 from tests.unit.broker.door_bench import BODY_MAX, Bench
 

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
-from remoting.protocol.properties import find_property, parse_properties
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
+from ledgermq.remoting.protocol.properties import find_property, parse_properties
 from store import layout
 from tests.unit.broker.door_bench import Bench
 
@@ -125,7 +125,7 @@ def test_a_send_is_answered_or_stored_and_read_equal(
 
 @given(TEXTS, st.lists(RAW, min_size=1, max_size=4))
 def test_properties_of_every_shape_are_read_equal(text: str, own: list[bytes]) -> None:
-    from remoting.protocol.message import BatchElement, encode_batch
+    from ledgermq.remoting.protocol.message import BatchElement, encode_batch
 
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory))

@@ -8,14 +8,14 @@ import pytest
 from broker.config import BrokerConfig
 from broker.guard import Guard
 from cli.certificates import Authority
+from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.hosts import is_loopback
+from ledgermq.remoting.protocol.signing import KeyCredentials, read_certificate_credentials, sign
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.certificates import Identity, Role, node_identity
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.hosts import is_loopback
-from remoting.protocol.signing import KeyCredentials, read_certificate_credentials, sign
-from remoting.transport.credentials import CredentialStore, SecuritySettings
-from runtime.clock import SystemClock
 
 KEY = "a key of enough characters"
 NOW = SystemClock().wall_ms()

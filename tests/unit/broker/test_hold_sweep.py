@@ -8,7 +8,7 @@ import pytest
 
 from broker.hold_sweep import HoldSweep
 from broker.long_polling import HeldPull, HoldTable
-from runtime.tasks import Supervisor
+from ledgermq.runtime.tasks import Supervisor
 from sim.clock import SimClock
 from sim.loop import SimLoop
 from tests.unit.broker.fakes import FakeConnection

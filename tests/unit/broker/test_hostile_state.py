@@ -18,10 +18,10 @@ from broker.offset_replication import OffsetReplicator
 from broker.snapshot import Snapshot
 from broker.subscription import group_name_is_valid
 from broker.tables import Tables
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
+from ledgermq.runtime.disk import RealDisk
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
-from runtime.disk import RealDisk
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, frame, request
 from tests.unit.broker.test_processors import Bench

@@ -12,7 +12,7 @@ from cli.admin import AdminError
 from cli.membership import check_old, describe, for_people, is_done, replace
 from dledger.core.configuration import Change, ChangeKind
 from dledger.errors import MembershipRefused, NotLeader, OutcomeUnknown
-from remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.command import RemotingCommand
 
 
 class Group:

@@ -15,9 +15,9 @@ from broker.replicated_state import StateKind
 from broker.subscription import GroupChange, SubscriptionGroupConfig
 from broker.tables import Tables
 from broker.topic_config import TopicChange
+from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import TopicConfig
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore
 

@@ -7,7 +7,7 @@ import pytest
 from broker.long_polling import HeldPull
 from broker.offset_moved import PERIOD_MS, REMEMBERED_MAX, OffsetMovedEvents
 from broker.properties import PropertyRewriter
-from remoting.protocol.properties import parse_properties
+from ledgermq.remoting.protocol.properties import parse_properties
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore
 

@@ -24,10 +24,10 @@ from broker.tables import Tables
 from broker.topic_config import TopicChange
 from broker.wake_up import WakeUp
 from dledger.errors import RottenEntry
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from store.key_query import KeyResult
 from store.results import Boundary, PutStatus
 from tests.unit.broker.fakes import (
@@ -43,7 +43,7 @@ from tests.unit.broker.fakes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.command import RemotingCommand
 
 
 class FakeAlarm:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.properties import PropertyRewriter, java_map_order
 from broker.send_rules import Refused
-from remoting.protocol.properties import java_string_hash, parse_properties
+from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 
 UNIQUE = b"FD00000000000000000000000000000241975FFD2B27672ABC380000"
 

@@ -14,9 +14,9 @@ from broker.processor.pull import SLICE, SLOW_REMARK, SUSPEND_MS_MAX, PullProces
 from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.topic_config import TopicTable
 from broker.wake_up import WakeUp
+from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import TopicConfig
 from store.results import GetStatus
 from tests.unit.broker.fakes import (
     FakeClock,

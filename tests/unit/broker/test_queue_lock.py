@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable
-from remoting.protocol.bodies import QueueKey
+from ledgermq.remoting.protocol.bodies import QueueKey
 
 if TYPE_CHECKING:
     import pytest

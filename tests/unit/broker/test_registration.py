@@ -15,12 +15,12 @@ from broker.registration import Registrar
 from broker.registration_body import register_request, unregister_request
 from broker.role import broker_id, replica_number
 from broker.topic_config import TopicChange, TopicTable
+from ledgermq.remoting.protocol.bodies import TopicConfig, body_crc32, decode_register_body
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import ConnectFailed
+from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import TopicConfig, body_crc32, decode_register_body
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import ConnectFailed
-from remoting.protocol.limits import REGISTER_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -11,8 +11,8 @@ import pytest
 from broker.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.retention import DiskUse, Retention
 from dledger.errors import RottenEntry
-from remoting.protocol.message import MessageExt, encode_record
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
+from ledgermq.runtime.disk import RealDisk
 from store.retention import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from broker.door import Door
 from broker.processor.send import SendProcessor
 from broker.properties import PropertyRewriter
 from broker.topic_config import TopicTable
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.message import BatchElement, encode_batch
-from remoting.protocol.properties import parse_properties
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.message import BatchElement, encode_batch
+from ledgermq.remoting.protocol.properties import parse_properties
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeConnection, FakeRng, FakeStore, RefusingMaker, frame
 
 if TYPE_CHECKING:
-    from remoting.protocol.frame import Frame
+    from ledgermq.remoting.protocol.frame import Frame
 
 BODY_MAX = 4 * 1024**2
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")

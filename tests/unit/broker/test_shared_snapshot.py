@@ -14,9 +14,9 @@ from broker.shared_snapshot import SharedSnapshot
 from broker.subscription import GroupChange, SubscriptionGroupConfig
 from broker.tables import Tables
 from broker.topic_config import TopicChange
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.tolerant_json import loads
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.tolerant_json import loads
+from ledgermq.runtime.disk import RealDisk
 from tests.unit.broker.fakes import FakeClock
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from broker.snapshot import Snapshot
 from broker.subscription import GroupChange, SubscriptionGroupConfig
 from broker.tables import Tables
 from broker.topic_config import TopicChange, auto_created, topic_name_error
-from remoting.protocol.bodies import TopicConfig
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.runtime.disk import RealDisk
 from store.results import PutStatus
 from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher
 

@@ -7,7 +7,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.tables import Tables
 from broker.usage import Usage
-from remoting.protocol.limits import Limit, Scope, Unit
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 from tests.unit.broker.fakes import FakeClock
 
 LIMIT = Limit(9, "things", Unit.COUNT, Scope.PROCESS, "nothing")

@@ -12,7 +12,7 @@ from chaos.verdict import combine
 from chaos.workload.audit import QueueEnds, drain_rows
 from chaos.workload.producer import try_of
 from chaos.workload.worker import decode_status, encode_status
-from client import Attempt, MessageQueue, Outcome
+from ledgermq.client import Attempt, MessageQueue, Outcome
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from chaos.load import load_history
 from chaos.nemesis.process import Kill
 from chaos.workload.producer import Sender
 from chaos.workload.worker import WorkerSpec
-from client import (
+from ledgermq.client import (
     Attempt,
     ClientConfig,
     MessageQueue,
@@ -26,14 +26,14 @@ from client import (
     SendResult,
     SendStatus,
 )
-from client.assignment import Assignment, Held
-from client.delivery import Delivery
-from client.process_queue import ProcessQueue
+from ledgermq.client.assignment import Assignment, Held
+from ledgermq.client.delivery import Delivery
+from ledgermq.client.process_queue import ProcessQueue
+from ledgermq.remoting.protocol.errors import ConnectFailed, RequestTimeout
+from ledgermq.runtime.clock import SystemClock
 from mutants.clients import KILL_WITNESS
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.errors import ConnectFailed, RequestTimeout
-from runtime.clock import SystemClock
 from tests.spark.minimal import VIOLATIONS, write_minimal
 from tests.unit.chaos.histories import clean, delivery
 from tests.unit.chaos.test_witness import World, lives, setting_of

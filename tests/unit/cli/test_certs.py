@@ -4,7 +4,7 @@ import pytest
 
 from cli.certificates import Authority
 from cli.main import run
-from remoting.protocol.certificates import identity_of, node_identity, read_certificates
+from ledgermq.remoting.protocol.certificates import identity_of, node_identity, read_certificates
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.core.ready import Event, EventKind
 from dledger.recorder import Recorder
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 
 
 def seen(match, *, alive=True):

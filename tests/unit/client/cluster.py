@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 
-from client.config import ClientConfig
+from ledgermq.client.config import ClientConfig
 from tests.unit.client.fakes import FakeBroker, FakeGroup, FakeNameServer
 
 TOPIC = "orders"

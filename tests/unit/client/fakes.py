@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand, make_response
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import MessageExt, decode_batch, encode_record, offset_message_id
-from remoting.transport.connection import Connection
-from remoting.transport.server import RemotingServer
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import (
+    MessageExt,
+    decode_batch,
+    encode_record,
+    offset_message_id,
+)
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.server import RemotingServer
 
 HOST = "127.0.0.1"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from client.background import Background
-from client.links import Link, Links
+from ledgermq.client.background import Background
+from ledgermq.client.links import Link, Links
 from sim.loop import SimLoop
 
 MS = 1_000_000

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from client import (
+from ledgermq.client import (
     ConsumeFrom,
     ConsumeOptions,
     ConsumeStatus,
@@ -17,10 +17,10 @@ from client import (
     PushConsumer,
     ResponseError,
 )
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.codes import RequestCode
-from runtime.clock import SystemClock
 from tests.unit.client.cluster import TOPIC, run
 
 QUEUE = MessageQueue(TOPIC, "group-0", 0)

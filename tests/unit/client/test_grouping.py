@@ -6,15 +6,15 @@ import struct
 
 import pytest
 
-from client.config import ClientConfig
-from client.errors import InvalidMessage, SendFailed, TooManyPending
-from client.message import Message, MessageQueue
-from client.producer import Producer
-from remoting.protocol.command import make_response
-from remoting.protocol.errors import Outcome
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import decode_batch, offset_message_id
-from remoting.protocol.properties import parse_properties
+from ledgermq.client.config import ClientConfig
+from ledgermq.client.errors import InvalidMessage, SendFailed, TooManyPending
+from ledgermq.client.message import Message, MessageQueue
+from ledgermq.client.producer import Producer
+from ledgermq.remoting.protocol.command import make_response
+from ledgermq.remoting.protocol.errors import Outcome
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import decode_batch, offset_message_id
+from ledgermq.remoting.protocol.properties import parse_properties
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
 

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.config import ConsumeOptions
-from client.message import MessageQueue
-from client.process_queue import ProcessQueue
-from remoting.protocol.message import MessageExt
+from ledgermq.client.config import ConsumeOptions
+from ledgermq.client.message import MessageQueue
+from ledgermq.client.process_queue import ProcessQueue
+from ledgermq.remoting.protocol.message import MessageExt
 
 QUEUE = MessageQueue("t", "b", 0)
 

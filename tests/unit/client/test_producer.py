@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from client import (
+from ledgermq.client import (
     InvalidMessage,
     Message,
     MessageQueue,
@@ -16,7 +16,7 @@ from client import (
     SendStatus,
     TooManyPending,
 )
-from remoting.protocol.properties import parse_properties
+from ledgermq.remoting.protocol.properties import parse_properties
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
 

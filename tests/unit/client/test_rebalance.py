@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.message import MessageQueue
-from client.rebalance import allocate_averagely, allocate_by_circle
+from ledgermq.client.message import MessageQueue
+from ledgermq.client.rebalance import allocate_averagely, allocate_by_circle
 
 
 def queues(count: int) -> list[MessageQueue]:

@@ -5,14 +5,14 @@ import asyncio
 import msgspec
 import pytest
 
-from client.errors import NameServersUnreachable, NoRoute
-from client.message import MessageQueue
-from client.name_servers import NameServers, choose_route
-from client.route import RouteCache, make_provisional_route, make_route
-from remoting.protocol.bodies import BrokerData, QueueData, TopicRouteData
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import ConnectFailed
-from runtime.clock import SystemClock
+from ledgermq.client.errors import NameServersUnreachable, NoRoute
+from ledgermq.client.message import MessageQueue
+from ledgermq.client.name_servers import NameServers, choose_route
+from ledgermq.client.route import RouteCache, make_provisional_route, make_route
+from ledgermq.remoting.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import ConnectFailed
+from ledgermq.runtime.clock import SystemClock
 
 
 def route(*brokers, perm=6, queues=2, order=None):

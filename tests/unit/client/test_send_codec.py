@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.errors import InvalidMessage
-from client.message import Message, MessageQueue
-from client.send_codec import (
+from ledgermq.client.errors import InvalidMessage
+from ledgermq.client.message import Message, MessageQueue
+from ledgermq.client.send_codec import (
     SendTarget,
     decode_send_response,
     encode_properties,
@@ -16,11 +16,11 @@ from client.send_codec import (
     prepare_single,
     split_batch,
 )
-from remoting.protocol.codes import LanguageCode
-from remoting.protocol.command import RemotingCommand, decode_command, encode_command
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.message import decode_batch
-from remoting.protocol.properties import parse_properties
+from ledgermq.remoting.protocol.codes import LanguageCode
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.message import decode_batch
+from ledgermq.remoting.protocol.properties import parse_properties
 
 QUEUE = MessageQueue("topic", "broker-a", 3)
 LIMITS = {"max_bytes": 4_194_304, "compress_over": 4096}

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from client import (
+from ledgermq.client import (
     ConsumeFrom,
     ConsumeOptions,
     Message,
@@ -19,8 +19,8 @@ from client import (
     SendFailed,
     SendStatus,
 )
-from client.assignment import QUERIES_AT_ONCE_MAX
-from remoting.protocol.codes import RequestCode
+from ledgermq.client.assignment import QUERIES_AT_ONCE_MAX
+from ledgermq.remoting.protocol.codes import RequestCode
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
 from tests.unit.client.test_consumers import Recorder, produce

@@ -2,9 +2,9 @@
 
 import pytest
 
-from client.errors import InvalidMessage
-from client.subscription import parse_subscription
-from remoting.protocol.message import MessageExt
+from ledgermq.client.errors import InvalidMessage
+from ledgermq.client.subscription import parse_subscription
+from ledgermq.remoting.protocol.message import MessageExt
 
 
 def message(tags: str | None) -> MessageExt:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from client.config import ClientConfig, ConsumeOptions
-from client.errors import InvalidMessage
-from client.ids import make_client_id
-from client.validation import check_group, check_topic
-from remoting.protocol.errors import Outcome
-from runtime.clock import SystemClock
+from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.client.errors import InvalidMessage
+from ledgermq.client.ids import make_client_id
+from ledgermq.client.validation import check_group, check_topic
+from ledgermq.remoting.protocol.errors import Outcome
+from ledgermq.runtime.clock import SystemClock
 
 
 @pytest.mark.parametrize("topic", ["", "  ", "a b", "ä", "a" * 128, "a/b", "t\n"])

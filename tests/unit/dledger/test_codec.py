@@ -31,8 +31,8 @@ from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.messages import Append, AppendReject, AppendReply, Heartbeat, HeartbeatReply
 from dledger.core.model import HardState
 from dledger.errors import CorruptEntry
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
 INT64 = st.integers(0, 2**62)

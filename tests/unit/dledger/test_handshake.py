@@ -21,10 +21,10 @@ from dledger.codec.handshake import (
 )
 from dledger.codec.peer import PeerCodec
 from dledger.core.messages import Heartbeat
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
 
 KEY, OTHER = b"a key of enough characters", b"another key, also long"
 

@@ -28,9 +28,9 @@ from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.walk import walk_bodies
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import ALL
 from mutants.planting import planted
-from runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
 

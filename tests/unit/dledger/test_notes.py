@@ -12,7 +12,7 @@ from dledger.config import DLedgerConfig
 from dledger.core.messages import Append
 from dledger.errors import CorruptEntry, NotLeader
 from dledger.storage.recent import RecentSpans
-from remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 
 SENDER = peer.PeerCodec("group", "n0", ("n1", "n2"))
 BODIES = [b"first", b"second", b"third"]

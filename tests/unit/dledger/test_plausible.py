@@ -28,10 +28,10 @@ from dledger.core.snapshot import StageWork
 from dledger.limits import INDEX_MAX, TERM_MAX, TERM_STEP_MAX
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import HardStateFile
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
 from tests.unit.dledger.cluster import Cluster
 
 HUGE = 2**63 - 1
@@ -301,7 +301,7 @@ def test_a_state_that_no_broker_wrote_is_not_installed(tmp_path):
 def test_the_wire_carries_what_is_refused_here():
     # The checks are the core's: a well-formed frame gets as far as there.
     one, other = PeerCodec("g", "n2", ("n1",)), PeerCodec("g", "n1", ("n2",))
-    from remoting.protocol.frame import FrameDecoder
+    from ledgermq.remoting.protocol.frame import FrameDecoder
 
     message = AppendReply("n2", "n1", HUGE, 0)
     (frame,) = FrameDecoder().feed(b"".join(one.encode(message)))

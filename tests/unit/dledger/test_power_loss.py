@@ -21,7 +21,7 @@ from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile
 from dledger.storage.synced_file import SyncedFile
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimCrash, SimDisk
 from sim.disk_rules import SYNCS, Action, Rule
 from sim.inode import PowerLossMode

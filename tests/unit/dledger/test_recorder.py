@@ -14,7 +14,7 @@ from dledger.core.model import Role
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.recorder import Recorder, last_body_crc
 from dledger.storage.event_ring import EventRing
-from runtime.disk import RealDisk
+from ledgermq.runtime.disk import RealDisk
 
 FILE_BYTES = 64 * 1024
 

@@ -14,7 +14,7 @@ from dledger.core.messages import VoteRequest
 from dledger.core.model import Role
 from dledger.errors import DiskFull
 from dledger.storage.state_files import CheckpointFile
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode

@@ -17,9 +17,9 @@ from dledger.errors import CorruptEntry, RottenEntry
 from dledger.storage.recovery import open_log_store
 from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
-from remoting.protocol.frame import FrameDecoder
-from runtime.disk import NO_SPACE, RealDisk
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.runtime.disk import NO_SPACE, RealDisk
+from ledgermq.runtime.errors import FatalError
 from tests.unit.dledger.cluster import Cluster, MemoryStore
 from tests.unit.dledger.trouble import TRIMMING, run_trouble
 

@@ -23,9 +23,9 @@ from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from dledger.storage.walk import COPIED_ENTRIES_MIN, walk_bodies
-from runtime.disk import RealDisk
-from runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from runtime.rng import SystemRng
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.rng import SystemRng
 
 SEGMENT = 4096
 INDEX_SEGMENT = 32 * 10

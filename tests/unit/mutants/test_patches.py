@@ -13,11 +13,11 @@ from dledger.codec.entry import encode_span
 from dledger.core.log import RaftLog
 from dledger.core.model import HardState
 from dledger.storage.state_files import HardStateFile
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
 from mutants.__main__ import main
 from mutants.patches import ALL, BY_TESTS, MUTANTS
 from mutants.planting import PRODUCT, Mutant, StaleMutantError, patch, planted, uproot
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
 from store.commit_log import CommitLog
 from store.config import StoreConfig
 from store.consume_queue import ConsumeQueues

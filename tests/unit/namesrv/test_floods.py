@@ -6,10 +6,10 @@ from collections.abc import Awaitable
 
 import pytest
 
+from ledgermq.remoting.protocol.bodies import RegisterBrokerBody, TopicConfig, encode_register_body
+from ledgermq.remoting.protocol.command import RemotingCommand
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import RegisterBrokerBody, TopicConfig, encode_register_body
-from remoting.protocol.command import RemotingCommand
 from tests.unit.namesrv.test_processor import FakeConnection, Server, registered
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv import kv_config
 from namesrv.kv_config import KvConfig
-from runtime.errors import FatalError
 
 
 class FakeDisk:

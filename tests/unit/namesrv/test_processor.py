@@ -5,15 +5,7 @@ import zlib
 
 import pytest
 
-from mutants.patches import BY_TESTS
-from mutants.planting import planted
-from namesrv.config import NamesrvConfig
-from namesrv.guard import AUDIENCE, Guard
-from namesrv.guard import _may as may
-from namesrv.kv_config import KvConfig
-from namesrv.processor import Processor
-from namesrv.route_table import RouteTable
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
@@ -22,12 +14,20 @@ from remoting.protocol.bodies import (
     encode_body,
     encode_register_body,
 )
-from remoting.protocol.certificates import Identity, Role, node_identity
-from remoting.protocol.command import RemotingCommand
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
-from remoting.protocol.limits import REGISTER_BYTES_MAX
-from remoting.protocol.signing import KeyCredentials, Trust, sign
-from remoting.protocol.tolerant_json import loads
+from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
+from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.remoting.protocol.signing import KeyCredentials, Trust, sign
+from ledgermq.remoting.protocol.tolerant_json import loads
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from namesrv.config import NamesrvConfig
+from namesrv.guard import AUDIENCE, Guard
+from namesrv.guard import _may as may
+from namesrv.kv_config import KvConfig
+from namesrv.processor import Processor
+from namesrv.route_table import RouteTable
 from tests.unit.namesrv.test_kv_config import FakeDisk
 
 

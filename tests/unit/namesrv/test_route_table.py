@@ -5,11 +5,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, TopicConfigWrapper
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.route_table import EXPIRY_MS, Registration, RouteTable
-from remoting.protocol.bodies import DataVersion, TopicConfig, TopicConfigWrapper
-from remoting.protocol.limits import Limit, Scope, Unit
 
 
 def topics(counter: int = 0, **queues: int) -> TopicConfigWrapper:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.bodies import (
+from ledgermq.remoting.protocol.bodies import (
     BrokerData,
     ConsumerData,
     DataVersion,
@@ -34,8 +34,8 @@ from remoting.protocol.bodies import (
     queue_key,
     queue_map,
 )
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.tolerant_json import loads
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import loads
 
 names = st.text("abcXYZ%|_-09", min_size=1, max_size=10)
 small = st.integers(0, 1000)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.codes import LanguageCode, SerializeType
-from remoting.protocol.command import (
+from ledgermq.remoting.protocol.codes import LanguageCode, SerializeType
+from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     RemotingCommand,
@@ -19,9 +19,9 @@ from remoting.protocol.command import (
     maybe_head_of_large,
     peek_code,
 )
-from remoting.protocol.errors import InvalidHeader, LocalProtocolError, RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.headers import (
+from ledgermq.remoting.protocol.errors import InvalidHeader, LocalProtocolError, RemoteProtocolError
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.headers import (
     decode_pull_header,
     decode_send_header,
     decode_update_offset_header,

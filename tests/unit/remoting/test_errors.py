@@ -2,9 +2,9 @@
 
 import pytest
 
-from remoting.protocol import errors
-from remoting.protocol.codes import ResponseCode, name_of_response
-from remoting.protocol.errors import Outcome, ResponseError, for_code
+from ledgermq.remoting.protocol import errors
+from ledgermq.remoting.protocol.codes import ResponseCode, name_of_response
+from ledgermq.remoting.protocol.errors import Outcome, ResponseError, for_code
 
 
 @pytest.mark.parametrize("code", [code for code in ResponseError.by_code if code != 1])

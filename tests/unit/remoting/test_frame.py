@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
-from remoting.protocol.frame import (
+from ledgermq.remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from ledgermq.remoting.protocol.frame import (
     MAX_FRAME_BYTES,
     RECEIVE_BYTES_MIN,
     RECEIVE_BYTES_USUAL,

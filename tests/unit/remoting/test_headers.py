@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.command import RemotingCommand, decode_command, encode_command
-from remoting.protocol.errors import InvalidHeader, RemoteProtocolError
-from remoting.protocol.frame import Frame, FrameDecoder
-from remoting.protocol.headers import (
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
+from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.headers import (
     QueueHeader,
     SendHeader,
     SendResponseEncoder,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import (
+from ledgermq.remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_COMPRESSED,
     FLAG_STORE_HOST_V6,

@@ -10,18 +10,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol import compression
-from remoting.protocol.compression import COMPRESSED_ZLIB, compress, decompress
-from remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
-from remoting.protocol.hosts import pack_host, parse_address, unpack_host
-from remoting.protocol.properties import (
+from ledgermq.remoting.protocol import compression
+from ledgermq.remoting.protocol.compression import COMPRESSED_ZLIB, compress, decompress
+from ledgermq.remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+from ledgermq.remoting.protocol.hosts import pack_host, parse_address, unpack_host
+from ledgermq.remoting.protocol.properties import (
     find_property,
     format_properties,
     java_string_hash,
     parse_properties,
     tags_code,
 )
-from remoting.protocol.unique_id import DAY_MS, UniqueIdGenerator, month_bounds_ms
+from ledgermq.remoting.protocol.unique_id import DAY_MS, UniqueIdGenerator, month_bounds_ms
 
 words = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=9

@@ -2,9 +2,9 @@
 
 import json
 
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import MessageExt
-from remoting.protocol.message_row import message_row
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.remoting.protocol.message_row import message_row
 
 MESSAGE = MessageExt(
     "T", 3, 1, 0, 7, 1_000, 5, pack_host("::1", 80), 6, pack_host("10.0.0.1", 10_911), 0, 0,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from remoting.transport.shares import one_to_close, slowest_sender
+from ledgermq.remoting.transport.shares import one_to_close, slowest_sender
 
 
 @dataclass(eq=False)

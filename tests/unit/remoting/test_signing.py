@@ -7,13 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.certificates import Authority
-from mutants.patches import BY_TESTS
-from mutants.planting import planted
-from remoting.protocol.certificates import Identity, Role, node_identity
-from remoting.protocol.command import RemotingCommand, decode_command, encode_command
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.limits import SIGN_WINDOW_MS
-from remoting.protocol.signing import (
+from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.limits import SIGN_WINDOW_MS
+from ledgermq.remoting.protocol.signing import (
     BadSignature,
     KeyCredentials,
     Nonces,
@@ -23,9 +21,11 @@ from remoting.protocol.signing import (
     sign,
     verify,
 )
-from remoting.transport.credentials import CredentialStore, SecuritySettings
-from runtime.clock import SystemClock
-from runtime.errors import FatalError
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 KEY = b"0123456789abcdef-0123456789abcdef"
 NOW = SystemClock().wall_ms()

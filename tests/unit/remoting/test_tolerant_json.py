@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.remoting.protocol.bodies import HeartbeatData, RegisterBrokerBody, decode_body
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.limits import NESTING_MAX, TOLERANT_BYTES_MAX, TOLERANT_VALUES_MAX
+from ledgermq.remoting.protocol.tolerant_json import REQUEST, _Reader, loads, text_of
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.bodies import HeartbeatData, RegisterBrokerBody, decode_body
-from remoting.protocol.errors import RemoteProtocolError
-from remoting.protocol.limits import NESTING_MAX, TOLERANT_BYTES_MAX, TOLERANT_VALUES_MAX
-from remoting.protocol.tolerant_json import REQUEST, _Reader, loads, text_of
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.recursive(

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from client.background import join
-from client.errors import NotRunning
-from runtime.cancel import Timeout, cancel_requests, timeout
+from ledgermq.client.background import join
+from ledgermq.client.errors import NotRunning
+from ledgermq.runtime.cancel import Timeout, cancel_requests, timeout
 from sim.loop import SimLoop
 
 

@@ -5,11 +5,9 @@ import time
 
 import pytest
 
-from mutants.patches import BY_TESTS
-from mutants.planting import planted
-from runtime.clock import SystemClock, local_stamp
-from runtime.errors import EXIT_BAD_INPUT, FatalError
-from runtime.log_format import (
+from ledgermq.runtime.clock import SystemClock, local_stamp
+from ledgermq.runtime.errors import EXIT_BAD_INPUT, FatalError
+from ledgermq.runtime.log_format import (
     LINE_CHARACTERS_MAX,
     LINES_PER_KIND,
     PERIOD_S,
@@ -17,7 +15,9 @@ from runtime.log_format import (
     Throttle,
     configure_logging,
 )
-from runtime.rng import SystemRng
+from ledgermq.runtime.rng import SystemRng
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 def test_the_clocks_agree_on_their_units():

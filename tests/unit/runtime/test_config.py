@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.config import Properties, bind, key, load_properties, parse_properties_text
-from runtime.config_keys import ROCKETMQ_KEYS
-from runtime.errors import FatalError
+from ledgermq.runtime.config import Properties, bind, key, load_properties, parse_properties_text
+from ledgermq.runtime.config_keys import ROCKETMQ_KEYS
+from ledgermq.runtime.errors import FatalError
 
 
 class Flush(Enum):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import runtime.disk
-from runtime.disk import DirectoryInUse, RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime import disk as real
+from ledgermq.runtime.disk import DirectoryInUse, RealDisk
+from ledgermq.runtime.errors import FatalError
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def sync_after_size(fd, path, size):
     if os.fstat(fd).st_size == 0:
         os.ftruncate(fd, size)
         os.fsync(fd)
-        runtime.disk._sync_directory(os.path.dirname(path))
+        real._sync_directory(os.path.dirname(path))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def sync_after_size(fd, path, size):
     ids=["directories not synced", "size before the entry"],
 )
 def test_a_missing_sync_is_caught(monkeypatch, tmp_path, part, bug):
-    monkeypatch.setattr(runtime.disk, part, bug)
+    monkeypatch.setattr(real, part, bug)
     with pytest.raises(AssertionError):
         exercise(monkeypatch, str(tmp_path))
 
@@ -109,7 +109,7 @@ def test_failed_replacement_leaves_the_old_file_and_no_other(monkeypatch, disk, 
 def test_lock_is_exclusive_between_processes(disk, tmp_path):
     path = str(tmp_path / "lock")
     script = (
-        "import sys; sys.path.insert(0, '.'); from runtime.disk import RealDisk;"
+        "import sys; sys.path.insert(0, '.'); from ledgermq.runtime.disk import RealDisk;"
         f" RealDisk().lock({path!r}); print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

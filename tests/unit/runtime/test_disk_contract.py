@@ -1,12 +1,12 @@
-"""The contract of `runtime.disk`, to which the real and the simulated disk are held."""
+"""The contract of `ledgermq.runtime.disk`, to which the real and the simulated disk are held."""
 
 import errno
 from pathlib import Path
 
 import pytest
 
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
 

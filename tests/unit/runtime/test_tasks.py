@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
+from ledgermq.runtime.errors import FatalError, async_invariants_are_fatal, invariants_are_fatal
+from ledgermq.runtime.process import on_loop_exception
+from ledgermq.runtime.tasks import SERVING, Supervisor
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from runtime.errors import FatalError, async_invariants_are_fatal, invariants_are_fatal
-from runtime.process import on_loop_exception
-from runtime.tasks import SERVING, Supervisor
 from sim.loop import SimLoop
 
 
@@ -155,7 +155,8 @@ def exit_of(error, **context):
     """Have the handler of a process take ``error``, with its exit made an exception."""
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(
-            "runtime.process._exit_now", lambda code: (_ for _ in ()).throw(SystemExit(code))
+            "ledgermq.runtime.process._exit_now",
+            lambda code: (_ for _ in ()).throw(SystemExit(code)),
         )
         on_loop_exception(None, {"message": "x", "exception": error, **context})
 

@@ -1,6 +1,6 @@
 """Bursts of sends reach the brokers as groups, and each message ends with its own result."""
 
-from client.grouping import Group
+from ledgermq.client.grouping import Group
 from sim.campaign import run_seed
 from sim.faults.plan import Options, Plan, Workload
 from sim.run import VALID, run_plan

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from runtime.disk import DirectoryInUse
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import DirectoryInUse
+from ledgermq.runtime.errors import FatalError
 from sim.context import SimCrash
 from sim.disk import SimDisk
 from sim.disk_rules import CHANGING, SYNCS, Action, Latency, Op, Rule

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remoting.protocol.command import RemotingCommand, encode_command, make_response
+from ledgermq.remoting.protocol.command import RemotingCommand, encode_command, make_response
 from sim.frames import split_frames
 from sim.rules import Action, FrameRule, peer_codes
 from tests.unit.sim.machines import Pair

@@ -6,8 +6,8 @@ import pytest
 
 from dledger.codec.peer import PeerCodec
 from dledger.errors import DLedgerError
-from remoting.protocol.errors import RemotingError
-from remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.frame import FrameDecoder
 from sim.clients import shapes
 from sim.clients.forged import forged_peer_frames
 from sim.clients.wire import frame_of

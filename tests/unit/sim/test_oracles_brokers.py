@@ -8,7 +8,7 @@ import pytest
 
 from chaos.history.segment import EntryRow
 from dledger.core.model import Role
-from remoting.protocol.message import BatchElement, MessageExt, encode_batch, encode_record
+from ledgermq.remoting.protocol.message import BatchElement, MessageExt, encode_batch, encode_record
 from sim.oracles.base import Findings, Violation
 from sim.oracles.brokers import BrokerEnd, Brokers
 from sim.oracles.fidelity import NAME as STORED

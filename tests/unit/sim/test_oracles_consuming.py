@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from client import ConsumeContext, ConsumeStatus, MessageQueue
 from dledger.core.model import Role
+from ledgermq.client import ConsumeContext, ConsumeStatus, MessageQueue
+from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
 from namesrv.route_table import Registration, RouteTable
-from remoting.protocol.bodies import TopicConfig, TopicConfigWrapper
 from sim.context import CURRENT
 from sim.oracles.base import Findings, Violation
 from sim.oracles.consuming import AGAIN, GIVEN_BACK, Consuming

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from client import Attempt, MessageQueue, Outcome, SendFailed, SendResult, SendStatus
+from ledgermq.client import Attempt, MessageQueue, Outcome, SendFailed, SendResult, SendStatus
 from sim.oracles.base import Findings
 from sim.oracles.library import Library
 from sim.oracles.wire import Said

@@ -6,7 +6,7 @@ import pytest
 
 from broker.tags import tag_codes
 from chaos.history.segment import EntryRow
-from remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.records import properties_of, stored_ms, tags_code, tags_of

@@ -12,8 +12,8 @@ from broker.replicated_state import ReplicatedState
 from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.topic_config import TopicChange, TopicTable
 from dledger.core.model import Role
-from remoting.protocol.bodies import TopicConfig
-from remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.applied import begins
 from sim.oracles.base import Violation
 from sim.oracles.model import Model, read_statement

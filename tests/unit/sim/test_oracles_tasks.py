@@ -2,7 +2,7 @@
 
 import pytest
 
-from client import pull
+from ledgermq.client import pull
 from sim import audit
 from sim.campaign import run_seed
 from sim.faults.plan import Options, Plan, Workload

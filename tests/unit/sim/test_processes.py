@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.context import CURRENT, SimCrash
 from sim.loop import SimLoop, Stalled
 from sim.transport import RESET, VANISH

@@ -9,8 +9,8 @@ from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
 from dledger.errors import DiskFull, NotLeader, PendingFull, RottenEntry
 from dledger.storage.recent import Noted
-from remoting.protocol.hosts import pack_host
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.results import PutBatch, PutMessage, PutStatus

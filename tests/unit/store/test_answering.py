@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.tasks import SERVING
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from runtime.errors import FatalError
-from runtime.tasks import SERVING
 from store.results import PutStatus
 from tests.unit.store.fakes import FakeNode, World, batch_of, message
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import decode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import decode_record
 from store.layout import STATE_TOPIC
 from store.results import PutStatus
 from tests.unit.store.fakes import BORN, HOST, REFUSALS, World, batch_of, message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
 from store.consume_queue import NEW_FILE_WORK, TURN_TICKS, ConsumeQueues, DamagedUnits
 from store.layout import GAP_UNIT, UNIT

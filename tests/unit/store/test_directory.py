@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from runtime.disk import DirectoryInUse, RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime.disk import DirectoryInUse, RealDisk
+from ledgermq.runtime.errors import FatalError
 from store.checkpoint import NO_TIMES, ROCKETMQ_BYTES, StoreTimes, decode_times, encode_times
 from store.directory import StoreDirectory, SyncedTimes
 from tests.unit.store.fakes import FakeDisk

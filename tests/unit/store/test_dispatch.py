@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.message import MessageExt, encode_record
-from runtime.errors import FatalError
 from store.config import IndexConfig
 from store.layout import UNIT
 from store.read_back import LONG_TEXTS_BYTES

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.properties import PropertyRewriter, items_of
-from remoting.protocol.message import MessageExt, encode_record
-from remoting.protocol.properties import java_string_hash, parse_properties
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout
 from store.config import DEFAULT_DELAY_LEVELS_MS as LEVELS
 

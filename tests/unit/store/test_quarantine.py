@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.storage.recent import Noted
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.message import MessageExt, encode_record
-from runtime.errors import FatalError
 from store.layout import SKIPPED_BYTES
 from store.results import GetStatus
 from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.errors import RottenEntry
-from remoting.protocol.message import decode_record
+from ledgermq.remoting.protocol.message import decode_record
 from store.results import Boundary, GetStatus
 from tests.unit.store.fakes import World
 

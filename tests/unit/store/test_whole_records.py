@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import decode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import decode_record
 from store.layout import (
     FLAG_NOT_INDEXED,
     FLAGS_HOSTS_V6,

@@ -10,10 +10,10 @@ from chaos.fuzz.processes import bad_lines
 from chaos.fuzz.requests import AT_BROKERS, AT_NAME_SERVERS
 from chaos.fuzz.storm import Ledger, Storm, Tally, _elements, _response
 from chaos.net.wire import FrameSplitter
-from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, encode_command
-from remoting.protocol.frame import FrameDecoder
-from remoting.protocol.message import BatchElement, encode_batch
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, encode_command
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.remoting.protocol.message import BatchElement, encode_batch
 
 
 def sents(count: int, seed: int = 1):
@@ -79,7 +79,7 @@ def test_answers_are_read_in_both_forms(serialize_type):
 
 
 def test_requests_have_the_form_that_servers_read():
-    from remoting.protocol.command import decode_command
+    from ledgermq.remoting.protocol.command import decode_command
 
     for make in (json_frame, binary):
         (frame,) = FrameDecoder().feed(make(310, 2, 9, {"a": "b", "i": "k\x01v\x02"}, b"x"))

@@ -8,7 +8,7 @@ lets recovery meet the same.
 from dataclasses import dataclass
 from random import Random
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode
 from tests.unit.store.faults.damage import disk_of, image

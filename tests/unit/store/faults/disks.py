@@ -2,7 +2,7 @@
 
 import errno
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk_rules import CHANGING, Action, Op, Rule
 from sim.inode import PowerLossMode
 from store.results import PutStatus

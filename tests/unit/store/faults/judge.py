@@ -25,7 +25,7 @@ import logging
 import re
 from contextlib import contextmanager, suppress
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from tests.unit.store.faults.crashes import check_keys
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster, check, no_hang

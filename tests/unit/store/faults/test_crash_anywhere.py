@@ -12,7 +12,7 @@ from broker.snapshot import Capture, Snapshot
 from dledger.codec.snapshot import decode_snapshot
 from dledger.driver import Driver
 from dledger.storage.snapshot_files import SnapshotFiles
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.plain import PlainLog
 from tests.unit.store.faults.conftest import CASES
 from tests.unit.store.faults.crashes import Case, reference

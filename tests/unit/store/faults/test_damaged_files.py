@@ -11,7 +11,7 @@ from dledger import replica
 from dledger.codec.properties import Checkpoint
 from dledger.storage import log_store
 from dledger.storage.state_files import CheckpointFile
-from remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from store import recovery
 from store.consume_queue import ConsumeQueue
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of

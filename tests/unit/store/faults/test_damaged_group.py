@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger.repair import Repairer
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of, image
 from tests.unit.store.faults.judge import judge_refusal
 from tests.unit.store.faults.stores import fill

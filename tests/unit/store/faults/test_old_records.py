@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
+from ledgermq.remoting.protocol.message import decode_records
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from remoting.protocol.message import decode_records
 from store.offline.folder import open_folder
 from store.offline.messages import Dump, Selection
 from store.offline.statistics import collect

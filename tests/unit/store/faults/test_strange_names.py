@@ -14,7 +14,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.disk import RealDisk
+from ledgermq.runtime.disk import RealDisk
 from tests.unit.store.faults.judge import START_MS, judge_refusal, judge_service, logged
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import ROOT, Cluster, no_hang

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from store.checkpoint import StoreTimes, encode_times
 from store.consume_queue import ConsumeQueue
 from store.layout import UNIT

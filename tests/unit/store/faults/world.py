@@ -15,9 +15,9 @@ from broker.controller import BrokerController
 from broker.replicated_state import StateKind
 from dledger.config import FlushDiskType
 from dledger.errors import RottenEntry
-from remoting.protocol.message import decode_records
-from runtime.errors import EXIT_ENVIRONMENT, FatalError
-from runtime.tasks import Supervisor
+from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+from ledgermq.runtime.tasks import Supervisor
 from sim.context import SimCrash
 from sim.loop import SimLoop
 from store.config import IndexConfig

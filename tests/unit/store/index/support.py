@@ -3,7 +3,7 @@
 import tarfile
 from functools import lru_cache
 
-from remoting.protocol.properties import java_string_hash, parse_properties
+from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from store.checkpoint import LogMark
 from store.config import IndexConfig
 from store.index.key_index import KeyIndex

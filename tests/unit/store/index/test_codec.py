@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.protocol.properties import java_string_hash, parse_properties
+from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from store.index import codec
 from store.index.codec import Header, Layout
 from store.index.keys import REMEMBERED_MAX, TOPICS_MAX, KeyHashes, has_key, unique_key, words

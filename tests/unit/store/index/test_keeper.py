@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.config import IndexConfig
 from store.index.keeper import IndexKeeper
 from tests.unit.store.fakes import FakeClock, FakeDisk

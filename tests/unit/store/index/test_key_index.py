@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from store.config import IndexConfig
 from store.index.codec import Layout, decode_header
 from store.index.search import Span, search

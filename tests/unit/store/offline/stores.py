@@ -3,9 +3,9 @@
 import struct
 import zlib
 
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import MAGIC_BLANK, MessageExt, encode_record
-from remoting.protocol.properties import java_string_hash
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import MAGIC_BLANK, MessageExt, encode_record
+from ledgermq.remoting.protocol.properties import java_string_hash
 from store.layout import UNIT, tags_code
 from store.offline.folder import open_folder
 from store.offline.verify import verify

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from sim.disk_rules import Action, Rule
 from sim.inode import PowerLossMode
 from store.offline.findings import Health

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from runtime.clock import SystemClock
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from store.layout import UNIT
 from store.offline.findings import Health
 from store.offline.folder import open_folder

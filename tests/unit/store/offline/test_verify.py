@@ -11,7 +11,7 @@ import pytest
 from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT as INDEX_UNIT
 from dledger.codec.properties import Checkpoint, encode_mark
-from remoting.protocol.message import encode_record
+from ledgermq.remoting.protocol.message import encode_record
 from store.offline.findings import Health
 from store.offline.folder import UnusableError, open_folder
 from store.offline.messages import Dump, Selection

@@ -1,8 +1,8 @@
 """Records for a plain log, and a log without a loop: what a `PlainLog` does in a turn, by hand."""
 
 from dledger.errors import NotLeader
-from remoting.protocol.hosts import pack_host
-from remoting.protocol.message import MessageExt, encode_record
+from ledgermq.remoting.protocol.hosts import pack_host
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from store.plain.config import PlainLogConfig
 from store.plain.recovery import recover
 from store.plain.segments import Segments

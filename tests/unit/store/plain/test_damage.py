@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dledger.errors import RottenEntry
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
 from tests.unit.store.plain.records import DIRECTORY, SEGMENT, T0, Log, size_of

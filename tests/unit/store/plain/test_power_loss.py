@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dledger.errors import DLedgerError
-from runtime.errors import FatalError
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimCrash, SimDisk
 from sim.disk_rules import SYNCS, Action, Rule
 from sim.inode import PowerLossMode

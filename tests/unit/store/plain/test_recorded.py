@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
-from remoting.protocol.message import decode_record, encode_record
-from runtime.disk import RealDisk
+from ledgermq.remoting.protocol.message import decode_record, encode_record
+from ledgermq.runtime.disk import RealDisk
 from tests import fixtures
 from tests.unit.store.plain.records import Log
 

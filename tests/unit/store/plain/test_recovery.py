@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from remoting.protocol.message import MAGIC_BLANK
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.message import MAGIC_BLANK
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
 from store.plain.record import blank

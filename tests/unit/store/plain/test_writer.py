@@ -3,9 +3,9 @@ import errno
 import pytest
 
 from dledger.errors import EntryTooLarge, NotLeader, PendingFull, RottenEntry
-from remoting.protocol.message import MAGIC_BLANK
-from runtime.disk import RealDisk
-from runtime.errors import FatalError
+from ledgermq.remoting.protocol.message import MAGIC_BLANK
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.disk_rules import Action, Op, Rule
 from sim.inode import PowerLossMode

@@ -1,0 +1,68 @@
+"""The asyncio client: producer, push consumer, pull consumer.
+
+Speaks RocketMQ's remoting protocol as a 4.9 client; see docs/client.md for how to use it and what
+it guarantees.
+"""
+
+from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.client.errors import (
+    ClientError,
+    InvalidMessage,
+    NameServersUnreachable,
+    NoRoute,
+    NotRunning,
+    SendFailed,
+    TooManyPending,
+)
+from ledgermq.client.finder import MessageFinder
+from ledgermq.client.message import (
+    Attempt,
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeStatus,
+    Message,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    SendResult,
+    SendStatus,
+)
+from ledgermq.client.observer import ConsumerObserver
+from ledgermq.client.producer import Producer
+from ledgermq.client.pull import PullConsumer
+from ledgermq.client.push import PushConsumer
+from ledgermq.client.send_codec import split_batch
+from ledgermq.remoting.protocol.errors import Outcome, RemotingError, ResponseError
+from ledgermq.remoting.protocol.message import MessageExt
+
+__all__ = [
+    "Attempt",
+    "ClientConfig",
+    "ClientError",
+    "ConsumeContext",
+    "ConsumeFrom",
+    "ConsumeOptions",
+    "ConsumeStatus",
+    "ConsumerObserver",
+    "InvalidMessage",
+    "Message",
+    "MessageExt",
+    "MessageFinder",
+    "MessageQueue",
+    "NameServersUnreachable",
+    "NoRoute",
+    "NotRunning",
+    "Outcome",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "RemotingError",
+    "ResponseError",
+    "SendFailed",
+    "SendResult",
+    "SendStatus",
+    "TooManyPending",
+    "split_batch",
+]

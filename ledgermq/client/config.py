@@ -1,0 +1,116 @@
+"""Settings of producers and consumers, with RocketMQ's defaults (protocol 7.1, 9)."""
+
+from dataclasses import dataclass, field
+
+from ledgermq.client.message import ConsumeFrom
+from ledgermq.client.rebalance import Allocate, allocate_averagely
+from ledgermq.runtime.machine import process_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """Settings that every kind of client has; durations in milliseconds, sizes in bytes."""
+
+    namesrv_addrs: tuple[str, ...]
+    """Name servers as ``host:port``; tried in turn, the one that answered is remembered."""
+    group: str
+    """Producer or consumer group."""
+    instance_name: str = ""
+    """Last part of the client id; empty makes one that is unique (pid#nanoseconds)."""
+    source_address: str | None = None
+    """Local address to connect from; also the first part of the client id."""
+    process_id: int = field(default_factory=process_id)
+    """Part of message ids, and of the client id where ``instance_name`` is empty."""
+    send_timeout_ms: int = 3_000
+    """Budget of one send with all its retries."""
+    retry_times: int = 2
+    """Further attempts after one that the broker refused or whose outcome is unknown. Waiting
+    for a leader (not leader, connection refused) does not count, only the budget limits it."""
+    backoff_ms: tuple[int, ...] = (20, 50, 100)
+    """Waits between attempts while no leader is known; the last one repeats."""
+    stall_ms: int = 500
+    """A request unanswered for so long makes the client look whether the leader has moved."""
+    connect_timeout_ms: int = 1_000
+    request_timeout_ms: int = 3_000
+    """For everything that is neither a send nor a pull."""
+    heartbeat_ms: int = 30_000
+    route_poll_ms: int = 30_000
+    leader_check_ms: int = 1_000
+    """How often a push consumer asks a name server whether leaders have moved."""
+    persist_offset_ms: int = 5_000
+    rebalance_ms: int = 20_000
+    stop_timeout_ms: int = 10_000
+    """How long ``stop`` waits for running listeners and for requests that are on the wire."""
+    compress_over_bytes: int = 4_096
+    """Larger bodies are compressed with zlib, except in batches; 0 turns it off."""
+    max_message_bytes: int = 4_194_304
+    auto_batch: bool = True
+    """Whether ordinary sends of one topic that start in the same turn of the loop share a request
+    and a queue. Nothing waits for more to come; each message keeps its id, result and error."""
+    auto_batch_messages_max: int = 64
+    """Most messages of such a request; what is over it goes into another, to the next queue."""
+    auto_batch_bytes_max: int = 131_072
+    """Bytes of such a request; likewise. A larger message goes alone."""
+    max_pending_sends: int = 20_000
+    """Sends awaiting an answer; more are refused with ``TooManyPending``."""
+    max_pending_bytes: int = 50_331_648
+    """Bodies of those sends together; likewise."""
+    default_topic: str = "TBW102"
+    """The topic whose route serves a topic that does not exist yet."""
+    default_topic_queues: int = 4
+    """How many queues an automatically created topic gets."""
+
+    def __post_init__(self) -> None:
+        if not self.namesrv_addrs:
+            raise ValueError("namesrv_addrs: at least one name server is needed")
+        for addr in self.namesrv_addrs:
+            host, _, port = addr.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+                raise ValueError(f"namesrv_addrs: {addr!r} is not host:port")
+        for name in ("send_timeout_ms", "connect_timeout_ms", "request_timeout_ms", "stall_ms"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("auto_batch_messages_max", "auto_batch_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.retry_times < 0:
+            raise ValueError(f"retry_times must not be negative, not {self.retry_times}")
+        if not self.backoff_ms or min(self.backoff_ms) <= 0:
+            raise ValueError(f"backoff_ms needs positive waits, not {self.backoff_ms}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """Settings of a push consumer."""
+
+    consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
+    """Where a group without a stored offset begins."""
+    consume_timestamp_ms: int = 0
+    """Wall-clock time for ``ConsumeFrom.TIMESTAMP``."""
+    allocate: Allocate = allocate_averagely
+    concurrency: int = 20
+    """How many listener calls may be in progress at once."""
+    consume_batch_count: int = 1
+    """Most messages given to one listener call."""
+    pull_batch_count: int = 32
+    suspend_ms: int = 15_000
+    """How long the broker holds a pull that finds nothing."""
+    pull_timeout_ms: int = 30_000
+    max_cached_messages: int = 1_000
+    max_cached_bytes: int = 104_857_600
+    max_offset_span: int = 2_000
+    """Flow control: distance between the oldest unconsumed and the newest message of a queue."""
+    flow_control_wait_ms: int = 50
+    local_retry_ms: int = 5_000
+    """When a message that could not be sent back to the broker is tried again here."""
+    max_reconsume_times: int = -1
+    """Redeliveries before the dead-letter queue; -1 is the broker's default (16)."""
+    commit_on_pull: bool = True
+    """Let each pull carry the committed offset, besides the periodic commit."""
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "consume_batch_count", "pull_batch_count"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.pull_timeout_ms <= self.suspend_ms:
+            raise ValueError("pull_timeout_ms must be longer than suspend_ms")

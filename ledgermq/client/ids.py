@@ -1,0 +1,10 @@
+"""Client ids. Source: ClientConfig.buildMQClientId (protocol 9, ids)."""
+
+from ledgermq.runtime.clock import Clock
+
+
+def make_client_id(address: str, instance_name: str, process_id: int, clock: Clock) -> str:
+    """Return ``address@instance_name``; an empty or ``DEFAULT`` name becomes pid#nanoseconds."""
+    if instance_name in {"", "DEFAULT"}:
+        instance_name = f"{process_id}#{clock.monotonic_ns()}"
+    return f"{address}@{instance_name}"

@@ -1,0 +1,120 @@
+"""Connections to the leaders of broker groups, by broker name.
+
+A link is a connection with the counters that show whether it stalls. It holds until the route
+names another leader, the connection breaks, or it is dropped. Concurrent connects to one address
+are one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from ledgermq.client.errors import NoRoute
+from ledgermq.client.route import RouteCache
+from ledgermq.remoting.protocol.errors import ConnectFailed
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.runtime.cancel import cancel_requests, timeout
+from ledgermq.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+
+class Link:
+    """A connection to a leader, with the number of requests that await its answer."""
+
+    __slots__ = (
+        "addr", "broker_name", "connection", "pending", "t_progress_ns", "takes_batches",
+    )  # fmt: skip
+
+    def __init__(self, broker_name: str, addr: str, connection: Connection) -> None:
+        self.broker_name = broker_name
+        self.addr = addr
+        self.connection = connection
+        self.pending = 0
+        self.t_progress_ns = 0
+        """When the first pending request left or the last answer came (monotonic)."""
+        self.takes_batches = True
+        """False once the broker has said that it does not know the request."""
+
+
+class Links:
+    """The links of one producer."""
+
+    def __init__(self, client: RemotingClient, routes: RouteCache, clock: Clock) -> None:
+        self._client = client
+        self._routes = routes
+        self._clock = clock
+        self._by_name: dict[str, Link] = {}
+        self._retired: list[Link] = []
+
+    def maybe_link(self, broker_name: str) -> Link | None:
+        """Return the open link to the leader of ``broker_name``, if there is one."""
+        link = self._by_name.get(broker_name)
+        if link is None or link.connection.closed:
+            return None
+        return link
+
+    async def connect(self, broker_name: str, timeout_ms: int) -> Link:
+        """Return an open link, connecting if need be.
+
+        Errors: ``NoRoute`` while no leader is known; ``ConnectFailed``, also when connecting takes
+        longer than ``timeout_ms``.
+        """
+        link = self.maybe_link(broker_name)
+        if link is not None:
+            return link
+        addr = self._routes.master(broker_name)
+        if addr is None:
+            raise NoRoute(f"broker {broker_name!r} has no leader at the moment")
+        known = cancel_requests()
+        try:
+            async with timeout(timeout_ms / 1000):
+                connection = await self._client.connect(addr)
+        except TimeoutError as error:
+            raise ConnectFailed(f"no connection to {addr} within {timeout_ms} ms") from error
+        except asyncio.CancelledError:
+            if cancel_requests() > known:
+                raise
+            raise ConnectFailed("the client was stopped") from None  # Nobody cancelled the caller.
+        existing = self._by_name.get(broker_name)
+        if existing is not None and existing.connection is connection:
+            return existing
+        link = Link(broker_name, addr, connection)
+        self._by_name[broker_name] = link
+        return link
+
+    def on_route_change(self, broker_names: Iterable[str]) -> None:
+        """Forget links whose address is no longer the leader's; what they carry goes on."""
+        for name in sorted(broker_names):
+            link = self._by_name.get(name)
+            if link is not None and self._routes.master(name) not in {None, link.addr}:
+                _log.info("broker=%s event=leader_moved from=%s", name, link.addr)
+                self._retired.append(self._by_name.pop(name))
+
+    def stall_free_ms(self, now_ns: int, stall_ms: int) -> float:
+        """Return for how long no link can be among the `stalled`; 0 if one may be already.
+
+        A link that owes nothing now cannot have stalled before ``stall_ms`` from now.
+        """
+        links = (*self._by_name.values(), *self._retired)
+        owed_ns = min((link.t_progress_ns for link in links if link.pending), default=now_ns)
+        return max(0.0, stall_ms - (now_ns - owed_ns) / 1_000_000)
+
+    def stalled(self, now_ns: int, stall_ms: int) -> list[Link]:
+        """Return the open links that owe answers and have given none for ``stall_ms``."""
+        limit_ns = now_ns - stall_ms * 1_000_000
+        self._retired = [
+            link for link in self._retired if link.pending and not link.connection.closed
+        ]
+        return [
+            link
+            for link in (*self._by_name.values(), *self._retired)
+            if link.pending and link.t_progress_ns < limit_ns and not link.connection.closed
+        ]
+
+    @property
+    def addrs(self) -> list[str]:
+        """Addresses of the open links."""
+        links = self._by_name.values()
+        return sorted({link.addr for link in links if not link.connection.closed})

@@ -1,0 +1,401 @@
+"""The producer: sends messages and survives a change of leader.
+
+The path of an ordinary send has no task of its own: the caller's coroutine renders the frame,
+hands it to the connection (which writes once per loop turn) and awaits one future. Sends that start
+in one turn share a request (`ledgermq.client.grouping`). Everything that goes wrong continues in
+`ledgermq.client.delivery`. Source: DefaultMQProducerImpl, MQClientAPIImpl.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from ledgermq.client.config import ClientConfig
+from ledgermq.client.delivery import NS_PER_MS, Delivery
+from ledgermq.client.errors import NoRoute, TooManyPending
+from ledgermq.client.grouping import Grouper, GroupFailed, Place
+from ledgermq.client.instance import ClientInstance
+from ledgermq.client.lifecycle import StartStop
+from ledgermq.client.links import Link, Links
+from ledgermq.client.message import Attempt, Message, MessageQueue, SendResult
+from ledgermq.client.route import TopicRoute
+from ledgermq.client.send_codec import (
+    Outgoing,
+    SendTarget,
+    decode_acknowledgement,
+    encode_send,
+    prepare_batch,
+    prepare_single,
+)
+from ledgermq.client.subscription import RETRY_PREFIX
+from ledgermq.client.validation import check_group, check_topic
+from ledgermq.remoting.protocol.bodies import HeartbeatData, ProducerData
+from ledgermq.remoting.protocol.command import FLAG_ONEWAY
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.runtime.clock import Clock, SystemClock
+from ledgermq.runtime.rng import Rng, SystemRng
+
+_SYSTEM_CLOCK = SystemClock()
+PROVISIONAL_POLL_MS = 1_000
+STALL_LOOK_MS_MAX = 100
+
+
+class Producer(StartStop):
+    """Sends messages of one producer group; use it as an async context manager.
+
+    All methods belong to the event loop in which ``start`` ran. Delivery is at least once: a send
+    that raises ``SendFailed`` with outcome UNKNOWN may have been stored.
+    """
+
+    def __init__(
+        self, config: ClientConfig, *, clock: Clock = _SYSTEM_CLOCK, rng: Rng | None = None
+    ) -> None:
+        check_group(config.group)
+        self.config = config
+        self.clock = clock
+        rng = rng or SystemRng()
+        self._instance = ClientInstance(config, clock, rng, default_topic=config.default_topic)
+        self.routes = self._instance.routes
+        self.stopping = self._instance.stopping
+        self.links = Links(self._instance.client, self.routes, clock)
+        self._instance.add_route_listener(self.links.on_route_change)
+        self._next_id = self._instance.unique_ids.next
+        self._topics: dict[str, _TopicTargets] = {}
+        self._first_queue = rng.randint(0, 1 << 16)
+        self._pending = 0
+        self._pending_bytes = 0
+        self._grouper: Grouper | None = None
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers know this producer."""
+        return self._instance.client_id
+
+    async def start(self) -> None:
+        """Begin heartbeats and route polling; contacts nobody yet."""
+        config = self.config
+        self._instance.start(self._heartbeat)
+        if config.auto_batch and config.auto_batch_messages_max > 1:
+            loop = asyncio.get_running_loop()
+            self._grouper = Grouper(self, self._instance.unique_ids, loop)
+        background = self._instance.background
+        look_ms = max(1, min(config.stall_ms // 2, STALL_LOOK_MS_MAX))
+        background.every(look_ms, self._watch_stalls, "stalls", self._stall_free_ms)
+        background.every(PROVISIONAL_POLL_MS, self._poll_provisional, "new-topics")
+
+    async def stop(self) -> None:
+        """Let the requests that are on the wire finish, unregister, close.
+
+        They get ``stop_timeout_ms``, within the time that each send was given, and are not tried
+        again. Sends that wait for a route, a connection or their next attempt end at once. All that
+        end without a result raise ``SendFailed``: outcome FAILED is certainly not stored, UNKNOWN
+        may be. Further sends raise ``NotRunning``. Calling it again is harmless.
+        """
+        await self._instance.stop(consumer=False, drained=lambda: not self._pending)
+
+    async def send(
+        self, message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it.
+
+        ``queue`` None takes the queues of the topic in turn, and the message may share its request
+        and its queue with others that are sent in the same turn of the loop
+        (``ClientConfig.auto_batch``). ``timeout_ms`` is the budget of all attempts together.
+        Errors: ``InvalidMessage``, ``NotRunning``, ``TooManyPending`` before anything is sent;
+        ``SendFailed`` afterwards.
+        """
+        grouper = self._grouper
+        if grouper is not None and queue is None and (self._pending or grouper.crowded):
+            self._admit()
+            joined = grouper.join(message, timeout_ms)
+            if joined is not None:
+                size_bytes = len(message.body)
+                self._pending += 1
+                self._pending_bytes += size_bytes
+                try:
+                    ending = await joined
+                    if type(ending) is SendResult:
+                        return ending
+                    assert isinstance(ending, GroupFailed)
+                    return await self._go_on_alone(message, ending)
+                finally:
+                    self._pending -= 1
+                    self._pending_bytes -= size_bytes
+        born_ms = self.clock.wall_ms()
+        if message.topic not in self._topics:
+            check_topic(message.topic)
+        config = self.config
+        outgoing = prepare_single(
+            message,
+            self._next_id(born_ms),
+            born_ms,
+            max_bytes=config.max_message_bytes,
+            compress_over=config.compress_over_bytes,
+        )
+        return await self._deliver(outgoing, queue, timeout_ms)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send messages of one topic as one request: all are stored, in order, or none.
+
+        All bodies and properties together keep the limit of one body; `split_batch` cuts a longer
+        list. ``SendResult.msg_id`` joins the ids with commas, ``queue_offset`` is the first one.
+        Errors: as ``send``.
+        """
+        born_ms = self.clock.wall_ms()
+        msg_ids = [self._next_id(born_ms) for _ in messages]
+        limit = self.config.max_message_bytes
+        outgoing = prepare_batch(messages, msg_ids, born_ms, max_bytes=limit)
+        return await self._deliver(outgoing, queue, timeout_ms)
+
+    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> str:
+        """Send without waiting for an answer; returns the message's unique key.
+
+        Nothing is known of the result and nothing is retried. Errors: as ``send``, except that
+        route and connection errors come as they are.
+        """
+        born_ms = self.clock.wall_ms()
+        check_topic(message.topic)
+        self._check_running()
+        outgoing = prepare_single(
+            message,
+            self._next_id(born_ms),
+            born_ms,
+            max_bytes=self.config.max_message_bytes,
+            compress_over=self.config.compress_over_bytes,
+        )
+        async with self.stopping.waiting():
+            await self.routes.get(message.topic)
+            target = self.select(message.topic, queue, frozenset())
+            link = await self.links.connect(target.broker_name, self.config.connect_timeout_ms)
+        opaque = link.connection.next_opaque()
+        header = encode_send(target, outgoing, opaque, FLAG_ONEWAY)
+        link.connection.write(header, outgoing.body)
+        return outgoing.msg_id
+
+    async def fetch_publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the writable queues of ``topic``, asking the name servers now."""
+        check_topic(topic)
+        self._check_running()
+        return list((await self.routes.refresh(topic)).publish_queues)
+
+    async def create_topic(self, topic: str, queues: int) -> None:
+        """Create ``topic`` with ``queues`` queues on every broker with a leader, or change it.
+
+        Errors: ``NoRoute`` when no leader is known; ``ResponseError`` of the broker.
+        """
+        check_topic(topic)
+        self._check_running()
+        if queues < 1:
+            raise ValueError(f"queues must be at least 1, not {queues}")
+        await self._instance.create_topic(topic, queues)
+
+    # The rest is the path of a send and what `ledgermq.client.delivery` needs of it.
+
+    def maybe_place(self, topic: str) -> Place | None:
+        """Return the next queue, if a batch may be sent to it and its leader is connected."""
+        targets = self._maybe_targets(topic)
+        if targets is None or not targets.all or topic.startswith(RETRY_PREFIX):
+            return None
+        target = targets.next_any()
+        link = self.links.maybe_link(target.broker_name)
+        if link is None or not link.takes_batches:
+            targets.give_back()
+            return None
+        return target, link
+
+    def select(self, topic: str, queue: MessageQueue | None, avoid: frozenset[str]) -> SendTarget:
+        """Return the next queue, of a broker not in ``avoid`` if there is one.
+
+        Errors: ``NoRoute`` when the topic has no writable queue.
+        """
+        targets = self._maybe_targets(topic)
+        if targets is None:
+            raise NoRoute(f"topic {topic!r}: no route yet")
+        return targets.find(queue) if queue is not None else targets.next(avoid)
+
+    async def attempt(
+        self,
+        link: Link,
+        target: SendTarget,
+        outgoing: Outgoing,
+        t_limit_ns: int,
+        earlier: tuple[Attempt, ...],
+    ) -> SendResult:
+        """Send once over ``link`` and return the result; raises ``RemotingError``."""
+        monotonic_ns = self.clock.monotonic_ns
+        connection = link.connection
+        t_start_ns = monotonic_ns()
+        opaque = connection.next_opaque()
+        header = encode_send(target, outgoing, opaque, 0)
+        timeout_ms = (t_limit_ns - t_start_ns) // NS_PER_MS
+        answer = connection.start_request(opaque, timeout_ms, header, outgoing.body)
+        if not link.pending:
+            link.t_progress_ns = t_start_ns
+        link.pending += 1
+        try:
+            frame = await answer
+            t_end_ns = link.t_progress_ns = monotonic_ns()
+        finally:
+            link.pending -= 1
+        status, stored = decode_acknowledgement(frame)
+        attempt = Attempt(link.addr, t_start_ns, t_end_ns, int(status), "", None)
+        queue = target.queue
+        if stored.queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=stored.queue_id)
+        return SendResult(
+            status,
+            outgoing.msg_id,
+            stored.msg_id,
+            queue,
+            stored.queue_offset,
+            (*earlier, attempt) if earlier else (attempt,),
+        )
+
+    async def _deliver(
+        self, outgoing: Outgoing, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> SendResult:
+        self._admit()
+        if timeout_ms is None:
+            timeout_ms = self.config.send_timeout_ms
+        size_bytes = len(outgoing.body)
+        self._pending += 1
+        self._pending_bytes += size_bytes
+        try:
+            t_start_ns = self.clock.monotonic_ns()
+            t_limit_ns = t_start_ns + timeout_ms * NS_PER_MS
+            targets = self._maybe_targets(outgoing.topic)
+            if targets is not None and targets.all:
+                target = targets.next_any() if queue is None else targets.find(queue)
+                link = self.links.maybe_link(target.broker_name)
+                if link is not None:
+                    try:
+                        return await self.attempt(link, target, outgoing, t_limit_ns, ())
+                    except RemotingError as error:
+                        failed = error
+                    delivery = Delivery(self, outgoing, queue, t_limit_ns)
+                    await delivery.after(failed, target.broker_name, link.addr, t_start_ns)
+                    return await delivery.run()
+                if queue is None:
+                    targets.give_back()
+            return await Delivery(self, outgoing, queue, t_limit_ns).run()
+        finally:
+            self._pending -= 1
+            self._pending_bytes -= size_bytes
+
+    async def _go_on_alone(self, message: Message, failed: GroupFailed) -> SendResult:
+        """Send a message whose group has failed, within what is left of its budget."""
+        config, group = self.config, failed.group
+        outgoing = prepare_single(
+            message,
+            failed.msg_id,
+            group.born_ms,
+            max_bytes=config.max_message_bytes,
+            compress_over=config.compress_over_bytes,
+        )
+        t_limit_ns = group.t_start_ns + group.timeout_ms * NS_PER_MS
+        delivery = Delivery(self, outgoing, None, t_limit_ns)
+        happened = failed.error, group.target.broker_name, group.link.addr, group.t_start_ns
+        if len(group.members) > 1:
+            await delivery.after_group(*happened)
+        else:
+            await delivery.after(*happened)
+        return await delivery.run()
+
+    def _admit(self) -> None:
+        """Raise unless one more send may begin."""
+        if not self._instance.running:
+            self._check_running()
+        config = self.config
+        if (
+            self._pending >= config.max_pending_sends
+            or self._pending_bytes > config.max_pending_bytes
+        ):
+            raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
+
+    def _maybe_targets(self, topic: str) -> "_TopicTargets | None":
+        targets = self._topics.get(topic)
+        route = self.routes.peek(topic)
+        if targets is not None and targets.route is route:
+            return targets
+        if route is None:
+            return None
+        if targets is not None and targets.route.publish_queues == route.publish_queues:
+            targets.route = route
+            return targets
+        first = targets.index if targets is not None else self._first_queue
+        targets = self._topics[topic] = _TopicTargets(route, self.config, first)
+        return targets
+
+    def _check_running(self) -> None:
+        self._instance.check_running("producer")
+
+    def _stall_free_ms(self) -> float:
+        return self.links.stall_free_ms(self.clock.monotonic_ns(), self.config.stall_ms)
+
+    async def _watch_stalls(self) -> None:
+        """Close links that owe answers if the leader is elsewhere now; see ``stall_ms``."""
+        for link in self.links.stalled(self.clock.monotonic_ns(), self.config.stall_ms):
+            await self._instance.refresh_broker(link.broker_name, link.addr)
+            if self.routes.master(link.broker_name) not in {None, link.addr}:
+                link.connection.abort("the leader is elsewhere")
+
+    async def _poll_provisional(self) -> None:
+        """Look whether topics that a send was to create exist now."""
+        for topic in self.routes.topics:
+            route = self.routes.peek(topic)
+            if route is not None and route.provisional:
+                await self.routes.refresh(topic)
+
+    def _heartbeat(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=self.config.group)],
+        )
+
+
+class _TopicTargets:
+    """The queues of one route with their templates, and whose turn it is."""
+
+    __slots__ = ("_by_queue", "_config", "all", "index", "route")
+
+    def __init__(self, route: TopicRoute, config: ClientConfig, first: int) -> None:
+        self.route = route
+        self.index = first
+        self._config = config
+        self.all = [self._make(queue) for queue in route.publish_queues]
+        self._by_queue = {target.queue: target for target in self.all}
+
+    def next_any(self) -> SendTarget:
+        """Return the next queue in turn."""
+        self.index = index = self.index + 1
+        return self.all[index % len(self.all)]
+
+    def give_back(self) -> None:
+        """Let the queue that `next_any` returned last be the next one again: it was not used.
+
+        Otherwise a broker with one queue would lose each of its turns to the one behind it, and
+        nobody would ever connect to it.
+        """
+        self.index -= 1
+
+    def next(self, avoid: frozenset[str]) -> SendTarget:
+        """Return the next queue of a broker not in ``avoid``, else simply the next."""
+        if not self.all:
+            raise NoRoute(f"topic {self.route.topic!r} has no writable queue")
+        for _ in self.all:
+            target = self.next_any()
+            if target.broker_name not in avoid:
+                return target
+        return self.next_any()
+
+    def find(self, queue: MessageQueue) -> SendTarget:
+        """Return the target of a queue that the user chose, even if the route lacks it."""
+        return self._by_queue.get(queue) or self._make(queue)
+
+    def _make(self, queue: MessageQueue) -> SendTarget:
+        config = self._config
+        return SendTarget(config.group, queue, config.default_topic, config.default_topic_queues)

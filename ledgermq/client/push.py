@@ -1,0 +1,274 @@
+"""The push consumer: members of a group share the queues and hand messages to a listener.
+
+Each member computes its share from the same lists (`ledgermq.client.rebalance`), pulls its queues
+by long polls (`ledgermq.client.puller`), runs the listener (`ledgermq.client.consume`) and commits
+the smallest unfinished offset of each queue. Delivery is at least once: after a crash or a
+rebalance, messages whose commit had not reached the broker come again. Source:
+DefaultMQPushConsumerImpl, RebalanceImpl, RebalancePushImpl, RemoteBrokerOffsetStore.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ledgermq.client.assignment import Assignment
+from ledgermq.client.background import Background
+from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.client.consume import ConsumeService, Listener
+from ledgermq.client.errors import NoRoute
+from ledgermq.client.instance import ClientInstance
+from ledgermq.client.leader import LeaderCalls
+from ledgermq.client.lifecycle import StartStop
+from ledgermq.client.message import ConsumeFrom, MessageQueue
+from ledgermq.client.observer import ConsumerObserver
+from ledgermq.client.process_queue import ProcessQueue
+from ledgermq.client.subscription import ALL, Subscription, parse_subscription, retry_topic
+from ledgermq.client.validation import check_group
+from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.clock import Clock, SystemClock
+from ledgermq.runtime.rng import Rng, SystemRng
+
+if TYPE_CHECKING:
+    from ledgermq.remoting.transport.dispatch import Handler
+
+_log = logging.getLogger(__name__)
+_SYSTEM_CLOCK = SystemClock()
+
+UNBALANCED_RETRY_MS = 1_000
+"""When a rebalance that did not succeed wholly is tried again."""
+
+
+class PushConsumer(StartStop):
+    """Consumes topics as a member of a group; use it as an async context manager.
+
+    ``listener`` gets a list of messages and a `ConsumeContext` and returns a `ConsumeStatus`, or an
+    awaitable of one. A listener that raises has failed. Plain functions run in the event loop and
+    must not block.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        listener: Listener,
+        options: ConsumeOptions | None = None,
+        *,
+        observer: ConsumerObserver | None = None,
+        clock: Clock = _SYSTEM_CLOCK,
+        rng: Rng | None = None,
+    ) -> None:
+        check_group(config.group)
+        self.config = config
+        self.options = options or ConsumeOptions()
+        self.clock = clock
+        handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed
+        }
+        self._instance = ClientInstance(
+            config, clock, rng or SystemRng(), handlers=handlers, greet_replicas=True
+        )
+        self.routes = self._instance.routes
+        self.api = self._instance.api
+        self.leaders = LeaderCalls(self.routes, config, clock, self._instance.stopping)
+        self.service = ConsumeService(listener, self.options, self._send_back, self._on_finished)
+        self.assignment = Assignment(self, observer)
+        self._instance.add_route_listener(self._on_route_change)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._retry_topic = retry_topic(config.group)
+        self._masters: dict[str, str] = {}
+        self._queues_at_first: dict[str, frozenset[MessageQueue]] = {}
+        """The queues that a topic had when this consumer looked first: what a later one holds was
+        sent since then, and none of it may be skipped."""
+        self._wanted = asyncio.Event()
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers know this consumer."""
+        return self._instance.client_id
+
+    @property
+    def background(self) -> Background:
+        """The tasks of this consumer."""
+        return self._instance.background
+
+    def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Subscribe to ``topic``; ``expression`` is ``*`` or ``TagA || TagB``.
+
+        All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
+        """
+        self._subscriptions[topic] = parse_subscription(topic, expression, self.clock.wall_ms())
+        if self._instance.running:
+            self._instance.greet_soon()
+            self._wanted.set()
+
+    async def start(self) -> None:
+        """Join the group and begin consuming, in the background.
+
+        Topics that do not exist yet are picked up once they do. Errors: ``ValueError`` without any
+        subscription.
+        """
+        if not self._subscriptions:
+            raise ValueError("subscribe to a topic before start()")
+        self.subscribe(self._retry_topic, ALL)
+        config, background = self.config, self._instance.background
+        self._instance.start(self._heartbeat)
+        background.spawn(self._rebalance_loop, "rebalance")
+        background.every(config.leader_check_ms, self._check_leaders, "leaders")
+        background.every(config.persist_offset_ms, self.assignment.commit_all, "commit")
+
+    async def stop(self) -> None:
+        """Finish the listener calls in progress, commit, leave the group, close.
+
+        Takes at most ``stop_timeout_ms`` for the listener, ``request_timeout_ms`` for the commits
+        of all queues together, and a second for the farewell. Calling it again is harmless.
+        """
+        if self._instance.running:
+            await self.assignment.stop_pulling()
+            await self.service.stop(self.config.stop_timeout_ms)
+            await self._commit_last()
+        await self._instance.stop(consumer=True, drained=lambda: True)
+
+    @property
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues that this member consumes now, sorted."""
+        return self.assignment.queues
+
+    # What pull loops and the assignment need.
+
+    def subscription(self, topic: str) -> Subscription:
+        """Return the current subscription of ``topic``."""
+        return self._subscriptions[topic]
+
+    async def heartbeat(self, addr: str) -> None:
+        """Tell one broker the subscriptions; a failure is logged."""
+        await self._instance.heartbeat(addr)
+
+    async def stored_offset(self, queue: MessageQueue) -> int:
+        """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        return await self.leaders.call(queue, lambda addr: self.api.fetch_offset(addr, queue))
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Return where a group without a committed offset begins; raises ``RemotingError``."""
+        api, call = self.api, self.leaders.call
+        origin = self.options.consume_from
+        if queue.topic == self._retry_topic:
+            # Whatever was sent back is for this group: nothing of it may be skipped.
+            return await call(queue, lambda addr: api.min_offset(addr, queue))
+        is_old = queue in self._queues_at_first.get(queue.topic, ())
+        if origin is ConsumeFrom.LAST_OFFSET and is_old:
+            return await call(queue, lambda addr: api.max_offset(addr, queue))
+        if origin is not ConsumeFrom.TIMESTAMP:
+            return await call(queue, lambda addr: api.min_offset(addr, queue))
+        when_ms = self.options.consume_timestamp_ms
+        return await call(queue, lambda addr: api.search_offset(addr, queue, when_ms))
+
+    async def _send_back(
+        self, process_queue: ProcessQueue, message: MessageExt, delay_level: int
+    ) -> None:
+        addr = self.leaders.master(process_queue.queue)
+        await self.api.send_back(addr, message, delay_level, self.options.max_reconsume_times)
+
+    async def _commit_last(self) -> None:
+        try:
+            async with timeout(self.config.request_timeout_ms / 1000):
+                await self.assignment.commit_all()
+        except TimeoutError:
+            _log.warning("event=commits_unfinished group=%s", self.config.group)
+
+    def _on_finished(self, process_queue: ProcessQueue) -> None:
+        self.assignment.on_finished(process_queue)
+
+    def _on_ids_changed(self, _connection: Connection, _command: RemotingCommand) -> None:
+        self._wanted.set()
+
+    def _on_route_change(self, broker_names: frozenset[str]) -> None:
+        """Wake pulls that a former leader holds, and look at the queues again."""
+        for name in sorted(broker_names):
+            master = self.routes.master(name)
+            former = self._masters.get(name)
+            if master is None or master == former:
+                continue
+            self._masters[name] = master
+            connection = self._instance.client.maybe_connection(former) if former else None
+            if connection is not None:
+                connection.close("no longer the leader")
+        self._wanted.set()
+
+    async def _check_leaders(self) -> None:
+        """Learn of new leaders and new topics between the polls of all routes."""
+        unknown = [topic for topic in self._subscriptions if self.routes.peek(topic) is None]
+        for topic in unknown:
+            try:
+                await self.routes.refresh(topic)
+                self._wanted.set()
+            except RemotingError as error:
+                _log.debug("topic=%s event=no_route error=%s", topic, error)
+        for topic in self.routes.representative_topics():
+            await self.routes.refresh(topic)
+
+    async def _rebalance_loop(self) -> None:
+        while True:
+            self._wanted.clear()
+            balanced = await self._rebalance()
+            wait_ms = self.config.rebalance_ms if balanced else UNBALANCED_RETRY_MS
+            try:
+                async with timeout(wait_ms / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def _rebalance(self) -> bool:
+        """Bring the assignment in line with the group; returns whether all of it succeeded."""
+        balanced = True
+        for topic in sorted(self._subscriptions):
+            try:
+                route = await self.routes.get(topic)
+            except NoRoute:
+                self._queues_at_first.setdefault(topic, frozenset())
+                continue  # It does not exist yet; _check_leaders goes on looking.
+            except RemotingError as error:
+                _log.info("topic=%s event=no_route error=%s", topic, error)
+                balanced = False
+                continue
+            queues = route.subscribe_queues
+            self._queues_at_first.setdefault(topic, frozenset(queues))
+            if not queues:
+                continue
+            try:
+                ids = await self._group_members(queues[0])
+            except RemotingError as error:
+                _log.info("topic=%s event=rebalance_failed error=%s", topic, error)
+                balanced = False
+                continue
+            mine = self.options.allocate(self.client_id, queues, ids)
+            balanced &= await self.assignment.change(topic, mine)
+        return balanced
+
+    async def _group_members(self, queue: MessageQueue) -> list[str]:
+        """Return the ids of the group's members, this one among them; raises ``RemotingError``."""
+        for _ in range(2):
+            try:
+                ids = await self.leaders.call(queue, self.api.consumer_ids)
+                if self.client_id in ids:
+                    return ids
+            except RemotingError as error:
+                _log.info("queue=%s event=no_members error=%s", queue, error)
+            await self.heartbeat(self.leaders.master(queue))
+        ids = await self.leaders.call(queue, self.api.consumer_ids)
+        if self.client_id not in ids:
+            raise NoRoute(f"the broker of {queue} does not count {self.client_id} as a member yet")
+        return ids
+
+    def _heartbeat(self) -> HeartbeatData:
+        group = ConsumerData(
+            group_name=self.config.group,
+            consume_type="CONSUME_PASSIVELY",
+            consume_from_where=self.options.consume_from.value,
+            subscription_data_set=[one.to_wire() for one in self._subscriptions.values()],
+        )
+        return HeartbeatData(client_id=self.client_id, consumer_data_set=[group])

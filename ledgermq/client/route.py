@@ -1,0 +1,250 @@
+"""Routes: which queues a topic has, and where the brokers are.
+
+`TopicRoute` is a pure view of what name servers say. `RouteCache` keeps the views, refreshes them
+when somebody reports a failure (concurrent refreshes of a topic are one), and keeps one table of
+broker addresses for all topics, because a leader change concerns them all.
+Source: TopicRouteData, MQClientInstance.topicRouteData2TopicPublishInfo, brokerAddrTable.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ledgermq.client.background import join
+from ledgermq.client.errors import NoRoute
+from ledgermq.client.message import MessageQueue
+from ledgermq.client.name_servers import NameServers
+from ledgermq.remoting.protocol.bodies import TopicRouteData
+from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.runtime.clock import Clock
+
+PERM_READ = 4
+PERM_WRITE = 2
+MASTER_ID = 0
+ASK_AGAIN_MS = 20
+"""A failure asks for a route at once, but so long after the last failure that did."""
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRoute:
+    """The route of one topic, as producers and consumers see it."""
+
+    topic: str
+    publish_queues: tuple[MessageQueue, ...]
+    """Writable queues in the order of the route, whether or not their broker has a leader."""
+    subscribe_queues: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    """Broker name to broker id to address; id 0 is the master (leader)."""
+    provisional: bool = False
+    """Made from the route of the default topic: the topic does not exist yet."""
+    t_fetched_ns: int = 0
+    """Monotonic time at which the fetch began."""
+
+    @property
+    def broker_names(self) -> frozenset[str]:
+        """The brokers that hold queues of the topic."""
+        return frozenset(queue.broker_name for queue in self.publish_queues + self.subscribe_queues)
+
+
+def make_route(topic: str, data: TopicRouteData, t_fetched_ns: int = 0) -> TopicRoute:
+    """Return the view of ``data``; an ordered topic keeps only the queues of its order config."""
+    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    ordered = _parse_order(data.order_topic_conf)
+    publish: list[MessageQueue] = []
+    subscribe: list[MessageQueue] = []
+    for queues in data.queue_datas:
+        if queues.broker_name not in brokers:
+            continue
+        if queues.perm & PERM_WRITE:
+            count = ordered.get(queues.broker_name, 0) if ordered else queues.write_queue_nums
+            publish += [MessageQueue(topic, queues.broker_name, i) for i in range(count)]
+        if queues.perm & PERM_READ:
+            count = queues.read_queue_nums
+            subscribe += [MessageQueue(topic, queues.broker_name, i) for i in range(count)]
+    return TopicRoute(
+        topic=topic,
+        publish_queues=tuple(publish),
+        subscribe_queues=tuple(subscribe),
+        brokers=brokers,
+        t_fetched_ns=t_fetched_ns,
+    )
+
+
+def make_provisional_route(
+    topic: str, default: TopicRouteData, queues_max: int, t_fetched_ns: int = 0
+) -> TopicRoute:
+    """Return the route that ``topic`` will have once a send has created it.
+
+    ``default`` is the route of the default topic; each broker gives at most ``queues_max`` queues.
+    """
+    view = make_route(topic, default, t_fetched_ns)
+    counts = {queues.broker_name: queues.read_queue_nums for queues in default.queue_datas}
+    limits = {name: min(queues_max, count) for name, count in counts.items()}
+    publish = tuple(
+        queue for queue in view.publish_queues if queue.queue_id < limits[queue.broker_name]
+    )
+    return TopicRoute(
+        topic=topic,
+        publish_queues=publish,
+        subscribe_queues=(),
+        brokers=view.brokers,
+        provisional=True,
+        t_fetched_ns=t_fetched_ns,
+    )
+
+
+class RouteCache:
+    """Routes of the topics that a client uses.
+
+    ``on_change`` is called in the loop thread with the names of brokers whose addresses changed.
+    ``default_topic`` is empty for consumers, which never create topics.
+    """
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        clock: Clock,
+        *,
+        default_topic: str = "",
+        default_topic_queues: int = 4,
+        on_change: Callable[[frozenset[str]], None] = lambda _names: None,
+    ) -> None:
+        self._name_servers = name_servers
+        self._clock = clock
+        self._default_topic = default_topic
+        self._default_topic_queues = default_topic_queues
+        self._on_change = on_change
+        self._routes: dict[str, TopicRoute] = {}
+        self._addrs: dict[str, Mapping[int, str]] = {}
+        self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._asked_ns: dict[str, int] = {}
+        """When name servers were last asked because of a failure, by topic."""
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics known so far, sorted."""
+        return sorted(self._routes)
+
+    @property
+    def brokers(self) -> Mapping[str, Mapping[int, str]]:
+        """Broker name to broker id to address, over all topics."""
+        return self._addrs
+
+    def peek(self, topic: str) -> TopicRoute | None:
+        """Return the cached route without asking anybody."""
+        return self._routes.get(topic)
+
+    def master(self, broker_name: str) -> str | None:
+        """Return the address of the leader of ``broker_name``, None while none is known."""
+        addrs = self._addrs.get(broker_name)
+        return addrs.get(MASTER_ID) if addrs else None
+
+    def address(self, broker_name: str, broker_id: int) -> str | None:
+        """Return the address of one member of ``broker_name``."""
+        return self._addrs.get(broker_name, {}).get(broker_id)
+
+    async def get(self, topic: str) -> TopicRoute:
+        """Return the route, fetching it if it is unknown; raises ``NoRoute`` or as `refresh`."""
+        return self._routes.get(topic) or await self.refresh(topic)
+
+    async def refresh(
+        self, topic: str, *, failed_at_ns: int | None = None, suspects: frozenset[str] = frozenset()
+    ) -> TopicRoute:
+        """Fetch the route again, joining a fetch under way.
+
+        With ``failed_at_ns`` (monotonic time of the failure seen) all name servers are asked, at
+        most every `ASK_AGAIN_MS`, however many sends fail; a route fetched later than that is
+        returned as it is; ``suspects`` are the addresses that failed. Errors: ``NoRoute`` when
+        nobody knows the topic and it was never known, ``NameServersUnreachable``.
+        """
+        route = self._routes.get(topic)
+        if route is not None and failed_at_ns is not None and route.t_fetched_ns > failed_at_ns:
+            return route
+        task = self._fetches.get(topic)
+        if task is None:
+            everywhere = failed_at_ns is not None
+            task = asyncio.ensure_future(self._fetch(topic, suspects, everywhere=everywhere))
+            self._fetches[topic] = task
+            task.add_done_callback(lambda done: self._forget_fetch(topic, done))
+        return await join(task)
+
+    async def poll(self) -> None:
+        """Refresh all known routes, one after the other; failures are logged."""
+        for topic in self.topics:
+            try:
+                await self.refresh(topic)
+            except RemotingError as error:
+                _log.info("topic=%s event=route_poll_failed error=%s", topic, error)
+
+    def representative_topics(self) -> list[str]:
+        """Return a smallest-first choice of topics that together name every broker."""
+        chosen: list[str] = []
+        seen: set[str] = set()
+        for topic in self.topics:
+            names = self._routes[topic].broker_names
+            if not names <= seen:
+                chosen.append(topic)
+                seen |= names
+        return chosen
+
+    async def close(self) -> None:
+        """Cancel the fetches under way."""
+        tasks = list(self._fetches.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget_fetch(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._fetches.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # Marks it as seen: every waiter may have been cancelled.
+
+    async def _fetch(self, topic: str, suspects: frozenset[str], *, everywhere: bool) -> TopicRoute:
+        started_ns = self._clock.monotonic_ns()
+        if everywhere:
+            wait_ns = self._asked_ns.get(topic, -NS_PER_S) + ASK_AGAIN_MS * NS_PER_MS - started_ns
+            if wait_ns > 0:
+                await asyncio.sleep(wait_ns / NS_PER_S)
+                started_ns = self._clock.monotonic_ns()
+            self._asked_ns[topic] = started_ns
+        data = await self._ask(topic, suspects, everywhere=everywhere)
+        if data is not None:
+            return self._store(make_route(topic, data, started_ns))
+        known = self._routes.get(topic)
+        if known is not None and not known.provisional:
+            # 1. The leader dies, and with its registration the topic goes away. 2. We ask.
+            # 3. The next leader registers it. So a topic that we knew is kept.
+            return known
+        if self._default_topic:
+            data = await self._ask(self._default_topic, suspects, everywhere=everywhere)
+            if data is not None:
+                queues = self._default_topic_queues
+                return self._store(make_provisional_route(topic, data, queues, started_ns))
+        raise NoRoute(f"topic {topic!r}: no name server knows it")
+
+    async def _ask(
+        self, topic: str, suspects: frozenset[str], *, everywhere: bool
+    ) -> TopicRouteData | None:
+        if everywhere:
+            return await self._name_servers.fetch_route_everywhere(topic, suspects)
+        return await self._name_servers.fetch_route(topic)
+
+    def _store(self, route: TopicRoute) -> TopicRoute:
+        changed = {name for name, addrs in route.brokers.items() if self._addrs.get(name) != addrs}
+        self._routes[route.topic] = route
+        self._addrs.update(route.brokers)
+        if changed:
+            _log.info("topic=%s event=route_changed brokers=%s", route.topic, dict(route.brokers))
+            self._on_change(frozenset(changed))
+        return route
+
+
+def _parse_order(text: str | None) -> dict[str, int]:
+    """Read ``brokerA:4;brokerB:4``; what does not parse is left out."""
+    pairs = (item.rpartition(":") for item in (text or "").split(";"))
+    return {name: int(count) for name, _, count in pairs if name and count.isdigit()}

@@ -1,0 +1,85 @@
+"""Decompression and compression of message bodies, by the type bits of sysFlag.
+
+The broker never touches a compressed body; this is for clients and tools. Source: MessageSysFlag,
+CompressionType, CompressorFactory (protocol.md 4.2).
+"""
+
+import importlib
+import zlib
+from typing import Any, Final
+
+from ledgermq.remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+
+TYPE_MASK: Final = 0x700
+TYPE_LZ4: Final = 0x100
+TYPE_ZSTD: Final = 0x200
+TYPE_ZLIB: Final = 0x300
+COMPRESSED_ZLIB: Final = 0x301
+"""sysFlag bits that a 4.9.4 or later client sets for a zlib body."""
+
+CONTENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest content accepted, so that a small body cannot fill the memory."""
+
+
+def compress(content: bytes, level: int = 5) -> bytes:
+    """Return the zlib form of a body; set `COMPRESSED_ZLIB` in its sysFlag."""
+    return zlib.compress(content, level)
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """Return the content of a compressed body.
+
+    Errors: `RemoteProtocolError` if it is corrupt, of unknown type or too large;
+    `LocalProtocolError` if the package for its type is not installed.
+    """
+    kind = sys_flag & TYPE_MASK
+    if kind in (0, TYPE_ZLIB):
+        return _zlib(body)
+    if kind == TYPE_LZ4:
+        return _lz4(body)
+    if kind == TYPE_ZSTD:
+        return _zstd(body)
+    raise RemoteProtocolError(f"unknown compression type {kind:#x}")
+
+
+def _zlib(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(body, CONTENT_BYTES_MAX)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"body is no zlib stream: {error}") from error
+    if not inflater.eof:
+        raise RemoteProtocolError("zlib body is cut short or too large")
+    return content
+
+
+def _lz4(body: bytes) -> bytes:
+    frame = _package("lz4.frame")
+    inflater = frame.LZ4FrameDecompressor()
+    try:
+        content = bytes(inflater.decompress(body, CONTENT_BYTES_MAX))
+    except (RuntimeError, EOFError) as error:
+        raise RemoteProtocolError(f"body is no LZ4 frame: {error}") from error
+    if not inflater.eof:
+        raise RemoteProtocolError("LZ4 body is cut short or too large")
+    return content
+
+
+def _zstd(body: bytes) -> bytes:
+    package = _package("zstandard")
+    try:
+        reader = package.ZstdDecompressor().stream_reader(body)
+        content = bytes(reader.read(CONTENT_BYTES_MAX + 1))
+    except package.ZstdError as error:
+        raise RemoteProtocolError(f"body is no zstd frame: {error}") from error
+    if len(content) > CONTENT_BYTES_MAX:
+        raise RemoteProtocolError("zstd body is too large")
+    return content
+
+
+def _package(name: str) -> Any:  # noqa: ANN401 - optional packages without types
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise LocalProtocolError(f"install the package {package} to read this body") from error

@@ -1,0 +1,146 @@
+"""Connections to any number of peers, one per address, made when first needed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.errors import ConnectFailed, LocalProtocolError
+from ledgermq.remoting.protocol.hosts import parse_address
+from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
+from ledgermq.remoting.transport.server import close_all
+from ledgermq.runtime.cancel import Timeout, cancel_requests, timeout
+
+_log = logging.getLogger(__name__)
+
+NO_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType({})
+
+
+class RemotingClient(RequestDispatcher):
+    """Sends requests to addresses; serves the requests that peers send back by ``handlers``.
+
+    ``on_disconnect`` gets the address and the connection that is gone. ``source_address`` is the
+    local address that connections leave from.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: TransportConfig | None = None,
+        handlers: Mapping[int, Handler] = NO_HANDLERS,
+        on_disconnect: Callable[[str, Connection], None] | None = None,
+        source_address: str | None = None,
+    ) -> None:
+        self._config = config or TransportConfig()
+        super().__init__(handlers, {}, self._config.requests_in_progress_max)
+        self._on_disconnect = on_disconnect
+        self._local = None if source_address is None else (source_address, 0)
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._open: dict[int, Connection] = {}
+        self._closed = False
+
+    def maybe_connection(self, addr: str) -> Connection | None:
+        """Return the open connection to ``host:port`` if there is one."""
+        connection = self._connections.get(addr)
+        return None if connection is None or connection.closed else connection
+
+    async def connect(self, addr: str) -> Connection:
+        """Return the connection to ``host:port``, making it if need be.
+
+        Callers that ask at the same time share one attempt. Errors: `ConnectFailed`.
+        """
+        connection = self._connections.get(addr)
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise ConnectFailed(f"{addr}: the client is closed")
+        task = self._connecting.get(addr)
+        if task is None:
+            task = asyncio.ensure_future(self._connect(addr))
+            self._connecting[addr] = task
+            task.add_done_callback(lambda done: self._on_connected(addr, done))
+        known = cancel_requests()
+        try:
+            # One caller that gives up must not take the attempt from the others.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and cancel_requests() == known:
+                raise ConnectFailed(f"{addr}: the client was closed") from None
+            raise
+
+    async def request(
+        self, addr: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a request and return its response, whatever its code.
+
+        ``timeout_ms`` covers connecting and answering. Errors: `ConnectFailed` (nothing was sent),
+        `RequestTimeout`, `ConnectionLost`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        connection = self.maybe_connection(addr)
+        if connection is None:
+            try:
+                async with Timeout(deadline):
+                    connection = await self.connect(addr)
+            except TimeoutError as error:
+                raise ConnectFailed(f"{addr}: no connection within {timeout_ms} ms") from error
+        left_ms = max(1, int((deadline - loop.time()) * 1000))
+        return await connection.request(command, left_ms)
+
+    async def oneway(self, addr: str, command: RemotingCommand) -> None:
+        """Send a request that wants no answer. Errors: `ConnectFailed`."""
+        (await self.connect(addr)).send_oneway(command)
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail with `ConnectionLost`."""
+        self._closed = True
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await close_all(self._open)
+
+    def on_open(self, connection: Connection) -> None:
+        """Remember the connection until it is gone."""
+        self._open[connection.id] = connection
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        self._open.pop(connection.id, None)
+
+    async def _connect(self, addr: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            host, port = parse_address(addr)
+            async with timeout(self._config.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self, self._config, server_side=False),
+                    host,
+                    port,
+                    local_addr=self._local,
+                )
+        except (OSError, LocalProtocolError) as error:  # TimeoutError is an OSError
+            why = str(error) or "timed out"
+            raise ConnectFailed(f"cannot connect to {addr}: {why}") from error
+        connection.on_close.append(lambda gone: self._forget(addr, gone))
+        if connection.closed:
+            raise ConnectFailed(f"{addr} closed the connection at once")
+        self._connections[addr] = connection
+        return connection
+
+    def _on_connected(self, addr: str, task: "asyncio.Task[Connection]") -> None:
+        self._connecting.pop(addr, None)
+        if not task.cancelled() and task.exception() is not None:
+            _log.debug("event=connect_failed addr=%s error=%s", addr, task.exception())
+
+    def _forget(self, addr: str, connection: Connection) -> None:
+        if self._connections.get(addr) is connection:
+            del self._connections[addr]
+        if self._on_disconnect is not None:
+            self._on_disconnect(addr, connection)

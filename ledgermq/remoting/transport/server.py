@@ -1,0 +1,167 @@
+"""A listening socket and its connections."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from ledgermq.remoting.transport.config import TransportConfig
+from ledgermq.remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
+from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
+from ledgermq.remoting.transport.shares import one_to_close, slowest_sender
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.tasks import attempt
+
+_log = logging.getLogger(__name__)
+
+NO_HOT_HANDLERS: Final[Mapping[int, HotHandler]] = MappingProxyType({})
+
+
+class RemotingServer(RequestDispatcher):
+    """Accepts connections and serves their requests by code."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        handlers: Mapping[int, Handler],
+        hot: Mapping[int, HotHandler] = NO_HOT_HANDLERS,
+        config: TransportConfig | None = None,
+        clock: Clock | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._config = config or TransportConfig()
+        super().__init__(handlers, hot, self._config.requests_in_progress_max, clock)
+        self._on_close = on_close
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self.connections: dict[int, Connection] = {}
+        self._leaving: dict[int, Connection] = {}
+        """Dropped, and not gone yet."""
+        self.receive_bytes = 0
+        """Bytes of the buffers that all connections read into."""
+        self._unsent: dict[int, int] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port, which the system chooses if ``port`` is 0.
+
+        Errors: `FatalError` (exit code 2) naming host and port when it cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._accept, host or None, port, backlog=self._config.backlog
+            )
+        except OSError as error:
+            why = "is in use by another process" if error.errno == errno.EADDRINUSE else str(error)
+            raise FatalError(f"{self.name}: cannot listen on {host}:{port}: {why}") from error
+        self._arm_sweep()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Stop listening, cancel what handlers are awaiting, close all connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        if self._sweep is not None:
+            self._sweep.cancel()
+        tasks = [task for one in self.connections.values() for task in one.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await close_all(self.connections)
+
+    def on_open(self, connection: Connection) -> None:
+        """Take the connection; when there are too many, one goes, see `shares`."""
+        full = len(self.connections) >= self._config.connections_max
+        if full and self._server is not None:
+            closed = one_to_close(self.connections.values(), connection) or connection
+            reason = f"{self.name} has {len(self.connections)} connections, its limit"
+            self._drop(closed, reason)
+        if not connection.closed and self._server is not None:
+            self.connections[connection.id] = connection
+            self.receive_bytes += connection.receive_bytes
+        else:
+            connection.abort(f"{self.name} takes no connection")
+
+    def on_receive_bytes(self, connection: Connection, more: int) -> None:
+        """Count what is read into; when it is too much, a slow sender goes."""
+        if connection.id not in self.connections:
+            return
+        self.receive_bytes += more
+        if self.receive_bytes > self._config.receive_bytes_max and more > 0:
+            slowest = slowest_sender(self.connections.values())
+            self._drop(slowest, f"{self.receive_bytes} bytes are taken by frames that come in")
+
+    def on_unsent(self, connection: Connection, unsent: int) -> None:
+        """Count what waits for peers that do not read; when it is too much, the slowest goes."""
+        self._unsent[connection.id] = unsent
+        if sum(self._unsent.values()) <= self._config.unsent_bytes_max:
+            return
+        self._unsent = {
+            number: one.unsent_bytes
+            for number in self._unsent
+            if (one := self.connections.get(number)) is not None and one.slow
+        }
+        total = sum(self._unsent.values())
+        if total > self._config.unsent_bytes_max:
+            most = max(self._unsent, key=self._unsent.__getitem__)
+            self._drop(self.connections[most], f"{total} bytes wait for peers that do not read")
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for peers that do not read."""
+        return sum(one.unsent_bytes for one in self.connections.values() if one.slow)
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        """Close a connection so that others can be served."""
+        connection.abort(reason)
+        self._leave(connection)
+
+    def _leave(self, connection: Connection) -> bool:
+        """Count a connection no more; it says that it is gone in a later turn of the loop."""
+        if self.connections.pop(connection.id, None) is None:
+            return False
+        self.receive_bytes -= connection.receive_bytes
+        self._unsent.pop(connection.id, None)
+        self._leaving[connection.id] = connection
+        return True
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        self._leave(connection)
+        if self._leaving.pop(connection.id, None) is not None and self._on_close is not None:
+            attempt(f"the end of {connection}", partial(self._on_close, connection))
+
+    def _accept(self) -> Connection:
+        return Connection(self, self._config, server_side=True)
+
+    def _arm_sweep(self) -> None:
+        period_s = self._config.idle_timeout_ms / 1000 / IDLE_SWEEPS
+        self._sweep = asyncio.get_running_loop().call_later(period_s, self._check_idle)
+
+    def _check_idle(self) -> None:
+        for connection in list(self.connections.values()):
+            attempt("idle connections", connection.check_idle)
+        self._arm_sweep()
+
+
+async def close_all(connections: dict[int, Connection]) -> None:
+    """Close connections and wait until they are gone; each removes itself from the dict."""
+    gone = asyncio.Event()
+
+    def check(_: Connection) -> None:
+        if not connections:
+            gone.set()
+
+    for connection in list(connections.values()):
+        connection.on_close.append(check)
+        connection.close("stopping")
+    if connections:
+        await gone.wait()

@@ -1,0 +1,63 @@
+"""Shares the time of one turn of the loop among the connections of a server.
+
+A frame is small and what it asks for may take milliseconds. So what one turn handles is bounded by
+time as well: connections that come too late wait in a queue, and each goes on in its order. Between
+turns the loop serves what else it has: peers, timers, disks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from ledgermq.remoting.transport.limits import TURN_MS_MAX
+
+if TYPE_CHECKING:
+    from ledgermq.runtime.clock import Clock
+
+
+class Waiting(Protocol):
+    """A connection with frames that were put off."""
+
+    def handle_later(self) -> None:
+        """Go on with them, as far as the turn allows."""
+
+
+class Turns:
+    """The turns of one server; without a clock they have no end."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock
+        self._end_ns = 0
+        """When this turn ends; 0 until it has begun."""
+        self._waiting: deque[Waiting] = deque()
+        self._is_next_due = False
+
+    def is_over(self) -> bool:
+        """Tell whether this turn has no time left; the first question begins it."""
+        if self._clock is None:
+            return False
+        now_ns = self._clock.monotonic_ns()
+        if self._end_ns:
+            return now_ns >= self._end_ns
+        self._end_ns = now_ns + TURN_MS_MAX * 1_000_000
+        self._call_next()
+        return False
+
+    def wait(self, connection: Waiting) -> None:
+        """Have a connection go on in a later turn, behind those that wait."""
+        self._waiting.append(connection)
+        self._call_next()
+
+    def _call_next(self) -> None:
+        if not self._is_next_due:
+            self._is_next_due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._end_ns, self._is_next_due = 0, False
+        for _ in range(len(self._waiting)):
+            if self.is_over():
+                return
+            self._waiting.popleft().handle_later()
