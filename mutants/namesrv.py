@@ -36,7 +36,7 @@ NAMESRV: Final = (
         breaks="The route of each topic that was asked for stays in memory.",
         source="6,000 routes of a group with 252 members took 400 MB.",
         plant=patch(
-            "namesrv.processor:Processor._remembered",
+            "namesrv.processor:Processor._recall",
             ("self._routes_bytes > ROUTES_BYTES_MAX", "False"),
         ),
     ),
@@ -54,7 +54,7 @@ NAMESRV: Final = (
             "namesrv.route_table:RouteTable.on_connection_closed",
             (
                 "self._remove(addr)",
-                "[one for one in self._topics if one]; self._remove(addr)",
+                "[one for one in self.rows.topics if one]; self._remove(addr)",
             ),
         ),
     ),

@@ -13,6 +13,7 @@ from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
+from mutants.fairness import FAIRNESS
 from mutants.groups import GROUPS
 from mutants.namesrv import NAMESRV
 from mutants.peers import PEERS
@@ -55,6 +56,7 @@ BY_TESTS: Final[dict[str, Mutant]] = {
         *(mutant for mutant in _SIMULATED if mutant.name in RARE),
         *CLIENTS,
         *DOOR,
+        *FAIRNESS,
         *NAMESRV,
         *PEERS,
         *RECORDS,

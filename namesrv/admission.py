@@ -30,13 +30,14 @@ from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
 from ledgermq.runtime.clock import Clock
 from namesrv.claims import check_header, is_sound_topic
 from namesrv.limits import REGISTRATIONS_MAX, REGISTRATIONS_PER_CONNECTION_MAX
-from namesrv.route_table import TOPICS_PER_TURN, Holder, Registered, Registration, RouteTable
+from namesrv.route_table import Holder, Registered, Registration, RouteTable
+from namesrv.rows import TOPICS_PER_TURN
 
 _log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_MS: Final = 500
 """A paused leader holds up its successor's registration for so long, once."""
-SMALL_BODY_BYTES: Final = 64 * 1024
+SMALL_BODY_BYTES: Final = 16 * 1024
 """A registration of this size is worked through in one turn of the loop: a millisecond or two."""
 
 BROKER_ID_FIELD: Final = "brokerId"
@@ -139,6 +140,8 @@ class Admission:
             return self._answer(command, header, Registered(refusal=refusal))
         async with self._working:
             await asyncio.sleep(0)  # one a turn: those that come meanwhile wait for the lock
+            for _ in self._table.rows.sweep_all():  # what those that are gone had takes room
+                await asyncio.sleep(0)
             version, topics = register_parts(command.body, compressed=header.compressed)
             table: dict[str, TopicConfig] = {}
             for number, (name, config) in enumerate(topics, 1):

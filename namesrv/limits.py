@@ -20,6 +20,10 @@ MEMBERS_MAX: Final = Limit(256, "brokers of one name", Unit.COUNT, Scope.GROUP, 
 BROKERS_PER_CONNECTION_MAX: Final = Limit(
     64, "brokers registered over one connection", Unit.COUNT, Scope.CONNECTION, _REFUSED
 )
+BROKER_NAMES_BYTES_MAX: Final = Limit(
+    4 * 1024 * 1024, "names and addresses of all brokers", Unit.BYTES, Scope.PROCESS, _REFUSED
+)
+"""As the answer of one request (106) has them, which must fit into a frame."""
 TOPIC_ROWS_MAX: Final = Limit(
     400_000, "topics, counted once for each broker name", Unit.COUNT, Scope.PROCESS, _REFUSED
 )
@@ -56,6 +60,7 @@ LIMITS: Final = (
     BROKERS_MAX,
     MEMBERS_MAX,
     BROKERS_PER_CONNECTION_MAX,
+    BROKER_NAMES_BYTES_MAX,
     TOPIC_ROWS_MAX,
     TOPIC_NAMES_BYTES_MAX,
     REGISTRATIONS_MAX,

@@ -3,8 +3,9 @@
 Source: DefaultRequestProcessor, ClientRequestProcessor 4.9.7 (protocol.md 3.1, 3.2).
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -34,11 +35,13 @@ from namesrv.config import NamesrvConfig
 from namesrv.guard import CHANGES, REGISTRATIONS, Guard
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
 from namesrv.limits import ROUTES_BYTES_MAX
+from namesrv.listing import Listing
 from namesrv.route_table import Registered, RouteTable
 
 _log = logging.getLogger(__name__)
 
 GUARDED: Final = frozenset(map(int, REGISTRATIONS | CHANGES))
+Answered = RemotingCommand | Awaitable[RemotingCommand]
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -58,13 +61,14 @@ class Processor:
         self._kv = kv_config
         self._clock = clock
         self._admission = Admission(table, clock, find_connection, self._registered)
+        self._listing = Listing(table)
         self._routes: dict[str, bytes] = {}
         self._routes_version = -1
         self._routes_bytes = 0
 
     def handlers(self, guard: Guard) -> Mapping[int, Handler]:
         """Return the handlers by request code, those that change something behind ``guard``."""
-        plain: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
+        plain: dict[int, Callable[[RemotingCommand], Answered]] = {
             RequestCode.PUT_KV_CONFIG: self.put_kv,
             RequestCode.GET_KV_CONFIG: self.get_kv,
             RequestCode.DELETE_KV_CONFIG: self.delete_kv,
@@ -133,18 +137,24 @@ class Processor:
 
     def _remembered(self, key: str, make: Callable[[], msgspec.Struct | None]) -> bytes | None:
         """Return the body of an answer, made once for each state of the table."""
-        is_old = self._routes_version != self._table.version
-        if is_old or self._routes_bytes > ROUTES_BYTES_MAX:
-            self._routes.clear()
-            self._routes_version, self._routes_bytes = self._table.version, 0
-        body = self._routes.get(key)
+        body = self._recall(key)
         if body is None:
             made = make()
             if made is None:
                 return None
-            body = self._routes[key] = encode_body(made)
-            self._routes_bytes += len(body)
+            body = encode_body(made)
+            self._remember(key, body)
         return body
+
+    def _recall(self, key: str) -> bytes | None:
+        if self._routes_version != self._table.version or self._routes_bytes > ROUTES_BYTES_MAX:
+            self._routes.clear()
+            self._routes_version, self._routes_bytes = self._table.version, 0
+        return self._routes.get(key)
+
+    def _remember(self, key: str, body: bytes) -> None:
+        self._routes[key] = body
+        self._routes_bytes += len(body)
 
     def _list(
         self, command: RemotingCommand, make: Callable[[], msgspec.Struct]
@@ -156,15 +166,31 @@ class Processor:
         """106."""
         return self._list(command, self._table.cluster_info)
 
-    def topics(self, command: RemotingCommand) -> RemotingCommand:
+    def topics(self, command: RemotingCommand) -> Answered:
         """206."""
-        return self._list(command, self._table.topics)
+        return self._names(command, None)
 
-    def topics_by_cluster(self, command: RemotingCommand) -> RemotingCommand:
+    def topics_by_cluster(self, command: RemotingCommand) -> Answered:
         """224."""
-        cluster = decode_header(command, ClusterHeader).cluster
-        body = self._remembered(f"224 {cluster}", lambda: self._table.topics_of_cluster(cluster))
-        return make_response(command, ResponseCode.SUCCESS, body=body or b"")
+        return self._names(command, decode_header(command, ClusterHeader).cluster)
+
+    def _names(self, command: RemotingCommand, cluster: str | None) -> Answered:
+        key = f"{command.code} {cluster}"
+        body = self._recall(key)
+        if body is None:
+            body = self._listing.small(cluster)
+            if body is None:
+                return self._many_names(command, cluster)
+            self._remember(key, body)
+        return make_response(command, ResponseCode.SUCCESS, body=body)
+
+    async def _many_names(self, command: RemotingCommand, cluster: str | None) -> RemotingCommand:
+        version = self._table.version
+        body = await self._listing.large(cluster)
+        key = f"{command.code} {cluster}"
+        if self._recall(key) is None and version == self._table.version:
+            self._remember(key, body)
+        return make_response(command, ResponseCode.SUCCESS, body=body)
 
     def system_topics(self, command: RemotingCommand) -> RemotingCommand:
         """304."""
@@ -176,17 +202,19 @@ class Processor:
         self._table.delete_topic(header.topic, header.cluster_name)
         return make_response(command, ResponseCode.SUCCESS)
 
-    def wipe_write_perm(self, command: RemotingCommand) -> RemotingCommand:
+    def wipe_write_perm(self, command: RemotingCommand) -> Answered:
         """205. Lasts until the broker registers with a changed table."""
         name = decode_header(command, BrokerNameHeader).broker_name
-        count = self._table.set_write_perm(name, allowed=False)
-        return make_response(command, ResponseCode.SUCCESS, None, {"wipeTopicCount": str(count)})
+        count, steps = self._table.set_write_perm(name, allowed=False)
+        fields = {"wipeTopicCount": str(count)}
+        return _after(steps, make_response(command, ResponseCode.SUCCESS, None, fields))
 
-    def add_write_perm(self, command: RemotingCommand) -> RemotingCommand:
+    def add_write_perm(self, command: RemotingCommand) -> Answered:
         """327."""
         name = decode_header(command, BrokerNameHeader).broker_name
-        count = self._table.set_write_perm(name, allowed=True)
-        return make_response(command, ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
+        count, steps = self._table.set_write_perm(name, allowed=True)
+        fields = {"addTopicCount": str(count)}
+        return _after(steps, make_response(command, ResponseCode.SUCCESS, None, fields))
 
     def query_data_version(self, connection: Peer, command: RemotingCommand) -> RemotingCommand:
         """322. Who registered it is heard of by this."""
@@ -235,9 +263,21 @@ class Processor:
         return _with_body(command, table)
 
 
-def _plain(answer: Callable[[RemotingCommand], RemotingCommand]) -> Handler:
+def _plain(answer: Callable[[RemotingCommand], Answered]) -> Handler:
     """Return the handler of a request for which the connection does not matter."""
     return lambda _, command: answer(command)
+
+
+def _after(steps: Iterator[None], answer: RemotingCommand) -> Answered:
+    """Return the answer of what is done in steps: at once, if there is one step only."""
+    next(steps, None)
+    return answer if next(steps, steps) is steps else _after_all(steps, answer)
+
+
+async def _after_all(steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
+    for _ in steps:
+        await asyncio.sleep(0)
+    return answer
 
 
 def _with_body(command: RemotingCommand, body: msgspec.Struct) -> RemotingCommand:

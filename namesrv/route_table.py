@@ -14,8 +14,9 @@ out by the caller.
 Source: RouteInfoManager 4.9.7 (protocol.md 3.2).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from ledgermq.remoting.protocol.bodies import (
@@ -23,27 +24,29 @@ from ledgermq.remoting.protocol.bodies import (
     ClusterInfo,
     DataVersion,
     QueueData,
+    TopicConfig,
     TopicConfigWrapper,
     TopicList,
     TopicRouteData,
 )
 from namesrv.limits import (
+    BROKER_NAMES_BYTES_MAX,
     BROKERS_MAX,
     BROKERS_PER_CONNECTION_MAX,
     MEMBERS_MAX,
     TOPIC_NAMES_BYTES_MAX,
     TOPIC_ROWS_MAX,
 )
+from namesrv.rows import NO_TERM, TOPICS_PER_TURN, Group, TopicRows, weight_of
 
 MASTER_ID: Final = 0
-NO_TERM: Final = -1
 NO_CONNECTION: Final = 0
 EXPIRY_MS: Final = 120_000
 """A broker that has not registered for this long is removed."""
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
-TOPICS_PER_TURN: Final = 1_000
-"""Topics of a registration that are taken in one turn of the loop: some milliseconds."""
+EXPIRED_PER_TURN: Final = 500
+"""Silent brokers that are removed in one turn of the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +86,6 @@ class Holder:
 
 
 @dataclass(slots=True)
-class _Group:
-    cluster: str
-    addrs: dict[int, str]
-    master_term: int = NO_TERM
-    topics: dict[str, None] = field(default_factory=dict)
-    taking: object = None
-    """Stands for the registration whose topics are being taken; a later one replaces it."""
-
-
-@dataclass(slots=True)
 class _Live:
     broker_name: str
     ha_addr: str
@@ -106,12 +99,11 @@ class RouteTable:
 
     def __init__(self, expiry_ms: int = EXPIRY_MS) -> None:
         self._expiry_ms = expiry_ms
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
         self._live: dict[str, _Live] = {}
-        self._topics: dict[str, dict[str, QueueData]] = {}
         self._by_connection: dict[int, dict[str, None]] = {}
-        self._topic_rows = 0
-        self._topic_names_bytes = 0
+        self.rows = TopicRows()
+        self._names_bytes = 0
         self.version = 0
 
     @property
@@ -119,8 +111,9 @@ class RouteTable:
         """How much of its limits is used, by name."""
         return {
             BROKERS_MAX.name: (len(self._live), BROKERS_MAX),
-            TOPIC_ROWS_MAX.name: (self._topic_rows, TOPIC_ROWS_MAX),
-            TOPIC_NAMES_BYTES_MAX.name: (self._topic_names_bytes, TOPIC_NAMES_BYTES_MAX),
+            BROKER_NAMES_BYTES_MAX.name: (self._names_bytes, BROKER_NAMES_BYTES_MAX),
+            TOPIC_ROWS_MAX.name: (self.rows.count, TOPIC_ROWS_MAX),
+            TOPIC_NAMES_BYTES_MAX.name: (self.rows.names_bytes, TOPIC_NAMES_BYTES_MAX),
         }
 
     # Changes
@@ -132,16 +125,19 @@ class RouteTable:
             registration.addr,
             registration.broker_id,
         )
+        self.rows.sweep()
         group = self._groups.get(name)
         refusal = self._refusal(group, registration)
         if refusal:
             return Registered(refusal=refusal)
         if group is None:
-            group = self._groups[name] = _Group(registration.cluster, {})
+            group = self._groups[name] = self.rows.new_group(name, registration.cluster)
+        is_new = group.addrs.get(broker_id) != addr or group.cluster != registration.cluster
         group.cluster = registration.cluster
-        is_new = group.addrs.get(broker_id) != addr
         self._forget_place(addr, name)
         group.addrs[broker_id] = addr
+        if is_new:
+            self._weigh(group)
         known = self._live.get(addr)
         version = registration.topics.data_version
         live = _Live(name, registration.ha_addr, version, now_ms, registration.connection)
@@ -190,6 +186,7 @@ class RouteTable:
         if live is None or live.broker_name != broker_name:
             return False
         self._remove(addr)
+        self.rows.sweep()
         return True
 
     def on_connection_closed(self, connection: int) -> list[str]:
@@ -197,18 +194,24 @@ class RouteTable:
         gone = list(self._by_connection.get(connection, ()))
         for addr in gone:
             self._remove(addr)
+        self.rows.sweep()
         return gone
 
     def expire(self, now_ms: int) -> list[tuple[str, int]]:
-        """Remove brokers that were silent too long; return their addresses and connections."""
+        """Remove brokers that were silent too long; return their addresses and connections.
+
+        If these are `EXPIRED_PER_TURN`, there may be more.
+        """
         limit = now_ms - self._expiry_ms
-        gone = [
+        silent = (
             (addr, live.connection)
             for addr, live in self._live.items()
             if live.last_update_ms < limit
-        ]
+        )
+        gone = list(islice(silent, EXPIRED_PER_TURN))
         for addr, _ in gone:
             self._remove(addr)
+        self.rows.sweep()
         return gone
 
     def touch(
@@ -228,37 +231,40 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic (216), on the brokers of one cluster or on all."""
-        queues = self._topics.get(topic)
-        if queues is None:
-            return
-        for name in list(queues):
-            if cluster is None or self._groups[name].cluster == cluster:
-                self._drop_row(topic, name)
-                self._groups[name].topics.pop(topic, None)
-        self.version += 1
+        for group, _ in self.rows.find(topic):
+            if cluster is None or group.cluster == cluster:
+                self.rows.drop(topic, group)
+                self.version += 1
 
-    def set_write_perm(self, broker_name: str, *, allowed: bool) -> int:
-        """Allow or stop writing to all queues of a group (327, 205); return how many topics."""
+    def set_write_perm(self, broker_name: str, *, allowed: bool) -> tuple[int, Iterator[None]]:
+        """Allow or stop writing to all queues of a group (327, 205).
+
+        Returns of how many topics, and what does it, `TOPICS_PER_TURN` at each step.
+        """
         group = self._groups.get(broker_name)
         if group is None:
-            return 0
-        for topic in group.topics:
-            data = self._topics[topic][broker_name]
-            data.perm = PERM_READ_WRITE if allowed else data.perm & ~PERM_WRITE
-        self.version += bool(group.topics)
-        return len(group.topics)
+            return 0, iter(())
+        return len(group.topics), self._write_perms(group, list(group.topics), allowed=allowed)
+
+    def _write_perms(self, group: Group, topics: list[str], *, allowed: bool) -> Iterator[None]:
+        for number, topic in enumerate(topics, 1):
+            data = self.rows.maybe_row(topic, group)
+            if data is not None:
+                data.perm = PERM_READ_WRITE if allowed else data.perm & ~PERM_WRITE
+            if number % TOPICS_PER_TURN == 0 or number == len(topics):
+                self.version += 1
+                yield
 
     # Answers
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the route of a topic (105); None if no living broker serves it."""
-        queues = self._topics.get(topic)
-        if not queues:
+        rows = self.rows.find(topic)
+        if not rows:
             return None
-        names = sorted(queues)
         return TopicRouteData(
-            broker_datas=[self._broker_data(name) for name in names],
-            queue_datas=[queues[name] for name in names],
+            broker_datas=[_broker_data(group) for group, _ in rows],
+            queue_datas=[data for _, data in rows],
         )
 
     def cluster_info(self) -> ClusterInfo:
@@ -267,21 +273,15 @@ class RouteTable:
         for name in sorted(self._groups):
             clusters.setdefault(self._groups[name].cluster, []).append(name)
         return ClusterInfo(
-            broker_addr_table={name: self._broker_data(name) for name in sorted(self._groups)},
+            broker_addr_table={
+                name: _broker_data(self._groups[name]) for name in sorted(self._groups)
+            },
             cluster_addr_table=clusters,
         )
 
-    def topics(self) -> TopicList:
-        """Return the names of all topics (206)."""
-        return TopicList(topic_list=list(self._topics))
-
-    def topics_of_cluster(self, cluster: str) -> TopicList:
-        """Return the names of the topics that a cluster serves (224)."""
-        found: dict[str, None] = {}
-        for group in self._groups.values():
-            if group.cluster == cluster:
-                found.update(group.topics)
-        return TopicList(topic_list=list(found))
+    def groups(self, cluster: str | None = None) -> list[Group]:
+        """Return the groups of one cluster, or all."""
+        return [one for one in self._groups.values() if cluster in {None, one.cluster}]
 
     def system_topics(self) -> TopicList:
         """Return the topics named after clusters and groups, and one address to ask on (304)."""
@@ -295,7 +295,7 @@ class RouteTable:
 
     # Private
 
-    def _refusal(self, group: _Group | None, registration: Registration) -> str:
+    def _refusal(self, group: Group | None, registration: Registration) -> str:
         """Return why a registration cannot be taken, empty if it can."""
         addr, connection = registration.addr, registration.connection
         known = self._live.get(addr)
@@ -304,24 +304,43 @@ class RouteTable:
         its = self._by_connection.get(connection, {})
         if addr not in its and len(its) >= BROKERS_PER_CONNECTION_MAX:
             return f"a connection may register {BROKERS_PER_CONNECTION_MAX} brokers"
-        topics = registration.topics.topic_config_table
         if registration.broker_id == MASTER_ID:
-            held = () if group is None else group.topics
-            if self._topic_rows - len(held) + len(topics) > TOPIC_ROWS_MAX:
-                return f"more than {TOPIC_ROWS_MAX} topics would be registered here"
-            new_bytes = sum(map(len, topics))
-            if self._topic_names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
-                new_bytes = sum(len(topic) for topic in topics if topic not in self._topics)
-            if self._topic_names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
-                return f"the names of all topics would have more than {TOPIC_NAMES_BYTES_MAX} bytes"
+            refusal = self._topics_refusal(group, registration.topics.topic_config_table)
+            if refusal:
+                return refusal
+        if self._is_too_heavy(group, registration):
+            return f"names and addresses of all brokers: more than {BROKER_NAMES_BYTES_MAX} bytes"
         if group is None:
             return ""
         if registration.broker_id not in group.addrs and len(group.addrs) >= MEMBERS_MAX:
             return f"{MEMBERS_MAX} brokers of this name are registered"
         return _master_refusal(group, registration)
 
+    def _topics_refusal(self, group: Group | None, topics: Mapping[str, TopicConfig]) -> str:
+        """Return why the topics of a registration cannot be taken, empty if they can."""
+        new_rows = len(topics)
+        if group is not None and self.rows.count + new_rows > TOPIC_ROWS_MAX:
+            new_rows = sum(topic not in group.topics for topic in topics)
+        if self.rows.count + new_rows > TOPIC_ROWS_MAX:
+            return f"more than {TOPIC_ROWS_MAX} topics would be registered here"
+        new_bytes = sum(map(len, topics))
+        if self.rows.names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
+            new_bytes = sum(len(topic) for topic in topics if topic not in self.rows.topics)
+        if self.rows.names_bytes + new_bytes > TOPIC_NAMES_BYTES_MAX:
+            return f"the names of all topics would have more than {TOPIC_NAMES_BYTES_MAX} bytes"
+        return ""
+
+    def _is_too_heavy(self, group: Group | None, registration: Registration) -> bool:
+        """Tell whether all brokers would not fit into one answer; what is there may stay."""
+        its = {} if group is None else group.addrs
+        after = {one: addr for one, addr in its.items() if addr != registration.addr}
+        after[registration.broker_id] = registration.addr
+        weight = weight_of(registration.broker_name, registration.cluster, after)
+        more = weight - (0 if group is None else group.weight)
+        return more > 0 and self._names_bytes + more > BROKER_NAMES_BYTES_MAX
+
     def _take_topics(
-        self, live: _Live, group: _Group, wrapper: TopicConfigWrapper
+        self, live: _Live, group: Group, wrapper: TopicConfigWrapper
     ) -> Iterator[None] | None:
         """Add or replace the queues of a group; topics it no longer names stay (216 deletes).
 
@@ -333,7 +352,7 @@ class RouteTable:
 
         def take() -> Iterator[None]:
             for number, (topic, config) in enumerate(wrapper.topic_config_table.items(), 1):
-                self._put_row(
+                self.rows.put(
                     topic,
                     group,
                     QueueData(
@@ -354,24 +373,6 @@ class RouteTable:
 
         steps = take()
         return steps if next(steps, steps) is None else None
-
-    def _put_row(self, topic: str, group: _Group, data: QueueData) -> None:
-        rows = self._topics.get(topic)
-        if rows is None:
-            rows = self._topics[topic] = {}
-            self._topic_names_bytes += len(topic)
-        if data.broker_name not in rows:
-            self._topic_rows += 1
-            group.topics[topic] = None
-        rows[data.broker_name] = data
-
-    def _drop_row(self, topic: str, broker_name: str) -> None:
-        rows = self._topics[topic]
-        del rows[broker_name]
-        self._topic_rows -= 1
-        if not rows:
-            del self._topics[topic]
-            self._topic_names_bytes -= len(topic)
 
     def _put_live(self, addr: str, live: _Live) -> None:
         self._forget_connection(addr)
@@ -398,6 +399,12 @@ class RouteTable:
         for broker_id in [one for one, held in its.items() if held == addr]:
             del its[broker_id]
 
+    def _weigh(self, group: Group) -> None:
+        group.shown = None
+        self._names_bytes -= group.weight
+        group.weight = weight_of(group.name, group.cluster, group.addrs)
+        self._names_bytes += group.weight
+
     def _remove(self, addr: str) -> None:
         self._forget_connection(addr)
         live = self._live.pop(addr)
@@ -407,20 +414,15 @@ class RouteTable:
             return
         for broker_id in [one for one, its in group.addrs.items() if its == addr]:
             del group.addrs[broker_id]
+        self._weigh(group)
         if group.addrs:
             return
         del self._groups[live.broker_name]
         group.taking = None
-        for topic in group.topics:
-            self._drop_row(topic, live.broker_name)
-
-    def _broker_data(self, name: str) -> BrokerData:
-        group = self._groups[name]
-        addrs = {broker_id: group.addrs[broker_id] for broker_id in sorted(group.addrs)}
-        return BrokerData(broker_addrs=addrs, broker_name=name, cluster=group.cluster)
+        self.rows.abandon(group)
 
 
-def _master_refusal(group: _Group, registration: Registration) -> str:
+def _master_refusal(group: Group, registration: Registration) -> str:
     """Return why a broker cannot be the master of a group that has one, empty if it can."""
     master = group.addrs.get(MASTER_ID)
     if registration.broker_id != MASTER_ID or master is None or master == registration.addr:
@@ -431,3 +433,10 @@ def _master_refusal(group: _Group, registration: Registration) -> str:
     if term != NO_TERM and its_term >= term:
         return f"term {term} is older than the master's {its_term}, or has a master"
     return ""
+
+
+def _broker_data(group: Group) -> BrokerData:
+    if group.shown is None:
+        addrs = {broker_id: group.addrs[broker_id] for broker_id in sorted(group.addrs)}
+        group.shown = BrokerData(broker_addrs=addrs, broker_name=group.name, cluster=group.cluster)
+    return group.shown

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ledgermq.remoting.transport.config import TransportConfig, connections_within
@@ -17,7 +18,7 @@ from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
-from namesrv.route_table import EXPIRY_MS, RouteTable
+from namesrv.route_table import EXPIRED_PER_TURN, EXPIRY_MS, RouteTable
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,9 @@ class NameServer:
         self._clock = clock
         self._tasks = Supervisor()
         self.table = RouteTable(expiry_ms)
+        self._broom = self._tasks.alarm("topics of brokers that are gone", self._sweep)
+        self.table.rows.on_abandoned = partial(self._broom.set, 0)
+        self._scan_again = self._tasks.alarm("more silent brokers", self._scan)
         self._kv = KvConfig(disk, config.kv_config_path)
         self._credentials = CredentialStore(config.security, "namesrv", clock.wall_ms)
         processor = Processor(config, self.table, self._kv, clock, self._find)
@@ -70,8 +74,15 @@ class NameServer:
         for addr in self.table.on_connection_closed(connection.id):
             _log.info("event=broker_removed addr=%s reason=connection_closed", addr)
 
+    def _sweep(self) -> None:
+        if self.table.rows.sweep():
+            self._broom.set(0)
+
     def _scan(self) -> None:
-        for addr, connection_id in self.table.expire(self._clock.monotonic_ms()):
+        gone = self.table.expire(self._clock.monotonic_ms())
+        if len(gone) == EXPIRED_PER_TURN:
+            self._scan_again.set(0)
+        for addr, connection_id in gone:
             _log.warning("event=broker_removed addr=%s reason=silent", addr)
             connection = self._server.connections.get(connection_id)
             if connection is not None:

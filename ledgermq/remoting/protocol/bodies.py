@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -41,7 +42,7 @@ class _Struct(msgspec.Struct, rename="camel"):
     """Camel-case names on the wire, snake case here."""
 
 
-class QueueData(_Struct, kw_only=True):
+class QueueData(_Struct, kw_only=True, gc=False):
     """The queues of one topic on one broker group; ``perm`` bits: 4 read, 2 write, 1 inherit."""
 
     broker_name: str
@@ -298,7 +299,16 @@ def _check_size(data: bytes) -> None:
 
 def encode_body(body: msgspec.Struct) -> bytes:
     """Return the JSON of a body; None is left out."""
+    values = ((name, getattr(body, field)) for field, name in _names_of(type(body)))
+    text = msgspec.json.encode({name: value for name, value in values if value is not None})
+    if b":null" not in text:  # large lists have none, and the walk through them takes long
+        return text
     return msgspec.json.encode(_without_null(msgspec.to_builtins(body)))
+
+
+@cache
+def _names_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
 
 
 def decode_topic_route(data: bytes) -> TopicRouteData:

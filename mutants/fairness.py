@@ -1,0 +1,49 @@
+"""Planted bugs in how work and room are shared: by slices, by addresses, by weight.
+
+Tests find them, see ``BY_TESTS`` in `mutants.patches`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+FAIRNESS: Final = (
+    Mutant(
+        name="dead-topics-removed-at-once",
+        breaks="The topics of a broker that is gone are removed in one turn of the loop.",
+        source="380,000 topics behind one connection: its end held the loop for 1.8 s.",
+        plant=patch("namesrv.rows:TopicRows.sweep", ("left = TOPICS_PER_TURN", "left = 2**31")),
+    ),
+    Mutant(
+        name="routes-to-the-gone",
+        breaks="What a broker that is gone has left behind is shown until it is removed.",
+        source="RouteInfoManager: no route names a broker that is not in the live table.",
+        plant=patch(
+            "namesrv.rows:TopicRows.find",
+            (
+                "[(living[number], data) for number, data in rows.items() if number in living]",
+                "[(living.get(one) or Group('b', '', 0), data) for one, data in rows.items()]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="all-topics-listed-at-once",
+        breaks="The list of all topics is made in one turn of the loop.",
+        source="380,000 names took 400 ms.",
+        plant=patch(
+            "namesrv.listing:Listing.small",
+            ("for group in groups) > NAMES_PER_TURN", "for group in groups) < 0"),
+        ),
+    ),
+    Mutant(
+        name="broker-names-unbounded",
+        breaks="Brokers are bounded by their number, whatever their names take.",
+        source="10,000 brokers with the longest names: the answer of 106 fits into no frame.",
+        plant=patch(
+            "namesrv.route_table:RouteTable._is_too_heavy",
+            ("return more > 0 and", "return more < 0 and"),
+        ),
+    ),
+)
