@@ -1,8 +1,9 @@
 """Who may change a group: asked of every request that could harm it (29002, 29003, 29004).
 
 With a shared key or a CA in the settings, such a request must be signed for this very replica: with
-the key, with an administrator's certificate, or with that of a member of the group. Without both it
-must come from this machine. Anything else is answered 16 and says what is missing.
+the key, with an administrator's certificate, or with that of a member of the group, unless it was
+removed. Without both it must come from this machine. Anything else is answered 16 and says what is
+missing.
 """
 
 from __future__ import annotations
@@ -42,15 +43,21 @@ class Guard:
         credentials: whom to believe.
         config: names the group, whose members may change it, and this broker.
         wall_ms: the time.
+        is_shut_out: whether a replica was removed from the group.
     """
 
     def __init__(
-        self, credentials: CredentialStore, config: BrokerConfig, wall_ms: Callable[[], int]
+        self,
+        credentials: CredentialStore,
+        config: BrokerConfig,
+        wall_ms: Callable[[], int],
+        is_shut_out: Callable[[str], bool] = lambda _node_id: False,
     ) -> None:
         self._credentials = credentials
         self._group = config.registered_name
         self._audience = config.owner
         self._wall_ms = wall_ms
+        self._is_shut_out = is_shut_out
 
     def protect(self, handle: Handler) -> Handler:
         """Return what asks this guard first."""
@@ -83,5 +90,6 @@ class Guard:
 
     def _may_administer(self, identity: Identity) -> bool:
         if identity.role is Role.NODE:
-            return identity.name.rpartition("/")[0] == self._group
+            group, _, node_id = identity.name.rpartition("/")
+            return group == self._group and not self._is_shut_out(node_id)
         return True

@@ -59,7 +59,7 @@ class RaftMode:
         )
         store.attach(self.log)
         self.credentials = self.log.credentials
-        self.guard = Guard(self.credentials, config, clock.wall_ms)
+        self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
         self.compactor = Compactor(self.log, store, self.snapshot, save)
         self.retained = RaftLog(self.log, self.compactor)
         self.membership = MembershipProcessor(self.log)

@@ -22,6 +22,7 @@ from dledger.listener import ConfigurationListener, DLedgerListener
 from dledger.replica import place_body
 from dledger.rpc import PeerTransport
 from dledger.storage.log_store import LogStore
+from dledger.vouching import Voucher
 
 ELECTIONS_WAITED: Final = 10
 """How many of the longest election timeouts a change waits to be committed."""
@@ -38,11 +39,13 @@ class MembershipDesk:
         self._store = store
         self._transport = transport
         self._waits: list[_Wait] = []
+        self.voucher = Voucher(raft, transport.send)
 
-    def start(self, user: DLedgerListener) -> None:
-        """Take the user of the log; tell the transport who the members are."""
+    def start(self, user: DLedgerListener, is_shut_out: Callable[[NodeId], bool]) -> None:
+        """Take the user of the log; tell the transport who the members are, and who no more."""
         self._user = user
         self._transport.set_members(self._configuration.members)
+        self._transport.judge_strangers(is_shut_out)
 
     @property
     def _configuration(self) -> Configuration:

@@ -15,11 +15,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final
 
 from dledger.appender import Appender
 from dledger.config import DLedgerConfig
-from dledger.core.messages import Message
+from dledger.core.messages import AskMembers, Message, ToldMembers
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
 from dledger.core.snapshot import SnapshotMeta
@@ -156,6 +156,10 @@ class DLedgerNode(Office):
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
         self._desk = MembershipDesk(config, self._raft, self._store, self._transport)
+        self._takers: dict[type[Message], Callable[[Any], None]] = {
+            **dict.fromkeys(REPAIR_MESSAGES, self._on_repair_message),
+            **dict.fromkeys((AskMembers, ToldMembers), self._desk.voucher.on_message),
+        }
         self.trimmer = Trimmer(config, self._raft, self._store)
         """Drops the beginning of the log."""
         state = self._raft.state
@@ -180,7 +184,7 @@ class DLedgerNode(Office):
         self._persister.start(self._state_worker, self._on_persisted)
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
         self._introduce(self._user)
-        self._desk.start(self._user)
+        self._desk.start(self._user, self.is_shut_out)
         await self._transport.start()
         self._started = self._running = True
         self._last_tick_ms = self._clock.monotonic_ms()
@@ -241,20 +245,14 @@ class DLedgerNode(Office):
     def _on_message(self, message: Message) -> None:
         if self._running and not self._is_frozen:
             try:
-                if type(message) in REPAIR_MESSAGES:
-                    self._on_repair_message(cast("RepairMessage", message))
-                else:
-                    self._raft.step(message)
+                self._takers.get(type(message), self._raft.step)(message)
             except Exception as error:  # noqa: BLE001  # must end the node, not a connection
                 self._on_error(error)
             self._after_input()
 
     @property
     def _is_frozen(self) -> bool:
-        """Whether nothing may happen: term or vote wait for a full or hung disk.
-
-        To the others it looks like a lost connection; what they send would only pile up here.
-        """
+        """Whether nothing may happen, as if cut off: term or vote wait for a full or hung disk."""
         waits = self._in_flight is not None
         return waits and (self._persister.is_blocked or self._disk_watch.is_hung)
 
@@ -357,6 +355,7 @@ class DLedgerNode(Office):
 
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)
+        self._desk.voucher.pass_time(now_ms)
         self._disk_watch.look()
         reason = "disk_hung" if self._disk_watch.is_hung else self._repairer.must_not_lead
         if reason != self._raft.state.hindered:

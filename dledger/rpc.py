@@ -70,6 +70,10 @@ class PeerTransport(Protocol):
         """Take no entries with a note that is none, see `Annotator.is_sound_note`."""
         ...
 
+    def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:
+        """Keep no connection with who is no member any more, see `Membership.is_shut_out`."""
+        ...
+
 
 class TcpTransport:
     """A `PeerTransport` over asyncio."""
@@ -93,6 +97,8 @@ class TcpTransport:
         others = tuple(peer for peer in config.peers if peer != config.self_id)
         self._codec = PeerCodec(config.group, config.self_id, others)
         self._members: Mapping[NodeId, str] = {peer: config.peers[peer] for peer in others}
+        self._is_shut_out: Callable[[NodeId], bool] = lambda _peer: False
+        self._told_removed: set[NodeId] = set()
         self._links: dict[NodeId, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._inbound: dict[Inbound, None] = {}
@@ -141,6 +147,7 @@ class TcpTransport:
             for peer, address in addresses.items()
             if peer != self._config.self_id
         }
+        self._told_removed.difference_update(self._members)
         if self._sweep is not None:
             for peer, address in self._members.items():
                 self._link(peer, address)
@@ -148,6 +155,10 @@ class TcpTransport:
     def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
         """Hang up on peers that send entries with a note that is none."""
         self._codec.is_sound_note = is_sound
+
+    def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:
+        """Hang up on who was removed, each time that it speaks."""
+        self._is_shut_out = is_shut_out
 
     def _link(self, peer: NodeId, address: str) -> None:
         """Make sure that ``peer`` is dialled there."""
@@ -207,10 +218,27 @@ class TcpTransport:
             self.on_proven(inbound, message.sender)
         elif message.sender != inbound.sender:
             raise NotProven(f"a message of {message.sender} on the connection of {inbound.sender}")
-        if isinstance(message, Hello):
-            self._on_hello(inbound, message)
-        else:
-            self._on_message(message)
+        if not isinstance(message, Hello):
+            self._on_message(message)  # the core takes nothing of who is shut out, and notes it
+        if message.sender not in self._members:
+            self._on_stranger(inbound, message)
+
+    def _on_stranger(self, inbound: Inbound, message: Message | Hello) -> None:
+        """Hang up on a former member; to anybody else this one may lack what made it a member."""
+        sender = message.sender
+        if not self._is_shut_out(sender):
+            if isinstance(message, Hello):
+                self._on_hello(inbound, message)
+            return
+        if sender not in self._told_removed:
+            self._told_removed.add(sender)
+            _log.warning(
+                "event=peer_removed peer=%s remote=%s: it was removed from the group and speaks"
+                " still; it is not heard: stop it, or add it again",
+                sender, inbound.host,
+            )  # fmt: skip
+        if not isinstance(message, Hello):
+            inbound.close()
 
     def on_proven(self, inbound: Inbound, sender: NodeId) -> None:
         """Take who is at the other end: the newest connection of each counts."""
@@ -226,7 +254,7 @@ class TcpTransport:
 
     def _on_hello(self, inbound: Inbound, hello: Hello) -> None:
         """Dial a server that is no member as far as this one knows: it needs answers."""
-        if hello.sender not in self._members and len(self._links) < LINKS_MAX:
+        if len(self._links) < LINKS_MAX:
             host, _, port = hello.address.rpartition(":")
             if host in ANY_HOST:  # it listens everywhere: it is where it dialled from
                 host = inbound.remote.rpartition(":")[0]

@@ -194,6 +194,11 @@ class ReplicaView:
             },
         }
 
+    def is_shut_out(self, node_id: NodeId) -> bool:
+        """Tell whether a server was removed from the group, see `Membership.is_shut_out`."""
+        state = self._raft.state
+        return state.membership.is_shut_out(node_id, state.log.commit_index)
+
     @property
     def snapshot_meta(self) -> SnapshotMeta | None:
         """What stands for the entries that are in the log no more."""
@@ -244,6 +249,7 @@ def describe_membership(state: RaftState) -> dict[str, object]:
     return {
         "voters": list(configuration.voters),
         "learners": list(configuration.learners),
+        "removed": list(configuration.former),
         "addresses": configuration.members,
         "membership_index": latest.index,
         "membership_version": configuration.version,

@@ -65,5 +65,31 @@ PEERS: Final = (
             ("if problem:", "if False:"),
         ),
     ),
+    Mutant(
+        name="former-member-heard",
+        breaks="A member that was removed goes on to be heard: it deposes leaders at will.",
+        source="A certificate counts until it expires, whatever the log says of its owner.",
+        plant=patch(
+            "dledger.core.configuration:Membership.is_shut_out",
+            ("if node_id not in committed.configuration.former:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="former-member-administers",
+        breaks="A member that was removed changes the group: it adds itself again.",
+        source="Who may administer is read from the certificate alone.",
+        plant=patch(
+            "broker.guard:Guard._may_administer", ("and not self._is_shut_out(node_id)", "")
+        ),
+    ),
+    Mutant(
+        name="nobody-vouches",
+        breaks="A member that was away stays deaf to one that was removed and added again.",
+        source="Who is behind learns from the leader alone, and does not hear this one.",
+        plant=patch(
+            "dledger.core.configuration:Membership.is_shut_out",
+            ("if self._vouched is not None:", "if False:"),
+        ),
+    ),
 )
 """Those that tests find."""

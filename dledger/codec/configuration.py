@@ -4,8 +4,9 @@ The entry is marked by ``channel`` 1 and a chain CRC in its header, fields that 
 and never reads. Its body is whatever record the user of the log makes around the payload (for a
 broker a message of the system topic, so that foreign readers skip it), or the payload alone:
 
-    {"voters":{"n0":"host:port",...},"learners":{...},"version":3}
+    {"voters":{"n0":"host:port",...},"learners":{...},"version":3,"removed":["n2"]}
 
+`removed` is there only if somebody was; versions that do not know it pass over it.
 The file ``membership`` lists those that the log holds, ``{"entries":[{"index":..,"term":..,
 "configuration":..},...]}``.
 """

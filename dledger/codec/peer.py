@@ -27,12 +27,17 @@ from zlib import crc32
 
 from msgspec.structs import astuple
 
-from dledger.codec.configuration import read_configurations
+from dledger.codec.configuration import (
+    decode_configuration,
+    encode_configuration,
+    read_configurations,
+)
 from dledger.codec.entry import index_units
 from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
+    AskMembers,
     FetchedEntries,
     FetchedSnapshot,
     FetchEntries,
@@ -48,6 +53,7 @@ from dledger.core.messages import (
     Readmitted,
     SnapshotReply,
     TimeoutNow,
+    ToldMembers,
     VoteReply,
     VoteRequest,
 )
@@ -86,6 +92,8 @@ CODES: Final[dict[type[Message], int]] = {
     FetchedEntries: 31041,
     FetchSnapshot: 31042,
     FetchedSnapshot: 31043,
+    AskMembers: 31044,
+    ToldMembers: 31045,
 }
 _CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
     31020: InstallSnapshot,
@@ -98,6 +106,7 @@ APPEND_NOTED: Final = 31014
 """An `Append` whose entries have a note; 31005 is one without."""
 HELLO: Final = 31013
 """The first frame on a connection: where the sender is found. Behind the names: the address."""
+_WITH_TEXT: Final = frozenset({HELLO, CODES[ToldMembers]})
 CODES_OF_PEERS: Final = range(31_001, 32_000)
 """Kinds of messages between replicas; one that is not known is from a later version."""
 _NAMES_MAX: Final = 256
@@ -125,6 +134,8 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31041: struct.Struct(">qqqI"),  # first; last (below first: none), term, CRC of the entries
     31042: struct.Struct(">qq"),  # last_index, offset
     31043: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
+    31044: struct.Struct(">q"),  # version
+    31045: struct.Struct(">I"),  # CRC of the configuration, which follows the names as JSON
 }
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {
     **{code: cls for cls, code in CODES.items()},
@@ -266,6 +277,9 @@ class PeerCodec:
             return packed, message.data
         if isinstance(message, SnapshotReply):
             return fields.pack(*astuple(message.id), message.offset), b""
+        if isinstance(message, ToldMembers):
+            told = encode_configuration(message.configuration)
+            return fields.pack(crc32(told)), told
         values = astuple(message)[3:]
         if code == CODES[VoteRequest]:
             values = values[:2]
@@ -326,14 +340,24 @@ class PeerCodec:
             chunk = _check_chunk(values, memoryview(body)[data_at:])
             place = (SnapshotId(*values[:4]), values[4])
             return _CHUNKS[code](sender, self._self_id, term, *place, chunk)
-        if code == HELLO:
-            return Hello(sender, _read_address(bytes(body[data_at:]), *values))
+        if code in _WITH_TEXT:
+            return self._decode_text(code, (sender, term), values[0], bytes(body[data_at:]))
         if len(body) != data_at:
             raise CorruptEntry(f"peer message {code}: {len(body) - data_at} bytes too many")
         if code == CODES[SnapshotReply]:
             values = (SnapshotId(*values[:4]), values[4])
         message: Message = _BODY_CLASSES[code](sender, self._self_id, term, *values)
         return message
+
+    def _decode_text(
+        self, code: int, origin: tuple[NodeId, Term], crc: int, text: bytes
+    ) -> ToldMembers | Hello:
+        if crc32(text) != crc:
+            raise CorruptEntry(f"peer message {code}: the CRC of its text does not match")
+        sender, term = origin
+        if code == HELLO:
+            return Hello(sender, text.decode(errors="replace"))
+        return ToldMembers(sender, self._self_id, term, decode_configuration(text))
 
     def _decode_append(
         self, sender: NodeId, term: Term, values: tuple[int, ...], data: memoryview
@@ -414,9 +438,3 @@ def _split_names(packed: bytes) -> list[str]:
         names.append(packed[1 : packed[0] + 1].decode(errors="replace"))
         packed = packed[packed[0] + 1 :]
     return names
-
-
-def _read_address(data: bytes, crc: int) -> str:
-    if crc32(data) != crc:
-        raise CorruptEntry("an address whose CRC does not match")
-    return data.decode(errors="replace")

@@ -91,12 +91,13 @@ class _Place(msgspec.Struct):
     version: int
     voters: dict[str, str]
     learners: dict[str, str]
+    removed: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 def _encode_configuration(entry: ConfigEntry) -> bytes:
     found = entry.configuration
     return msgspec.json.encode(
-        _Place(entry.index, entry.term, found.version, found.voters, found.learners)
+        _Place(entry.index, entry.term, found.version, found.voters, found.learners, found.removed)
     )
 
 
@@ -105,5 +106,5 @@ def _decode_configuration(data: bytes) -> ConfigEntry:
         found = msgspec.json.decode(data, type=_Place)
     except msgspec.MsgspecError as error:
         raise ValueError(f"no configuration: {error}") from error
-    configuration = Configuration(found.voters, found.learners, found.version)
+    configuration = Configuration(found.voters, found.learners, found.version, found.removed)
     return ConfigEntry(found.index, found.term, configuration)

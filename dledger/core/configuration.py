@@ -8,6 +8,10 @@ while some servers know the one and some the other.
 
 A *learner* gets the log like a voter, but is counted nowhere: not for a commit, not in an election.
 
+A configuration also says who was a *former* member: whoever was removed has still its key or its
+certificate, and may speak no more (`Membership.is_shut_out`). Who was never a member may be one by
+now, as far as a server knows whose log is short.
+
 Source: Ongaro's dissertation 4.1, 4.2.1 (learners); the raft-dev erratum of July 2015 (a leader
 must first have committed an entry of its own term).
 """
@@ -22,6 +26,8 @@ from dledger.errors import MembershipRefused
 
 NodeId = str
 LogIndex = int  # as in `model`, which builds on this module
+FORMER_MAX: Final = 64
+"""Most former members remembered, the last to be removed."""
 KEPT_MAX: Final = 256
 """Most configurations remembered: what a log may lose at its end reaches never so far back."""
 
@@ -33,6 +39,13 @@ class Configuration(msgspec.Struct, frozen=True):
     learners: dict[NodeId, str] = {}
     version: int = 0
     """How many changes led to it."""
+    removed: tuple[NodeId, ...] | msgspec.UnsetType = msgspec.UNSET
+    """See `former`; left out of the bytes as long as there are none."""
+
+    @property
+    def former(self) -> tuple[NodeId, ...]:
+        """Who was removed and not added again since, the last one last."""
+        return () if isinstance(self.removed, msgspec.UnsetType) else self.removed
 
     @property
     def members(self) -> dict[NodeId, str]:
@@ -76,6 +89,7 @@ def changed(configuration: Configuration, change: Change) -> Configuration:
     """
     node_id, kind = change.node_id, change.kind
     voters, learners = dict(configuration.voters), dict(configuration.learners)
+    former = [one for one in configuration.former if one != node_id]
     if kind is ChangeKind.ADD_LEARNER:
         if node_id in configuration.members:
             word = "voter" if node_id in voters else "learner"
@@ -92,7 +106,9 @@ def changed(configuration: Configuration, change: Change) -> Configuration:
             raise MembershipRefused(f"{node_id} is the last voter")
         voters.pop(node_id, None)
         learners.pop(node_id, None)
-    return Configuration(voters, learners, configuration.version + 1)
+        former.append(node_id)
+    removed = tuple(former[-FORMER_MAX:]) or msgspec.UNSET
+    return Configuration(voters, learners, configuration.version + 1, removed)
 
 
 class Membership:
@@ -101,11 +117,12 @@ class Membership:
     Invariant: the indexes rise strictly; the first one, at -1, is what a new group begins with.
     """
 
-    __slots__ = ("_entries", "unsaved")
+    __slots__ = ("_entries", "_vouched", "unsaved")
 
     def __init__(self, first: Mapping[NodeId, str], entries: Sequence[ConfigEntry] = ()) -> None:
         beginning = ConfigEntry(-1, 0, Configuration(dict(first)))
         self._entries = [beginning, *entries]
+        self._vouched: Configuration | None = None
         self.unsaved = False
         """Whether `entries` has changed and is not on its way to the disk."""
 
@@ -123,12 +140,41 @@ class Membership:
         """Return the one in force when the log ended at ``index``."""
         return next(entry for entry in reversed(self._entries) if entry.index <= max(index, -1))
 
+    def is_shut_out(self, node_id: NodeId, commit_index: LogIndex) -> bool:
+        """Tell whether a server was removed, and not added again as far as is known here.
+
+        As long as its removal is not known to be committed it is a member: it may be the only one
+        that can commit it. Others may know that it was added again, see `vouch`.
+        """
+        committed = self.at(commit_index)
+        if node_id not in committed.configuration.former:
+            return False
+        later = [entry.configuration for entry in self._entries if entry.index > committed.index]
+        if self._vouched is not None:
+            later.append(self._vouched)
+        return not any(node_id in found.members for found in later)
+
+    def vouch(self, configuration: Configuration) -> bool:
+        """Take a committed configuration that another member knows; return whether it is news.
+
+        It shuts nobody out and counts no votes: the log alone does that. It ends to count once the
+        log has got as far.
+        """
+        known = self.latest.configuration.version
+        if self._vouched is not None:
+            known = max(known, self._vouched.version)
+        if configuration.version <= known:
+            return False
+        self._vouched = configuration
+        return True
+
     def add(self, entry: ConfigEntry) -> None:
         """Take one that was appended."""
         assert entry.index > self.latest.index, (entry.index, self.latest.index)
         self._entries.append(entry)
         if len(self._entries) > KEPT_MAX:
             del self._entries[1]
+        self._forget_vouched()
         self.unsaved = True
 
     def cut(self, index: LogIndex) -> None:
@@ -144,4 +190,10 @@ class Membership:
         del self._entries[1:]
         if entry.index >= 0:
             self._entries.append(entry)
+        self._forget_vouched()
         self.unsaved = True
+
+    def _forget_vouched(self) -> None:
+        vouched = self._vouched
+        if vouched is not None and vouched.version <= self.latest.configuration.version:
+            self._vouched = None

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from dledger.core.configuration import Configuration
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
 
 NO_ROUND: Final = 0
@@ -227,6 +228,24 @@ class FetchedSnapshot(msgspec.Struct, frozen=True, gc=False):
     data: bytes | memoryview
 
 
+class AskMembers(msgspec.Struct, frozen=True, gc=False):
+    """Who is a member by now? I know a configuration of that ``version``, and none later."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    version: int
+
+
+class ToldMembers(msgspec.Struct, frozen=True, gc=False):
+    """Answer to an `AskMembers`: a later configuration that is committed."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    configuration: Configuration
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -245,6 +264,8 @@ Message: TypeAlias = (
     | FetchedEntries
     | FetchSnapshot
     | FetchedSnapshot
+    | AskMembers
+    | ToldMembers
     | InstallSnapshot
     | SnapshotReply
 )
@@ -305,6 +326,8 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",
     FetchSnapshot: lambda m: f"last={m.last_index} offset={m.offset}",
     FetchedSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
+    AskMembers: lambda m: f"version={m.version}",
+    ToldMembers: lambda m: m.configuration.describe(),
     InstallSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
     SnapshotReply: lambda m: f"{m.id.describe()} offset={m.offset}",
 }

@@ -8,6 +8,10 @@ Terms: a group that elects a leader ten times a second, without a pause, for a d
 terms further. So a message may be so far ahead and not more, but for a replica that is new and
 knows no term yet. Nothing here stops a member from raising terms step by step: that is why members
 know each other (`dledger.rpc`).
+
+Who was removed from the group is no member, whatever key or certificate it has still: it is not
+heard from when its removal is known to be committed here. One thing it may say: the leader that has
+removed itself names its successor.
 """
 
 from typing import Final
@@ -22,6 +26,7 @@ from dledger.core.messages import (
     Message,
     PreVoteRequest,
     SnapshotReply,
+    TimeoutNow,
     VoteRequest,
 )
 from dledger.core.model import NO_INDEX, NO_TERM
@@ -29,17 +34,24 @@ from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.core.state import RaftState
 from dledger.limits import INDEX_MAX, TERM_MAX, TERM_STEP_MAX
 
+REMOVED: Final = "removed"
 SEGMENT_BYTES_MAX: Final = 1 << 31
 """Between two entries there may be the rest of a segment, and no segment is larger."""
 
 
-def find_flaw(state: RaftState, message: Message) -> str | None:  # noqa: PLR0911  # one flat match
+def find_flaw(state: RaftState, message: Message) -> str | None:
     """Return what cannot be true of a message, in one word; None for one that can."""
     term = message.term
     if not state.term - TERM_MAX <= term <= state.term + TERM_STEP_MAX or not 0 <= term <= TERM_MAX:
         is_new = state.term == NO_TERM and state.log.last_index == NO_INDEX
         if not (is_new and 0 <= term <= TERM_MAX):
             return "term"
+    if message.sender not in state.others and _is_shut_out(state, message):
+        return REMOVED
+    return _flaw_of_kind(state, message)
+
+
+def _flaw_of_kind(state: RaftState, message: Message) -> str | None:
     match message:  # the frequent first
         case Heartbeat():
             return _flaw_of_indexes(message.commit_index)
@@ -56,6 +68,14 @@ def find_flaw(state: RaftState, message: Message) -> str | None:  # noqa: PLR091
         case SnapshotReply():
             return None if 0 <= message.offset <= message.id.size else "offset"
     return None
+
+
+def _is_shut_out(state: RaftState, message: Message) -> bool:
+    sender = message.sender
+    if not state.membership.is_shut_out(sender, state.log.commit_index):
+        return False
+    is_last_wish = isinstance(message, TimeoutNow) and message.term == state.term
+    return not (is_last_wish and sender == state.leader_id)
 
 
 def _is_index(index: int) -> bool:

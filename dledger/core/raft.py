@@ -25,6 +25,7 @@ from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
+    AskMembers,
     FetchedEntries,
     FetchedSnapshot,
     FetchEntries,
@@ -40,6 +41,7 @@ from dledger.core.messages import (
     Readmitted,
     SnapshotReply,
     TimeoutNow,
+    ToldMembers,
     VoteReply,
     VoteRequest,
 )
@@ -154,6 +156,7 @@ class Raft:
     def _refuse(self, message: Message, flaw: str) -> None:
         """Do nothing, and say so once in a while."""
         state = self.state
+        state.shut_out_knocks = state.shut_out_knocks or flaw == plausible.REMOVED
         if state.tick - state.refused_tick >= state.config.election_ticks_max:
             state.refused_tick = state.tick
             words = f"flaw={flaw} message={type(message).__name__} term={message.term}"
@@ -227,6 +230,8 @@ class Raft:
                 snapshot_sender.on_snapshot_reply(state, message)
             case FetchEntries() | FetchedEntries() | FetchSnapshot() | FetchedSnapshot():
                 pass  # not Raft's business, see `dledger.repair`
+            case AskMembers() | ToldMembers():
+                pass  # see `dledger.vouching`
             case _:
                 assert_never(message)
 

@@ -78,8 +78,8 @@ class RaftState:
         "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
         "make_noop", "membership", "messages", "newcomers", "node_id", "others", "prefer_pause",
         "prefer_tick", "progress", "quorum", "reads", "refused_tick", "replies", "rng",
-        "role", "saved", "staging", "term", "tick", "transfer", "uncounted", "voted_for", "voters",
-        "votes", "voting",
+        "role", "saved", "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted",
+        "voted_for", "voters", "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,8 @@ class RaftState:
         self.tick = 0
         self.refused_tick = LONG_AGO
         """When a message was last refused and told of."""
+        self.shut_out_knocks = False
+        """Whether a former member has spoken since `dledger.vouching` looked."""
         self.contact_tick = LONG_AGO
         """When the leader was last heard of."""
         self.election_elapsed = 0

@@ -9,7 +9,7 @@ from typing import Final
 
 from dledger.codec.configuration import decode_membership, encode_membership, read_configuration
 from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
-from dledger.core.configuration import ConfigEntry
+from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.errors import CorruptEntry, DiskFull, RottenEntry
 from dledger.storage.log_store import LogStore
 from ledgermq.runtime.disk import NO_SPACE, Disk
@@ -47,7 +47,8 @@ class MembershipFile:
             entries = decode_membership(data)
         except ValueError as error:
             raise FatalError(f"{self._path} is damaged: {error}") from error
-        found = tuple(entry for entry in entries if _is_in_log(entry, store))
+        checked = (_check(entry, store) for entry in entries)
+        found = tuple(entry for entry in checked if entry is not None)
         if len(found) < len(entries):
             _log.info("event=configurations_cut file=%s kept=%d", self._path, len(found))
         return found
@@ -65,22 +66,29 @@ class MembershipFile:
             raise FatalError(f"{self._path} is unwritable: {error}", EXIT_ENVIRONMENT) from error
 
 
-def _is_in_log(entry: ConfigEntry, store: LogStore) -> bool:
-    """Tell whether the log has this entry: as a configuration, and as this one.
+def _check(entry: ConfigEntry, store: LogStore) -> ConfigEntry | None:
+    """Return an entry as the log has it; None if it has none, or another one, in that place.
 
-    The term alone does not tell: what a full disk kept a leader from writing, it makes anew.
+    The term alone does not tell: what a full disk kept a leader from writing, it makes anew. Who
+    is a former member, the file does not say if a version wrote it that did not know of them.
     """
     if entry.index < store.first_index:
-        return True
+        return entry
     if entry.index > store.last_index:
-        return False
+        return None
     try:
         position, _, term = store.entry(entry.index)
         if term != entry.term:
-            return False
+            return None
         body = store.body_view(entry.index)
         if not is_configuration(decode_header(store.view(position, HEADER_BYTES))):
-            return False
-        return read_configuration(body) == entry.configuration
+            return None
+        found = read_configuration(body)
     except (CorruptEntry, RottenEntry):
-        return True  # damaged on this disk; the file knows what it was
+        return entry  # damaged on this disk; the file knows what it was
+    is_same = _places(found) == _places(entry.configuration)
+    return ConfigEntry(entry.index, entry.term, found) if is_same else None
+
+
+def _places(configuration: Configuration) -> tuple[object, ...]:
+    return configuration.voters, configuration.learners, configuration.version

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dledger.codec.entry import HEADER_BYTES
 from dledger.codec.snapshot import decode_snapshot
 from dledger.config import NODE_ID
+from dledger.core.configuration import FORMER_MAX, Configuration
 from dledger.core.model import SnapshotId
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from ledgermq.runtime.disk import Disk, File
@@ -173,15 +174,22 @@ class SnapshotFiles:
 def find_problem(meta: SnapshotMeta, segment_bytes: int) -> str:
     """Return what cannot be true of a snapshot that a peer sends, empty for nothing."""
     entry = meta.configuration
-    found = entry.configuration
     if meta.position < (meta.id.last_index + 1) * HEADER_BYTES or meta.position % segment_bytes:
         return f"entry {meta.id.last_index} cannot end before position {meta.position}"
     if not entry.index <= meta.id.last_index or entry.term > meta.id.last_term:
         return f"its configuration is of entry {entry.index} and term {entry.term}"
+    return find_problem_of_members(entry.configuration)
+
+
+def find_problem_of_members(found: Configuration) -> str:
+    """Return what cannot be true of a configuration that a peer sends, empty for nothing."""
     if not 0 < len(found.members) <= MEMBERS_MAX or not found.voters:
         return f"it has {len(found.voters)} voters and {len(found.learners)} learners"
     if found.voters.keys() & found.learners.keys() or not all(map(NODE_ID.match, found.members)):
         return f"its members are {', '.join(found.members)}"
+    former = found.former
+    if len(former) > FORMER_MAX or found.members.keys() & set(former):
+        return f"it has {len(former)} former members"
     return ""
 
 

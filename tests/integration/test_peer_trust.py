@@ -9,10 +9,12 @@ import pytest
 from cli.certificates import Authority
 from dledger.codec.handshake import Acceptor, Dialler
 from dledger.codec.peer import PeerCodec
+from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
 from ledgermq.remoting.protocol.certificates import node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
-from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.integration.dledger_group import Group, run
@@ -249,9 +251,6 @@ def test_certificates_that_do_not_count_are_told_on_both_sides(tmp_path, authori
 
 async def heard_with(tmp_path, authority, stem, sender):
     """Tell whether who dials with a certificate can depose the leader as ``sender``."""
-    from ledgermq.remoting.transport.credentials import CredentialStore
-    from ledgermq.runtime.clock import SystemClock
-
     store = CredentialStore(of_stem(authority, stem), "x", SystemClock().wall_ms)
     store.load()
     group = Trusting(tmp_path, certified(authority))
@@ -282,6 +281,55 @@ async def heard_with(tmp_path, authority, stem, sender):
 def test_a_certificate_speaks_for_its_owner_in_its_group(tmp_path, authority, identity, sender):
     authority.issue(identity, "stranger")
     assert outcome(heard_with(tmp_path, authority, "stranger", sender)) is False
+
+
+async def speak(node, authority, stem, frames):
+    """Dial with a certificate and say something; tell whether the other side hangs up soon."""
+    store = CredentialStore(of_stem(authority, stem), "x", SystemClock().wall_ms)
+    store.load()
+    reader, writer = await connect(node, store.tls_context(is_server=False))
+    with contextlib.suppress(OSError):
+        writer.write(frames)
+        await writer.drain()
+    closed = asyncio.ensure_future(is_closed(reader))
+    await asyncio.wait([closed], timeout=0.5)
+    is_done = closed.done()
+    closed.cancel()
+    writer.close()
+    return is_done
+
+
+async def deposed_by_a_former_member(tmp_path, authority):
+    """Tell whether the leader is deposed, and whether it hangs up; before and after a restart."""
+    group = Trusting(tmp_path, certified(authority, ("n0", "n1", "n2", "n3")))
+    await group.start()
+    await group.append(10)
+    leader = await group.leader()
+    gone = next(one for one in group.ids if one != leader.self_id)
+    await leader.change_membership(Change(ChangeKind.REMOVE, gone))
+    await group.stop(gone)
+    await group.settle()
+    found = []
+    for restart in (False, True):
+        if restart:
+            await group.stop()
+            await group.start(*(one for one in group.ids if one != gone))
+        leader = await group.append(10)
+        term = leader.term
+        is_shut = await speak(leader, authority, f"group-{gone}", deposing(leader, gone))
+        found.append((leader.term != term, is_shut))
+        await group.append(10)
+    await group.stop()
+    assert not group.fatal
+    return found
+
+
+def test_the_certificate_of_who_was_removed_does_not_count(tmp_path, authority, caplog):
+    assert outcome(deposed_by_a_former_member(tmp_path / "a", authority)) == [(False, True)] * 2
+    assert sum("event=peer_removed peer=n" in line for line in lines(caplog)) == 2
+    with planted(BY_TESTS["former-member-heard"]):
+        found = outcome(deposed_by_a_former_member(tmp_path / "b", authority))
+    assert [deposed for deposed, _ in found] == [True, True]
 
 
 def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, monkeypatch, caplog):

@@ -21,13 +21,13 @@ KEY = "a key of enough characters"
 NOW = SystemClock().wall_ms()
 
 
-def guard_of(**settings):
+def guard_of(is_shut_out=lambda _node_id: False, **settings):
     store = CredentialStore(SecuritySettings(**settings), "g/n0", lambda: NOW)
     store.load()
     config = BrokerConfig(
         enable_dledger=True, dledger_group="g", dledger_self_id="n0", dledger_peers="n0-127.0.0.1:1"
     )
-    return Guard(store, config, lambda: NOW)
+    return Guard(store, config, lambda: NOW, is_shut_out)
 
 
 def ask(guard, command, host):
@@ -103,6 +103,25 @@ def test_administrators_and_members_of_the_group_may(authority, identity, code):
     credentials = read_certificate_credentials(*(path.read_bytes() for path in paths))
     guard = guard_of(ca_path=str(authority.directory / "ca.crt"))
     assert ask(guard, request(credentials), "10.0.0.1")[0] == code
+
+
+def former_member_may(authority):
+    identity = node_identity("g", "n7")
+    stem = "g-n7-former"
+    if not (authority.directory / f"{stem}.crt").exists():
+        authority.issue(identity, stem)
+    paths = [authority.directory / f"{stem}.{kind}" for kind in ("crt", "key")]
+    credentials = read_certificate_credentials(*(path.read_bytes() for path in paths))
+    settings = {"ca_path": str(authority.directory / "ca.crt")}
+    assert ask(guard_of(**settings), request(credentials), "10.0.0.1")[0] == 0
+    guard = guard_of(is_shut_out=lambda node_id: node_id == "n7", **settings)
+    return ask(guard, request(credentials), "10.0.0.1")[0] == 0
+
+
+def test_who_was_removed_from_the_group_may_not(authority):
+    assert not former_member_may(authority)
+    with planted(BY_TESTS["former-member-administers"]):
+        assert former_member_may(authority)
 
 
 def test_loopback_is_what_no_other_machine_reaches():
