@@ -138,9 +138,9 @@ class BitRot(Effect):
         """Flip bits."""
         self.stage.guard.rotten[self.name] = None
         self.stage.excused[self.name] = None
-        self.target.watch.excuse_rot(self.name)
         for number in range(int(self.event.number("bytes", 1))):
             self._rotted += self._flip(number)
+        self.target.watch.excuse_rot(self.name)
 
     def count(self) -> float:
         """Return how many bytes are rotten."""

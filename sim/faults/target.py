@@ -94,7 +94,7 @@ class Knowledge(Protocol):
         ...
 
     def excuse_rot(self, name: str) -> None:
-        """Take that bytes on a disk were damaged on purpose."""
+        """Take that bytes on a disk have just been damaged on purpose."""
         ...
 
 

@@ -7,6 +7,7 @@ becomes a `Mark`, and the marks of all replicas are compared. Source: protocol.m
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -103,6 +104,8 @@ class Replica:
         """Index of ``marks[0]``."""
         self.marks: list[Mark] = []
         self.key: Key = NO_KEY
+        self._spoiled: dict[int, int] = {}
+        """CRCs of entries as they lay on the disk right after they were damaged."""
 
     # Reading the production objects: the only places that know their private names.
 
@@ -158,9 +161,21 @@ class Replica:
 
     # Following the log
 
+    def note_rot(self) -> None:
+        """Take that bytes of its running process's log have just been damaged on purpose."""
+        self.is_rotten = True
+        if not self.is_up or self.process is None or not self.process.alive:
+            return  # the next start reads all of it
+        for index, mark in enumerate(self.marks, self.base):
+            with suppress(LookupError):  # the process has just dropped it, and nobody has looked
+                crc = self._crc(mark.position, mark.size)
+                if crc != mark.crc:
+                    self._spoiled[index] = crc
+
     def read_anew(self) -> None:
         """Read the whole log. Errors: `Damaged`."""
         store = self.node._store
+        self._spoiled.clear()
         self.base = store.first_index
         self.marks = []
         self._read_on(store.last_index, store.first_position)
@@ -190,8 +205,10 @@ class Replica:
 
     def _is_as_before(self, index: int) -> bool:
         mark = self.marks[index - self.base]
-        if self._crc(mark.position, mark.size) == mark.crc:
+        crc = self._crc(mark.position, mark.size)
+        if crc in (mark.crc, self._spoiled.get(index)):
             return True
+        # Spoiled while it was down, or before a part of it was mended.
         return self.is_rotten and self._was(index, mark)
 
     def _was(self, index: int, mark: Mark) -> bool:

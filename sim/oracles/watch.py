@@ -134,8 +134,8 @@ class Watch:
         return replica
 
     def excuse_rot(self, name: str) -> None:
-        """Take that bytes on a disk were damaged on purpose."""
-        self.replicas[name].is_rotten = True
+        """Take that bytes on a disk have just been damaged on purpose."""
+        self.replicas[name].note_rot()
         self.truth.may_fall = True
 
     def looking_at(self, replica: Replica) -> Callable[[], None]:

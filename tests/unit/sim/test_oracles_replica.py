@@ -125,3 +125,33 @@ def test_entry_with_a_rotten_body_is_not_one_that_was_cut_from_its_place():
     replica = replica_of(data, 4, known=known, is_rotten=True)
     replica.read_anew()
     assert replica.marks == sound
+
+
+def running(data, count):
+    """A replica whose process runs, and whose log was looked at."""
+    replica = replica_of(data, count)
+    replica.store, replica.disk = replica.node._store, SimpleNamespace(writes=0)
+    replica.read_anew()
+    replica.is_up, replica.process = True, SimpleNamespace(alive=True)
+    return replica
+
+
+def test_entry_that_rots_while_its_process_runs_is_not_cut():
+    data, places = log_of(4)
+    replica = running(data, 4)
+    rot(data, places[3])
+    replica.note_rot()
+    replica.disk.writes += 1
+    assert replica.follow() == (3, 3), "it lies where it lay, as the damage left it"
+
+
+def test_entry_that_is_cut_from_a_rotten_log_is_seen_to_go():
+    data, places = log_of(4)
+    replica = running(data, 4)
+    rot(data, places[3])
+    replica.note_rot()
+    other = bytes(encode_span(3, 4, places[3], (b"body of another",)).data)
+    data[places[3] : places[3] + len(other)] = other
+    replica.disk.writes += 1
+    assert replica.follow() == (2, 3)
+    assert replica.marks[3].term == 4
