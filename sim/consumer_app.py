@@ -131,6 +131,7 @@ class LateApp(ConsumerApp):
         self.group = f"late-{name}"
         self._first: dict[MessageQueue, int] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self._address = machine.address
         self._since_ms = 0
         self._got: dict[MessageQueue, set[int]] = {}
         self.has_begun = False
@@ -180,7 +181,9 @@ class LateApp(ConsumerApp):
         """Return the offset before which the group is to be handed nothing."""
         answers, end = self._judges.group_answers, self._ends.get(place, 0)
         if self._late.start == "last":
-            return end
+            # Who was told that there is no such topic takes what comes later for new, all of it.
+            is_new = self._judges.routes.lacked(self._address, place[0])
+            return 0 if is_new else end
         if self._late.start == "timestamp" and not answers.times_may_fall:
             # Where nothing is so late yet, it begins at the end.
             return min(end, answers.first_since(place, self._since_ms))

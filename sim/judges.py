@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ledgermq.client import Message
 from sim.oracles.base import Violation
 from sim.oracles.records import KEYS, TAGS
+from sim.oracles.routes import Heard
 from sim.workload import PULL_GROUP, colour_of, keys_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Judges:
     ) -> None:
         self.record = record
         self.alone = alone
+        self.routes = Heard(GROUP_NAME)
         self.alone_host = b""
         """The packed address of the broker outside the group, as messages have it."""
         self._clients = clients

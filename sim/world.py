@@ -36,15 +36,14 @@ from sim.loop import SimLoop
 from sim.oracles.alone import Alone
 from sim.oracles.answers import Answers
 from sim.oracles.base import Findings, Violation
-from sim.oracles.brokers import BrokerEnd
 from sim.oracles.clients import Clients
 from sim.oracles.consuming import Consuming
 from sim.oracles.library import Library
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
-from sim.oracles.wire import Tap
 from sim.record import AUDITOR, Record
-from sim.transport import RESET, VANISH, SimTransport
+from sim.taps import Taps
+from sim.transport import RESET, VANISH
 from sim.workload import AT_BROKERS, Kind, draw_operations
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from sim.inode import PowerLossMode
     from sim.network import SimNetwork
     from sim.oracles.replica import Change, Replica
+    from sim.oracles.wire import Listener
 
 _log: Final = logging.getLogger(__name__)
 
@@ -111,7 +111,11 @@ class World:
         if alone is not None:
             self.judges.alone_host = self.layout.alone_config().store_host
         self._replicas: dict[Process, Replica] = {}
-        self.network.on_connected = self._listen
+        askers: dict[int, tuple[tuple[str, ...], Listener]] = {
+            BROKER_PORT: (self.clients(), self.library),
+            NAMESRV_PORT: (self.layout.late, self.judges.routes),
+        }
+        self.network.on_connected = Taps(self.loop, self.watch, self._replicas, askers).listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
         self.health = Health(self)
@@ -465,17 +469,6 @@ class World:
                 self.at(self.loop.now_ns + RESTART_MS * NS_PER_MS, partial(self.start, name))
 
     # Watching
-
-    def _listen(self, near: SimTransport, far: SimTransport) -> None:
-        """Have what is said on a connection to a broker judged."""
-        replica = self._replicas.get(far.process) if far.process is not None else None
-        if replica is not None and far.local[1] == BROKER_PORT:
-            end = BrokerEnd(self.watch.brokers, replica)
-            far.tap = tap = Tap(end, far, lambda: self.loop.now_ns, self.findings, asks=False)
-            self.watch.brokers.add(replica, tap)
-        asker = near.process
-        if asker is not None and asker.host.name in self.clients() and far.local[1] == BROKER_PORT:
-            near.tap = Tap(self.library, near, lambda: self.loop.now_ns, self.findings, asks=True)
 
     def _note_change(self, replica: Replica, change: Change) -> None:
         before, now = change.before, change.now

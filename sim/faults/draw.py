@@ -36,7 +36,7 @@ LONG_MS: Final = 60_000
 USUAL_MS: Final = 14_000
 """A run that is longer has no more faults than one of this length."""
 LONG_RATE_PER_S: Final = 0.8
-STARTS: Final = ("first",)
+STARTS: Final = ("first", "last", "timestamp")
 QUIET_MS: Final = 500
 """No fault comes in the last part of the safety phase."""
 

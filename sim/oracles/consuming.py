@@ -49,7 +49,7 @@ class Member:
 
     async def _judged_take(self, queue: MessageQueue) -> bool:
         self._held.add(queue)
-        self._done[queue].clear()
+        self._done[queue] = set()
         if not await self._take(queue):
             self._held.discard(queue)
             return False
@@ -58,7 +58,7 @@ class Member:
 
         async def moved(result: Any) -> None:  # noqa: ANN401  # as the puller has it
             await move(result)
-            self._done[queue].clear()
+            self._done[queue] = set()
 
         puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return True
@@ -73,10 +73,10 @@ class Member:
         queue = context.queue
         if queue not in self._held:
             self._report(GIVEN_BACK, queue, messages[0].queue_offset)
+        done = self._done[queue]  # what was under way before the queue was taken anew is no cause
         outcome = self._listener(messages, context)
         status = await outcome if isawaitable(outcome) else outcome
         if status is ConsumeStatus.CONSUME_SUCCESS:
-            done = self._done[queue]
             for message in messages:
                 if message.queue_offset in done:
                     self._report(AGAIN, queue, message.queue_offset)

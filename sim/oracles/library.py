@@ -2,6 +2,7 @@
 
 A send is known by the keys of its messages. Success: the last word of the network is an
 acknowledgement of that message, with the queue, the offset and the id that the library hands on.
+A send to a chosen queue asks for that queue each time, however it ends.
 Failure that is certain: each request that left was refused, and no answer is missing. No request
 leaves that the library does not count. Nothing here asks the library what it has tried.
 Source: docs/architecture.md (client); chaos.md 1.3; protocol.md 2.2, 3.3.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sim.oracles.wire import Said, Tap
 
 SENDS: Final = frozenset({10, 310, 320})
+CHOSEN: Final = "A20 another queue than was chosen"
 ATTEMPTS_MAX: Final = 100
 """Beyond so many, a library may put alike ones together."""
 _keys: Final = re.compile(rb"KEYS(?:\x01|\\u0001)(\d+)").findall
@@ -53,6 +55,8 @@ class Library:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._tries: dict[str, list[Try]] = defaultdict(list)
+        self._chosen: dict[str, MessageQueue] = {}
+        """By key: where its user wants a message to be."""
 
     def possible(self, key: int) -> int | None:
         """Return how many requests may have stored a message; None if it is not known here."""
@@ -69,8 +73,12 @@ class Library:
         request.note = []
         for at, key in enumerate(found):
             one = Try(f"{tap.other}:{tap.end.remote[1]}", request.number("e"), at)
-            self._tries[key.decode()].append(one)
+            text = key.decode()
+            self._tries[text].append(one)
             request.note.append(one)
+            chosen = self._chosen.get(text)
+            if chosen is not None and chosen.queue_id != one.queue_id:
+                self._report(f"{text} was sent to {chosen}, a request says {one.queue_id}", CHOSEN)
 
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """A broker has answered."""
@@ -108,6 +116,8 @@ class Library:
     async def _judge(
         self, sending: Any, keys: Sequence[str], queue: MessageQueue | None  # noqa: ANN401  # a private kind
     ) -> SendResult:  # fmt: skip
+        if queue is not None:
+            self._chosen.update(dict.fromkeys(map(_first, keys), queue))
         try:
             result: SendResult = await sending
         except SendFailed as error:
@@ -122,7 +132,8 @@ class Library:
     ) -> None:  # fmt: skip
         """A send has succeeded, as the library says."""
         if queue is not None and result.queue != queue:
-            self._report(f"{keys} was sent to {queue}, and is told to be in {result.queue}")
+            text = f"{keys} was sent to {queue}, and is told to be in {result.queue}"
+            self._report(text, CHOSEN)
         told_ids = result.offset_msg_id.split(",")
         for number, key in enumerate(keys):
             tries = self._tries.get(_first(key))
@@ -156,8 +167,8 @@ class Library:
         if told < min(len(tries), ATTEMPTS_MAX):
             self._report(f"{key} was tried {told} times, it says; {len(tries)} requests left")
 
-    def _report(self, text: str) -> None:
-        self.findings.report(Violation(self.name, text))
+    def _report(self, text: str, name: str = "") -> None:
+        self.findings.report(Violation(name or self.name, text))
 
 
 def _is_refused(one: Try) -> bool:

@@ -1,5 +1,8 @@
 """What name servers say of the group: who leads, who is there, and which topics there are.
 
+`Heard` notes what those have been told who asked: a topic, or a part of its queues, that nobody has
+registered yet is new to them.
+
 While faults come, a broker whose process has ended, and whose kernel said so, is told to nobody a
 moment later. In the end, with everything healed, each name server names the leader, only brokers
 that run, and each topic that the log has made, with its queues. Source: protocol.md 3.2.
@@ -15,11 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from namesrv.route_table import RouteTable
+    from sim.oracles.wire import Said, Tap
 
 MASTER_ID: Final = 0
 GONE_NS: Final = 1_500_000_000
 """A connection that was reset is known to be gone after so long, on any link that works."""
 NAME: Final = "A45 route"
+ROUTE_OF_TOPIC: Final = 105
 
 
 def check_gone(name: str, table: RouteTable, gone: Mapping[str, int], now_ns: int) -> None:
@@ -54,3 +59,27 @@ def missing(
         if told != (config["readQueueNums"], config["writeQueueNums"]):
             return f"{topic} has {told} queues by the route, by the log {config}"
     return ""
+
+
+class Heard:
+    """Listens to those who ask name servers for routes; a `wire.Listener`."""
+
+    def __init__(self, group: str) -> None:
+        self._named = f'"brokerName":"{group}"'.encode()
+        self._without: set[tuple[str, str]] = set()
+
+    def lacked(self, address: str, topic: str) -> bool:
+        """Tell whether somebody at an address was ever told that the group has no such topic."""
+        return (address, topic) in self._without
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """What is asked says nothing."""
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """A name server has answered."""
+        del tap
+        if request.code == ROUTE_OF_TOPIC and self._named not in answer.body:
+            self._without.add((request.asker, request.text("topic")))
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """What comes too late is heard by nobody."""

@@ -32,7 +32,7 @@ from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.remoting.protocol.errors import ConnectFailed, RequestTimeout
 from ledgermq.runtime.clock import SystemClock
 from mutants.clients import KILL_WITNESS
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from tests.spark.minimal import VIOLATIONS, write_minimal
 from tests.unit.chaos.histories import clean, delivery
@@ -118,7 +118,7 @@ def test_failure_of_what_may_be_stored_is_recorded_as_the_library_says_and_found
         return trying._failure(RequestTimeout("no answer")).attempts
 
     assert sent(failure())["outcome"] == "info"
-    with planted(BY_TESTS["client-failed-though-stored"]):
+    with planted(ALL["client-failed-though-stored"]):
         row = sent(failure())
     assert (row["outcome"], row["tries"]) == ("fail", ["fail", "info"])
     assert found(row) == "invalid"
@@ -198,7 +198,7 @@ def retried() -> SendResult:
 
 def test_send_that_is_tried_again_on_another_queue_is_found():
     assert found(sent(retried())) == "valid"
-    with planted(BY_TESTS["client-retried-on-another-queue"]):
+    with planted(ALL["client-retried-on-another-queue"]):
         lied = retried()
     assert lied.queue.queue_id != CHOSEN.queue_id
     assert found(sent(lied)) == "invalid"
@@ -210,7 +210,7 @@ def delivered() -> SendResult:
 
 def test_success_that_a_library_makes_of_silence_is_found():
     assert found(sent(delivered())) == "valid"
-    with planted(BY_TESTS["client-ok-without-answer"]):
+    with planted(ALL["client-ok-without-answer"]):
         lied = delivered()
     assert (lied.status, lied.attempts) == (SendStatus.SEND_OK, ())
     assert found(sent(lied)) == "invalid"
@@ -235,7 +235,7 @@ def released() -> tuple[bool, bool]:
 def test_revoked_queue_that_is_still_pulled_is_found(tmp_path):
     """What such a consumer leaves behind is a history of `tests.spark.minimal`."""
     assert released() == (True, True)
-    with planted(BY_TESTS["client-revoked-queue-pulled"]):
+    with planted(ALL["client-revoked-queue-pulled"]):
         assert released() == (False, False)
     check, verdict, spoil = VIOLATIONS["revoked queue pulled"]
     judged = check_history(load_history(write_minimal(spoil, tmp_path)))
@@ -253,7 +253,7 @@ def told_end() -> int:
 def test_end_of_a_queue_told_one_short_is_found(tmp_path):
     """Six were acknowledged; a drain that was told five would have called the rest read."""
     assert told_end() == 6
-    with planted(BY_TESTS["queue-end-one-short"]):
+    with planted(ALL["queue-end-one-short"]):
         assert told_end() == 5
     check, verdict, spoil = VIOLATIONS["short end"]
     judged = check_history(load_history(write_minimal(spoil, tmp_path)))

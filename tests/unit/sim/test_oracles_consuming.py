@@ -80,6 +80,32 @@ def test_a_second_time_has_a_cause():
     assert push.hand_out(2) is None
 
 
+def test_what_was_under_way_when_the_queue_was_taken_anew_may_come_again():
+    push = Push()
+    push.do("_take")
+    may_end = asyncio.Event()
+
+    async def slow(_messages, _context):
+        await may_end.wait()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async def hand_out_meanwhile():
+        listen, messages = push.service._listener, [SimpleNamespace(queue_offset=1)]
+        under_way = asyncio.create_task(listen(messages, ConsumeContext(QUEUE)))
+        await asyncio.sleep(0)
+        await push.assignment._release(QUEUE)
+        await push.assignment._take(QUEUE)
+        may_end.set()
+        await under_way
+        await listen(messages, ConsumeContext(QUEUE))
+        assert push.findings.first is None
+        await listen(messages, ConsumeContext(QUEUE))
+
+    push.service._listener.__self__._listener = slow
+    asyncio.run(hand_out_meanwhile())
+    assert push.findings.first.oracle == AGAIN
+
+
 def test_a_queue_that_was_given_back_is_not_handed_out():
     push = Push()
     push.do("_take")

@@ -1,5 +1,6 @@
 """What the producer says is compared with what passed on its connections."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -118,3 +119,20 @@ def test_who_is_followed_is_judged():
     assert not network.is_sound()
     with pytest.raises(SendFailed):
         sender.send_batch([message]).send(None)
+
+
+@pytest.mark.parametrize(("chosen", "is_sound"), [(2, True), (1, False)])
+def test_each_request_of_a_send_asks_for_the_queue_that_was_chosen(chosen, is_sound):
+    network = Network()
+    queue = QUEUE._replace(queue_id=chosen)
+
+    async def sending():
+        network.ask(42)
+        raise SendFailed("no answer", (UNKNOWN,))
+
+    async def send():
+        with pytest.raises(SendFailed):
+            await network.library._judge(sending(), ["42 colour"], queue)
+
+    asyncio.run(send())
+    assert network.is_sound() == is_sound, "although nobody is told that it was stored"

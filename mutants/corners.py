@@ -1,0 +1,35 @@
+"""Planted bugs in corners that plans did not draw, or that no oracle looked at.
+
+Sources: docs/client.md (where a new group begins); RocketMQ's RebalancePushImpl, FlushDiskType and
+DefaultMQProducerImpl, and what their issues tell.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+CORNERS: Final = (
+    Mutant(
+        name="last-begins-at-the-first",
+        breaks="A new group that wants what is sent from now on gets all that the queues hold.",
+        source="RocketMQ RebalancePushImpl.computePullFromWhere; docs/client.md.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer.first_offset",
+            ("if origin is ConsumeFrom.LAST_OFFSET and is_old:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="timestamp-begins-at-the-end",
+        breaks="A new group that begins at a time misses what was stored since.",
+        source="RocketMQ RebalancePushImpl.computePullFromWhere, CONSUME_FROM_TIMESTAMP.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer.first_offset",
+            (
+                "lambda addr: api.search_offset(addr, queue, when_ms)",
+                "lambda addr: api.max_offset(addr, queue)",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Which connections are listened to, and by whom.
+
+It knows machines and ports, not what is said.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.layout import BROKER_PORT
+from sim.oracles.brokers import BrokerEnd
+from sim.oracles.wire import Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sim.context import Process
+    from sim.loop import SimLoop
+    from sim.oracles.replica import Replica
+    from sim.oracles.watch import Watch
+    from sim.oracles.wire import Listener
+    from sim.transport import SimTransport
+
+
+class Taps:
+    """Has what is said on new connections judged.
+
+    Args:
+        loop: whose time it is.
+        watch: who judges what replicas answer.
+        replicas: those whose process runs.
+        askers: by port, the hosts who ask there, and who listens to them.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        watch: Watch,
+        replicas: Mapping[Process, Replica],
+        askers: Mapping[int, tuple[Collection[str], Listener]],
+    ) -> None:
+        self._loop = loop
+        self._watch = watch
+        self._replicas = replicas
+        self._askers = askers
+
+    def listen(self, near: SimTransport, far: SimTransport) -> None:
+        """Listen to a connection that somebody has opened, at one end of it or at both."""
+        port = far.local[1]
+        replica = self._replicas.get(far.process) if far.process is not None else None
+        if replica is not None and port == BROKER_PORT:
+            brokers = self._watch.brokers
+            far.tap = tap = self._tap(BrokerEnd(brokers, replica), far, asks=False)
+            brokers.add(replica, tap)
+        if near.process is not None and port in self._askers:
+            names, listener = self._askers[port]
+            if near.process.host.name in names:
+                near.tap = self._tap(listener, near, asks=True)
+
+    def _tap(self, listener: Listener, end: SimTransport, *, asks: bool) -> Tap:
+        loop = self._loop
+        return Tap(listener, end, lambda: loop.now_ns, self._watch.findings, asks=asks)
