@@ -32,4 +32,22 @@ CORNERS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="plain-sync-lies",
+        breaks="A plain broker says under SYNC_FLUSH that it has synced, and asks no disk.",
+        source="RocketMQ CommitLog.GroupCommitService: MappedFileQueue.flush comes first.",
+        plant=patch("store.plain.flusher:sync_files", ("segments.sync(files)", "pass")),
+    ),
+    Mutant(
+        name="plain-acknowledged-unsynced",
+        breaks="A plain broker counts under SYNC_FLUSH what is written as synced.",
+        source="RocketMQ CommitLog.submitFlushRequest: SYNC_FLUSH waits for the flush.",
+        plant=patch(
+            "store.plain.log:PlainLog._tell",
+            (
+                "flusher.synced_position if self._is_sync else flusher.written_position",
+                "flusher.written_position",
+            ),
+        ),
+    ),
 )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from dledger.config import FlushDiskType
 from ledgermq.client.config import ClientConfig
 from sim.judges import ALONE_NAME, GROUP_NAME
+from sim.oracles.alone_disk import LogFiles
+from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.record import AUDITOR
 from sim.settings import RETENTION_INTERVAL_MS, SimBrokerConfig
 
@@ -112,6 +114,13 @@ class Layout:
             sim_retention_ms=0,
             joining=False,
         )
+
+    def alone_log(self) -> LogFiles:
+        """Return where the log of a broker outside the group lies."""
+        size = self.alone_config().segment_bytes
+        if self.plan.options.alone == "plain":
+            return LogFiles(f"{STORE}/commitlog", size, 0)
+        return LogFiles(f"{STORE}/dledger-{ALONE_HOST}/data", size, ENTRY_HEADER_BYTES)
 
     def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""

@@ -34,6 +34,7 @@ from sim.kinds import Odd
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
 from sim.oracles.alone import Alone
+from sim.oracles.alone_disk import AloneEnd
 from sim.oracles.answers import Answers
 from sim.oracles.base import Findings, Violation
 from sim.oracles.clients import Clients
@@ -115,7 +116,8 @@ class World:
             BROKER_PORT: (self.clients(), self.library),
             NAMESRV_PORT: (self.layout.late, self.judges.routes),
         }
-        self.network.on_connected = Taps(self.loop, self.watch, self._replicas, askers).listen
+        taps = Taps(self.loop, self.watch, self._replicas, askers, self._alone_ends())
+        self.network.on_connected = taps.listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
         self.health = Health(self)
@@ -138,6 +140,12 @@ class World:
             tag_of=self.record.tag_of,
             now_ns=lambda: self.loop.now_ns,
         )
+
+    def _alone_ends(self) -> dict[str, Listener]:
+        if self.plan.options.alone_flush != FlushDiskType.SYNC_FLUSH.value:
+            return {}
+        files = self.layout.alone_log
+        return {n: AloneEnd(self.disk(n), files(), self.findings) for n in self.layout.alone}
 
     # What the faults need: see `sim.faults.apply.Target`
 

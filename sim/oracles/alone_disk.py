@@ -1,0 +1,71 @@
+"""What a broker on its own acknowledges, on its disk at that moment.
+
+A loss of power shows an acknowledgement that left too early only if it comes at the wrong moment;
+here it is found when it leaves: under SYNC_FLUSH each record that its ids name would survive a loss
+of power now. What a replicated group acknowledges is committed, and `Durable` judges commits.
+Source: protocol.md 3.3 (ids), 5.2 (SYNC_FLUSH).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sim.oracles.base import Findings, Violation, guarded
+from sim.oracles.brokers import SENDS, SUCCESS
+
+if TYPE_CHECKING:
+    from sim.disk import SimDisk
+    from sim.oracles.wire import Said, Tap
+
+NAME_DIGITS: Final = 20
+OFFSET_DIGITS: Final = 16
+"""The last ones of an id, in hexadecimal digits."""
+
+
+class LogFiles(NamedTuple):
+    """Where a log lies."""
+
+    directory: str
+    segment_bytes: int
+    header_bytes: int
+    """What an entry has before its record."""
+
+
+class AloneEnd:
+    """Listens at a broker's end of its connections; a `wire.Listener`."""
+
+    name = "A38 acknowledged before it was synced"
+
+    def __init__(self, disk: SimDisk, files: LogFiles, findings: Findings) -> None:
+        self._disk = disk
+        self._files = files
+        self.findings = findings
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """What is asked says nothing."""
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """Judged where all answers of a broker are."""
+
+    @guarded
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """A send is acknowledged without a reserve: its messages are synced."""
+        del tap
+        if request.code not in SENDS or answer.code != SUCCESS or self._disk.has_failed_syncs():
+            return
+        for text in answer.text("msgId").split(","):
+            self._check(text)
+
+    def _check(self, text: str) -> None:
+        position = int(text[-OFFSET_DIGITS:], 16)
+        at = position % self._files.segment_bytes
+        path = f"{self._files.directory}/{position - at:0{NAME_DIGITS}}"
+        data = self._disk.read(path) or b""
+        size = int.from_bytes(data[at : at + 4], "big")
+        begin = at - self._files.header_bytes
+        if not size or not self._disk.is_durable(path, begin, at + size - begin):
+            raise Violation(
+                self.name,
+                f"a broker alone: the record at {position}, {size} bytes, may be gone after a "
+                f"loss of power now",
+            )
