@@ -46,4 +46,16 @@ FAIRNESS: Final = (
             ("return more > 0 and", "return more < 0 and"),
         ),
     ),
+    Mutant(
+        name="one-queue-for-all-addresses",
+        breaks="Connections that wait for a turn stand in one queue, whoever has how many there.",
+        source="A thousand flooding connections of one address: a polite one waited for each.",
+        plant=patch(
+            "ledgermq.remoting.transport.turns:Turns.wait",
+            (
+                "self._waiting.setdefault(connection.remote[0], deque())",
+                "self._waiting.setdefault('', deque())",
+            ),
+        ),
+    ),
 )

@@ -1,10 +1,16 @@
-"""Requests that take long: one turn of the loop is bounded by time, too."""
+"""Requests that take long: one turn of the loop is bounded by time, too, and addresses share it."""
 
+import socket
+import time
+
+from ledgermq.remoting.protocol.command import RemotingCommand, encode_command
+from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import TURN_MS_MAX
 from ledgermq.remoting.transport.turns import Turns
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from tests.integration.remoting_world import World, run, until
+from tests.integration.remoting_world import ECHO, World, run, until
 from tests.integration.test_remoting_limits import largest_turn
 
 
@@ -44,7 +50,7 @@ def test_connections_whose_frames_were_put_off_take_turns():
 
         class Flood:
             def __init__(self, name: str) -> None:
-                self.name, self.left = name, 12
+                self.name, self.left, self.remote = name, 12, ("a", 1)
 
             def handle_later(self) -> None:
                 while self.left and not turns.is_over():
@@ -57,5 +63,83 @@ def test_connections_whose_frames_were_put_off_take_turns():
             turns.wait(Flood(name))
         await until(lambda: len(served) >= 6)
         assert sorted(served[:3]) == ["a", "b", "c"]
+
+    run(test)
+
+
+FLOODS, FRAMES, FRAME_S = 200, 50, 0.0001
+"""A flood that keeps the loop busy for a second."""
+
+
+def busy(w: World) -> None:
+    """Have each request of a world take as long as a real one with work to do."""
+    echo = w.service.echo
+
+    def slow(connection, command):
+        end = time.perf_counter() + FRAME_S
+        while time.perf_counter() < end:
+            pass
+        return echo(connection, command)
+
+    w.server._handlers[ECHO] = slow
+    w.server.turns = Turns(SystemClock())
+
+
+async def round_trip_s(w: World) -> float:
+    """Return how long an answer takes for one address while another one floods."""
+    busy(w)
+    polite = RemotingClient(source_address="127.0.0.2")
+    await polite.request(w.addr, RemotingCommand(ECHO), 5_000)
+    frames = FRAMES * b"".join(encode_command(RemotingCommand(ECHO)))
+    floods = [socket.create_connection(("127.0.0.1", w.port)) for _ in range(FLOODS)]
+    try:
+        await until(lambda: len(w.server.connections) == FLOODS + 1)
+        for one in floods:
+            one.sendall(frames)
+        await until(lambda: w.server.turns.waiting_count > FLOODS // 2)
+        before, seen = time.perf_counter(), len(w.service.seen)
+        await polite.request(w.addr, RemotingCommand(ECHO), 10_000)
+        took_s, left = time.perf_counter() - before, w.server.turns.waiting_count
+        assert len(w.service.seen) > seen
+        await until(lambda: len(w.service.seen) == FLOODS * FRAMES + 2)
+        assert left > FLOODS // 2 or took_s > FLOODS * FRAMES * FRAME_S / 2
+    finally:
+        for one in floods:
+            one.close()
+        await polite.close()
+    return took_s
+
+
+def test_a_flood_from_one_address_does_not_hold_up_another():
+    async def test(w: World) -> None:
+        assert await round_trip_s(w) < FLOODS * FRAMES * FRAME_S / 4
+
+    run(test)
+
+
+def test_without_that_a_client_waits_for_every_connection_of_the_flood():
+    async def test(w: World) -> None:
+        with planted(BY_TESTS["one-queue-for-all-addresses"]):
+            assert await round_trip_s(w) > FLOODS * FRAMES * FRAME_S / 2
+
+    run(test)
+
+
+def test_turns_go_round_addresses_and_then_round_their_connections():
+    async def test(_: World) -> None:
+        turns, served = Turns(None), []
+
+        class One:
+            def __init__(self, host: str, port: int) -> None:
+                self.remote = (host, port)
+
+            def handle_later(self) -> None:
+                served.append(self.remote)
+
+        for host, port in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1), ("b", 2)):
+            turns.wait(One(host, port))
+        await until(lambda: len(served) == 6)
+        assert [f"{host}{port}" for host, port in served] == ["a1", "b1", "c1", "a2", "b2", "a3"]
+        assert (turns.waiting_count, turns._waiting) == (0, {})
 
     run(test)

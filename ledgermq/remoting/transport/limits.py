@@ -21,7 +21,7 @@ TURN_FRAMES_MAX: Final = Limit(
 )  # fmt: skip
 TURN_MS_MAX: Final = Limit(
     10, "frames in one turn of the loop", Unit.MILLISECONDS, Scope.PROCESS,
-    "the rest waits for a later turn, connections in their order",
+    "the rest waits for a later turn; these go round addresses, then round their connections",
 )  # fmt: skip
 RECEIVE_BYTES_MAX: Final = Limit(
     256 * 1024 * 1024, "buffers for frames that come in", Unit.BYTES, Scope.PROCESS,

@@ -1,8 +1,11 @@
 """Shares the time of one turn of the loop among the connections of a server.
 
 A frame is small and what it asks for may take milliseconds. So what one turn handles is bounded by
-time as well: connections that come too late wait in a queue, and each goes on in its order. Between
-turns the loop serves what else it has: peers, timers, disks.
+time as well: connections that come too late wait, and go on in later turns. These go round the
+addresses, and for each address round its connections: a thousand connections of one address wait
+for each other, not others for them. Between turns the loop serves what else it has: peers, timers,
+disks.
+Source: stochastic fair queueing (McKenney), with addresses for flows.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 class Waiting(Protocol):
     """A connection with frames that were put off."""
 
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Address of the peer."""
+        ...
+
     def handle_later(self) -> None:
         """Go on with them, as far as the turn allows."""
 
@@ -31,7 +39,9 @@ class Turns:
         self._clock = clock
         self._end_ns = 0
         """When this turn ends; 0 until it has begun."""
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: dict[str, deque[Waiting]] = {}
+        """By address, in the order of their turns; no address without a connection."""
+        self.waiting_count = 0
         self._is_next_due = False
 
     def is_over(self) -> bool:
@@ -46,8 +56,9 @@ class Turns:
         return False
 
     def wait(self, connection: Waiting) -> None:
-        """Have a connection go on in a later turn, behind those that wait."""
-        self._waiting.append(connection)
+        """Have a connection go on in a later turn, behind those of its address that wait."""
+        self._waiting.setdefault(connection.remote[0], deque()).append(connection)
+        self.waiting_count += 1
         self._call_next()
 
     def _call_next(self) -> None:
@@ -57,7 +68,17 @@ class Turns:
 
     def _next(self) -> None:
         self._end_ns, self._is_next_due = 0, False
-        for _ in range(len(self._waiting)):
+        for _ in range(self.waiting_count):
             if self.is_over():
                 return
-            self._waiting.popleft().handle_later()
+            self._pop().handle_later()
+
+    def _pop(self) -> Waiting:
+        """Take the first connection of the address whose turn it is; the address goes last."""
+        address = next(iter(self._waiting))
+        theirs = self._waiting.pop(address)
+        connection = theirs.popleft()
+        if theirs:
+            self._waiting[address] = theirs
+        self.waiting_count -= 1
+        return connection
