@@ -1,5 +1,8 @@
 """Held pulls: which requests wait for which queue, and until when.
 
+They are counted by address and by connection, and the tags that they wait for are weighed: pulls
+for the same tags share them, as those of a client for its many queues do.
+
 A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands
 back. Deadlines are kept in buckets of ``resolution_ms``, so that holding, waking and expiring cost
 the same however many requests are held.
@@ -14,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker.fair_share import FairShare
-from broker.serving_limits import HELD_MAX
+from broker.serving_limits import HELD_MAX, HELD_OF_CONNECTION_MAX, HELD_TAGS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 RESOLUTION_MS = 100
+TAG_BYTES = 64
+"""What a tags code takes in a set."""
 
 
 class HeldPull(msgspec.Struct):
@@ -47,11 +52,25 @@ class HeldPull(msgspec.Struct):
     bucket: int = 0
 
 
+class _Tags:
+    """Tags codes that held pulls wait for, in the share of the address that held them first."""
+
+    __slots__ = ("codes", "count", "holder", "weight")
+
+    def __init__(self, codes: frozenset[int], holder: str) -> None:
+        self.codes = codes
+        self.holder = holder
+        self.weight = TAG_BYTES * len(codes)
+        self.count = 0
+
+
 class HoldTable:
     """All held pulls of a broker."""
 
     def __init__(self, *, limit: int = HELD_MAX, resolution_ms: int = RESOLUTION_MS) -> None:
         self._room = FairShare(limit)
+        self._tags_room = FairShare(HELD_TAGS_BYTES_MAX)
+        self._tags: dict[frozenset[int], _Tags] = {}
         self._by_connection: dict[int, dict[int, HeldPull]] = {}
         self._resolution_ms = resolution_ms
         self._by_queue: dict[tuple[str, int], dict[int, HeldPull]] = {}
@@ -70,12 +89,19 @@ class HoldTable:
     def hold(self, pull: HeldPull) -> bool:
         """Keep ``pull`` until it is woken or its deadline passes.
 
-        False when its address holds its share of the table, or the table is full.
+        False when its address or its connection has its share of the table, or it is full.
         """
         if not self._room.fits(pull.holder):
             return False
+        mine = self._by_connection.setdefault(pull.connection.id, {})
+        if len(mine) >= HELD_OF_CONNECTION_MAX:
+            return False
+        if pull.codes is not None and not self._share_tags(pull, pull.codes):
+            if not mine:
+                del self._by_connection[pull.connection.id]
+            return False
         self._room.take(pull.holder, 1)
-        self._by_connection.setdefault(pull.connection.id, {})[self._next_token] = pull
+        mine[self._next_token] = pull
         pull.token = self._next_token
         self._next_token += 1
         self._by_queue.setdefault((pull.topic, pull.queue_id), {})[pull.token] = pull
@@ -86,6 +112,11 @@ class HoldTable:
             self._awaited = pull.bucket
             self.on_earlier((pull.bucket + 1) * self._resolution_ms)
         return True
+
+    @property
+    def tags_bytes(self) -> int:
+        """What the tags take that held pulls wait for."""
+        return self._tags_room.used
 
     def next_due_ms(self) -> int | None:
         """Return when `expire` has something to hand out, None while nothing is held.
@@ -151,6 +182,26 @@ class HoldTable:
             return (b for b in range(self._first_bucket, last) if b in self._by_deadline)
         return (b for b in sorted(self._by_deadline) if b < last)
 
+    def _share_tags(self, pull: HeldPull, codes: frozenset[int]) -> bool:
+        """Have a pull use the codes of those that wait for the same; False if it may have none."""
+        tags = self._tags.get(codes)
+        if tags is None:
+            tags = _Tags(codes, pull.holder)
+            if not self._tags_room.fits(pull.holder, tags.weight):
+                return False
+            self._tags_room.take(pull.holder, tags.weight)
+            self._tags[codes] = tags
+        tags.count += 1
+        pull.codes = tags.codes
+        return True
+
+    def _release_tags(self, codes: frozenset[int]) -> None:
+        tags = self._tags[codes]
+        tags.count -= 1
+        if not tags.count:
+            del self._tags[codes]
+            self._tags_room.take(tags.holder, -tags.weight)
+
     def _remove(self, pull: HeldPull) -> None:
         key = (pull.topic, pull.queue_id)
         waiting = self._by_queue[key]
@@ -166,3 +217,5 @@ class HoldTable:
         if not mine:
             del self._by_connection[pull.connection.id]
         self._room.take(pull.holder, -1)
+        if pull.codes is not None:
+            self._release_tags(pull.codes)

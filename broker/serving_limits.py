@@ -38,6 +38,13 @@ HELD_MAX: Final = Limit(
     100_000, "held pulls", Unit.COUNT, Scope.PROCESS,
     "19 at once; one address gets a quarter of what is free",
 )  # fmt: skip
+HELD_OF_CONNECTION_MAX: Final = Limit(
+    5_000, "held pulls of a connection", Unit.COUNT, Scope.CONNECTION, "19 at once"
+)
+HELD_TAGS_BYTES_MAX: Final = Limit(
+    64 * 1024 * 1024, "tags that held pulls wait for", Unit.BYTES, Scope.PROCESS,
+    "19 at once; one address gets a quarter of what is free",
+)  # fmt: skip
 
 LIMITS: Final = (
     HEARTBEAT_GROUPS_MAX,
@@ -50,4 +57,6 @@ LIMITS: Final = (
     CLIENTS_BYTES_MAX,
     EXPRESSIONS_MAX,
     HELD_MAX,
+    HELD_OF_CONNECTION_MAX,
+    HELD_TAGS_BYTES_MAX,
 )

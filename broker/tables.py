@@ -11,7 +11,7 @@ from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_BYTES
 from broker.long_polling import HoldTable
 from broker.queue_lock import QueueLockTable
 from broker.replicated_state import ReplicatedState
-from broker.serving_limits import CLIENTS_BYTES_MAX, HELD_MAX
+from broker.serving_limits import CLIENTS_BYTES_MAX, HELD_MAX, HELD_TAGS_BYTES_MAX
 from broker.subscription import SubscriptionGroupTable
 from broker.topic_config import TopicTable, system_topics
 from broker.usage import Usage
@@ -39,6 +39,7 @@ class Tables:
         self.usage = Usage()
         self.usage.add(CLIENTS_BYTES_MAX, lambda: clients.used)
         self.usage.add(HELD_MAX, self.held.__len__)
+        self.usage.add(HELD_TAGS_BYTES_MAX, lambda: self.held.tags_bytes)
         for limit, table in (
             (GROUPS_MAX, self.groups),
             (LOCKS_MAX, self.locks),

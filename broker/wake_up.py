@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.long_polling import HoldTable
 
 WORK_MAX: Final = 128
-"""Work of one turn: a pull is 1, and so are each 64 KiB of its answer."""
+"""Work of one turn: a pull is 1, and so are each 64 KiB of its answer and 64 messages looked at."""
 
 
 class WakeUp:

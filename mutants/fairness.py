@@ -58,4 +58,29 @@ FAIRNESS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="held-tags-unweighed",
+        breaks="Held pulls are bounded by their number, whatever tags they wait for.",
+        source="Pulls with a thousand tags each: 25,000 of them held 1.6 GB.",
+        plant=patch(
+            "broker.long_polling:HoldTable._share_tags",
+            ("not self._tags_room.fits(pull.holder, tags.weight)", "False"),
+        ),
+    ),
+    Mutant(
+        name="one-connection-holds-all",
+        breaks="One connection may hold all pulls of its address.",
+        source="The end of a connection forgets all that it held in one turn of the loop.",
+        plant=patch(
+            "broker.long_polling:HoldTable.hold", ("len(mine) >= HELD_OF_CONNECTION_MAX", "False")
+        ),
+    ),
+    Mutant(
+        name="refused-messages-cost-nothing",
+        breaks="A woken pull counts for one, however many messages it has looked at in vain.",
+        source="128 pulls for rare tags behind 800 messages: one turn of 40 ms.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._rerun", ("+ seen // WORK_MESSAGES", "+ 0 * seen")
+        ),
+    ),
 )

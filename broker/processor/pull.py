@@ -53,7 +53,9 @@ FLAG_SUBSCRIPTION: Final = 4
 SUSPEND_MS_MAX: Final = 60_000
 #: Held pulls that are answered in one turn of the loop.
 SLICE: Final = 64
+#: Bytes of an answer, and messages looked at for it, that are as much work as one pull more.
 WORK_BYTES: Final = 64 * 1024
+WORK_MESSAGES: Final = 64
 SLOW_REMARK: Final = "the connection does not take the answers to earlier pulls"
 
 _ANSWERS: Final[dict[GetStatus, int]] = {
@@ -191,7 +193,7 @@ class PullProcessor:
             work -= len(woken)
             for pull in woken:
                 if not pull.connection.closed:
-                    work -= self._serve(pull, self._rerun) // WORK_BYTES
+                    work -= self._serve(pull, self._rerun)
         return 0
 
     def expire(self, now_ms: int) -> None:
@@ -219,7 +221,7 @@ class PullProcessor:
         self._held.close(connection_id)
 
     def _serve(self, pull: HeldPull, run: Callable[[HeldPull], int]) -> int:
-        """Run a held pull; return the bytes of its answer. What it raises is its own failure."""
+        """Run a held pull; return the work beyond one. What it raises is its own failure."""
         try:
             return run(pull)
         except Exception as error:  # noqa: BLE001 - one request's, told and answered
@@ -239,13 +241,15 @@ class PullProcessor:
         and the client asks on from there.
         """
         result = self._read(pull)
+        seen = max(result.next_offset - pull.offset, 0)
+        work = result.size_bytes // WORK_BYTES + seen // WORK_MESSAGES
         seen_all = result.next_offset >= result.max_offset
         if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None and seen_all:
             pull.offset = result.next_offset
             if self._held.hold(pull):
-                return 0
+                return work
         self._answer(pull, result)
-        return result.size_bytes
+        return work
 
     def _run(self, pull: HeldPull, *, may_hold: bool) -> bool:
         """Read and answer, or hold; False if it should be held and the table is full."""

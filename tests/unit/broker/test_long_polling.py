@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.long_polling import HeldPull, HoldTable
+from broker.long_polling import TAG_BYTES, HeldPull, HoldTable
+from broker.serving_limits import HELD_OF_CONNECTION_MAX, HELD_TAGS_BYTES_MAX
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeConnection
@@ -128,3 +129,61 @@ def test_one_address_leaves_room_for_others() -> None:
     other = pull()
     other.holder = "192.0.2.1"
     assert table.hold(other)
+
+
+def tagged(number: int, count: int = 1_000, holder: str = "") -> HeldPull:
+    one = pull()
+    one.codes = frozenset(range(number * count, (number + 1) * count))
+    one.connection.id, one.holder = number, holder
+    return one
+
+
+def test_the_tags_of_held_pulls_are_weighed_and_one_address_leaves_room_for_others() -> None:
+    table = HoldTable()
+    held = [one for one in map(tagged, range(1_000)) if table.hold(one)]
+    fifth = HELD_TAGS_BYTES_MAX // 5 // (1_000 * TAG_BYTES)
+    assert len(held) in {fifth - 1, fifth}
+    assert table.tags_bytes == len(held) * 1_000 * TAG_BYTES
+    assert not table.hold(tagged(2_000))
+    assert table.hold(pull()), "without tags there is room"
+    assert table.hold(tagged(2_000, holder="192.0.2.1"))
+    table.close(5)
+    table.close(6)
+    assert table.hold(tagged(2_001))
+    table.drain()
+    assert (table.tags_bytes, table._tags, table._by_connection) == (0, {}, {})
+
+
+def test_without_that_they_take_any_amount_of_memory() -> None:
+    table = HoldTable()
+    with planted(BY_TESTS["held-tags-unweighed"]):
+        assert all(table.hold(tagged(number)) for number in range(1_000))
+
+
+def test_pulls_for_the_same_tags_share_them() -> None:
+    table = HoldTable()
+    pulls = [tagged(1) for _ in range(1_000)]
+    assert all(table.hold(one) for one in pulls)
+    assert table.tags_bytes == 1_000 * TAG_BYTES
+    assert len({id(one.codes) for one in pulls}) == 1
+    table.arrived("T", 0, 1, 999)
+    assert table.tags_bytes == 1_000 * TAG_BYTES
+    table.arrived("T", 0, 1)
+    assert table.tags_bytes == 0
+
+
+def holds_of_one_connection(table: HoldTable) -> int:
+    return sum(table.hold(pull()) for _ in range(HELD_OF_CONNECTION_MAX + 10))
+
+
+def test_one_connection_holds_so_many_pulls() -> None:
+    table = HoldTable()
+    assert holds_of_one_connection(table) == HELD_OF_CONNECTION_MAX
+    other = pull()
+    other.connection.id += 1
+    assert table.hold(other)
+
+
+def test_without_that_it_holds_all_of_its_address() -> None:
+    with planted(BY_TESTS["one-connection-holds-all"]):
+        assert holds_of_one_connection(HoldTable()) > HELD_OF_CONNECTION_MAX

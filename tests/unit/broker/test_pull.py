@@ -210,6 +210,28 @@ def test_refused_messages_move_a_held_pull_on_and_do_not_wake_it(bench: Bench) -
     assert bench.store.gets[0][5] == frozenset({65})
 
 
+def looked_at_in_one_turn(bench: Bench) -> int:
+    """Have 100 pulls wait behind 800 messages that they do not want; return what a turn reads."""
+    nothing_new = nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3)
+    bench.store.results = [nothing_new] * 100 + [
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 803, 803)
+    ] * 100
+    for _ in range(100):
+        bench.pull(SUBSCRIBED | WAIT, subscription="A")
+    assert bench.processor.wake("T", 0, 803) == 0, "there are more"
+    return 800 * (len(bench.store.gets) - 100)
+
+
+def test_messages_that_woken_pulls_do_not_want_count_as_work(bench: Bench) -> None:
+    assert looked_at_in_one_turn(bench) <= 800 * SLICE
+    assert len(bench.held) == 100, "all wait again or still"
+
+
+def test_without_that_a_turn_looks_at_all_of_them(bench: Bench) -> None:
+    with planted(BY_TESTS["refused-messages-cost-nothing"]), pytest.raises(AssertionError):
+        looked_at_in_one_turn(bench)
+
+
 def test_a_read_that_does_not_reach_the_end_is_not_waited_on(bench: Bench) -> None:
     # 1. A pull that wants tag A is held. 2. A thousand messages of other tags come at once, and
     # one of tag A behind them. 3. A read looks at 800. 4. No further message comes.
