@@ -38,6 +38,10 @@ TERM_STEP_MAX: Final = Limit(
 INDEX_MAX: Final = Limit(
     1 << 53, "index of an entry", Unit.VALUE, Scope.GROUP, "the message is dropped"
 )
+SNAPSHOT_BYTES_MAX: Final = Limit(
+    512 * 1024 * 1024, "snapshot", Unit.BYTES, Scope.GROUP, "it is not taken, and that is told"
+)
+"""It is checked as a whole, in memory. What a broker keeps for its clients is far less."""
 
 LIMITS: Final = (
     ENTRY_BYTES_MAX,
@@ -49,6 +53,7 @@ LIMITS: Final = (
     TERM_MAX,
     TERM_STEP_MAX,
     INDEX_MAX,
+    SNAPSHOT_BYTES_MAX,
 )
 
 PEER_MESSAGE_BYTES: Final = 4 * 1024

@@ -16,15 +16,14 @@ fetched, or cut off.
 import logging
 from typing import Final, get_args
 
-from dledger.codec.snapshot import decode_snapshot
 from dledger.config import DLedgerConfig
 from dledger.core.messages import FetchedEntries, FetchedSnapshot, FetchEntries, FetchSnapshot
 from dledger.core.model import LogIndex, NodeId, Role, SnapshotId
 from dledger.core.raft import Raft
-from dledger.core.snapshot import SNAPSHOT_BYTES_MAX, SNAPSHOT_CHUNK_BYTES, SnapshotMeta
+from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.driver import Send
 from dledger.errors import RottenEntry
-from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
+from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES, SNAPSHOT_BYTES_MAX
 from dledger.storage.log_store import LogStore
 
 _log: Final = logging.getLogger(__name__)
@@ -57,8 +56,8 @@ class Repairer:
         self._chunk_bytes = min(config.span_bytes_max, SNAPSHOT_CHUNK_BYTES)
         self._snapshot_id: SnapshotId | None = None
         self._snapshot = bytearray()
-        self.replacement: tuple[SnapshotMeta, bytes] | None = None
-        """A peer's snapshot, complete; whoever puts it in its place clears it."""
+        self.replacement: tuple[SnapshotId, bytes] | None = None
+        """A peer's snapshot, all of it; `dledger.trimming` checks it and puts it in its place."""
         self._is_behind = False
         """Whether a peer has trimmed what is damaged here."""
         self._silent_until_ms = 0
@@ -167,19 +166,9 @@ class Repairer:
             place = (wanted.last_index, len(self._snapshot))
             self._send(FetchSnapshot(self._self_id, message.sender, state.term, *place))
         else:
-            self._check_snapshot(wanted, message.sender)
-
-    def _check_snapshot(self, wanted: SnapshotId, sender: NodeId) -> None:
-        data = bytes(self._snapshot)
-        self._snapshot_id = None
-        self._snapshot.clear()
-        try:
-            meta, _ = decode_snapshot(data)
-        except ValueError as error:
-            _log.warning("event=snapshot_refused peer=%s reason=%r", sender, str(error))
-            return
-        if meta.id == wanted:
-            self.replacement = (meta, data)
+            self.replacement = (wanted, bytes(self._snapshot))
+            self._snapshot_id = None
+            self._snapshot.clear()
 
     def _ask(self, now_ms: int) -> None:
         state = self._raft.state

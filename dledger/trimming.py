@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from dledger.codec.snapshot import encode_snapshot
 from dledger.config import DLedgerConfig
-from dledger.core.model import LogIndex
+from dledger.core.model import LogIndex, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.core.snapshot import SnapshotMeta
+from dledger.errors import RottenEntry
 from dledger.flusher import SyncWorker
 from dledger.listener import DLedgerListener, SnapshotListener
 from dledger.storage.log_store import LogStore
@@ -104,18 +105,39 @@ class Trimmer:
         )
         return await done
 
-    def adopt(self, meta: SnapshotMeta, data: bytes, done: Callable[[SnapshotMeta], None]) -> None:
+    def adopt(
+        self, announced: SnapshotId, data: bytes, done: Callable[[SnapshotMeta], None]
+    ) -> None:
         """Let a peer's snapshot stand for the beginning of the log, and keep what comes behind.
 
-        ``done`` is called in the loop once the log begins behind it; not if something came between.
+        ``done`` is called in the loop once the log begins behind it; not if it is unsound, or if
+        something came between.
         """
+        try:
+            begins_at = self._store.entry(announced.last_index + 1)[0]
+        except RottenEntry:  # damaged like what comes before it: it is asked for next
+            begins_at = None
         self._worker.submit(
-            partial(self._save, data), partial(self._guard, partial(self._adopted, meta, done))
+            partial(self._save_verified, announced, data, begins_at),
+            partial(self._guard, partial(self._adopted, announced, done)),
         )
 
-    def _adopted(self, meta: SnapshotMeta, done: Callable[[SnapshotMeta], None]) -> None:
-        store, first_index = self._store, meta.id.last_index + 1
-        if not self._kept or store.snapshots.meta != meta:
+    def _save_verified(self, announced: SnapshotId, data: bytes, begins_at: int | None) -> None:
+        """Run in the thread: what a peer sent counts only if it fits the log that goes on."""
+        meta = self._store.snapshots.verify(data, announced)
+        self._kept = False
+        if meta is not None and meta.position != (begins_at or meta.position):
+            _log.error(
+                "event=snapshot_refused announced=%s reason='the log goes on at %d, not at %d'",
+                announced.describe(), begins_at, meta.position,
+            )  # fmt: skip
+        elif meta is not None:
+            self._save(data)
+
+    def _adopted(self, announced: SnapshotId, done: Callable[[SnapshotMeta], None]) -> None:
+        store, first_index = self._store, announced.last_index + 1
+        meta = store.snapshots.meta
+        if not self._kept or meta is None or meta.id != announced:
             return
         if not store.first_index < first_index <= store.last_index:
             return

@@ -61,7 +61,7 @@ PEERS: Final = (
         breaks="A snapshot takes the place of the log whatever is in it, if its CRC is right.",
         source="A forged snapshot of 185 bytes emptied three logs.",
         plant=patch(
-            "dledger.storage.snapshot_files:SnapshotFiles.install",
+            "dledger.storage.snapshot_files:SnapshotFiles.verify",
             ("if problem:", "if False:"),
         ),
     ),
@@ -89,6 +89,16 @@ PEERS: Final = (
         plant=patch(
             "dledger.core.configuration:Membership.is_shut_out",
             ("if self._vouched is not None:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="repair-adopts-unverified",
+        breaks="A snapshot that replaces damaged entries counts if its CRC is right.",
+        source="Two ways to take a snapshot of a peer, and one of them checked.",
+        plant=patch(
+            "dledger.trimming:Trimmer._save_verified",
+            ("if meta is not None and meta.position != (begins_at or meta.position):", "if False:"),
+            ("elif meta is not None:", "else:"),
         ),
     ),
 )

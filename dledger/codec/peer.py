@@ -58,7 +58,6 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import LogIndex, NodeId, SnapshotId, Span, Term
-from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.errors import CorruptEntry, DLedgerError
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES
 from ledgermq.remoting.protocol.frame import MAX_FRAME_BYTES, Frame, encode_frame
@@ -410,7 +409,7 @@ def _take_no_note(note: bytes, entries: int) -> bool:
 
 def _check_chunk(values: tuple[int, ...], data: memoryview) -> memoryview:
     last_index, _, size, _, offset, crc = values
-    if last_index < 0 or not 0 <= offset <= offset + len(data) <= size <= SNAPSHOT_BYTES_MAX:
+    if last_index < 0 or not 0 <= offset <= offset + len(data) <= size:
         raise CorruptEntry(f"snapshot {last_index}: {len(data)} bytes at {offset} of {size}")
     if crc32(data) != crc:
         raise CorruptEntry(f"snapshot {last_index}: CRC of the chunk at {offset} does not match")

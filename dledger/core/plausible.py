@@ -30,9 +30,8 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import NO_INDEX, NO_TERM
-from dledger.core.snapshot import SNAPSHOT_BYTES_MAX
 from dledger.core.state import RaftState
-from dledger.limits import INDEX_MAX, TERM_MAX, TERM_STEP_MAX
+from dledger.limits import INDEX_MAX, SNAPSHOT_BYTES_MAX, TERM_MAX, TERM_STEP_MAX
 
 REMOVED: Final = "removed"
 SEGMENT_BYTES_MAX: Final = 1 << 31

@@ -16,9 +16,6 @@ from dledger.core.model import LogIndex, SnapshotId
 SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
 """Bytes in one message, unless the settings say otherwise."""
 
-SNAPSHOT_BYTES_MAX: Final = 1 << 32
-"""No snapshot is larger; what claims to be is none."""
-
 
 class SnapshotMeta(msgspec.Struct, frozen=True, gc=False):
     """What the head of a snapshot says."""

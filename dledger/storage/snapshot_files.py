@@ -121,11 +121,25 @@ class SnapshotFiles:
         assert self._part is not None, snapshot_id
         self._part.fdatasync()
         data = self._part.pread(0, snapshot_id.size)
+        meta = self.verify(data, snapshot_id)
+        if meta is None:
+            self.drop_part()
+            return None
+        self._disk.replace(self._marker_path, _name_of(meta.id))
+        self._disk.replace(self._path, data)
+        self.meta = meta
+        return meta
+
+    def verify(self, data: bytes, announced: SnapshotId) -> SnapshotMeta | None:
+        """Return what a peer's snapshot says of itself; None, and a log line, if it cannot be.
+
+        It may take a while: not for the loop.
+        """
         try:
             meta, state = decode_snapshot(data)
             problem = (
                 f"it says {meta.id.describe()}"
-                if meta.id != snapshot_id
+                if meta.id != announced
                 else (find_problem(meta, self._segment_bytes) or self.judge(state))
             )
         except ValueError as error:
@@ -133,13 +147,9 @@ class SnapshotFiles:
         if problem:
             _log.error(
                 "event=snapshot_refused file=%s announced=%s reason=%r",
-                self._part_path, snapshot_id.describe(), problem,
+                self._path, announced.describe(), problem,
             )  # fmt: skip
-            self.drop_part()
             return None
-        self._disk.replace(self._marker_path, _name_of(meta.id))
-        self._disk.replace(self._path, data)
-        self.meta = meta
         return meta
 
     def end_install(self) -> None:
