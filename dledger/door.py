@@ -98,6 +98,21 @@ class Door:
             raise NotProven(f"its certificate is that of {identity}, no other member of this group")
         return self_id
 
+    def check(self, transport: asyncio.BaseTransport | None, key: bytes) -> None:
+        """See that what a connection was made with counts still: certificate or shared key.
+
+        Errors: `NotProven`: it has expired, or counts no more since the files were exchanged.
+        """
+        if self.mode is Mode.KEY and key not in self._credentials.keys:
+            raise NotProven("its shared key is not set here any more")
+        if self.mode is not Mode.TLS or transport is None or transport.is_closing():
+            return
+        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        try:
+            self._credentials.check(certificate)
+        except BadCertificate as error:
+            raise NotProven(f"its certificate counts no more: {error}") from error
+
     def complain(self, event: str, who: str, error: Exception) -> None:
         """Write a line about ``who``, if there were not many about it just now."""
         now = asyncio.get_running_loop().time()

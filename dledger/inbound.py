@@ -145,6 +145,16 @@ class Inbound(asyncio.BufferedProtocol):
             sender, self._opener = self._acceptor.finish(frame)
             self._prove(sender)
 
+    def check(self) -> None:
+        """Close if what proved who is there counts no more."""
+        if self.sender is not None:
+            try:
+                key = b"" if self._acceptor is None else self._acceptor.key
+                self._owner.door.check(self._transport, key)
+            except NotProven as error:
+                self._owner.door.complain("peer_lapsed", f"peer={self.sender}", error)
+                self.close()
+
     def refuse(self, error: Exception) -> None:
         """Close, and say why."""
         who = f"remote={self.host}" if self.sender is None else f"peer={self.sender}"

@@ -137,6 +137,15 @@ class Link:
                 buffers = self._sealer.seal(buffers)
             self._transport.writelines(buffers)
 
+    def check(self) -> None:
+        """Dial anew if what proved who is there counts no more."""
+        if self._transport is not None and self._door.mode is Mode.TLS:
+            try:
+                self._door.check(self._transport, b"")
+            except NotProven as error:
+                self._door.complain("peer_lapsed", f"peer={self._peer}", error)
+                self._transport.abort()
+
     async def _run(self) -> None:
         delay_ms = self._config.reconnect_ms_min
         while True:

@@ -43,8 +43,9 @@ _log: Final = logging.getLogger(__name__)
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  # compared, not bound
 LINKS_MAX: Final = 64
 """Most servers dialled."""
-HALF_FRAME_S: Final = 10.0
-"""An accepted connection on which a frame has begun and nothing came for so long is closed."""
+LOOK_S: Final = 10.0
+"""How often connections are looked after: one on which a frame has begun and nothing came for so
+long is closed, and so is one whose certificate or key counts no more."""
 
 
 class PeerTransport(Protocol):
@@ -122,7 +123,7 @@ class TcpTransport:
                 self._server = await loop.create_server(lambda: Inbound(self), host, port)
         except OSError as error:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
-        self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
+        self._sweep = loop.call_later(LOOK_S, self._look_after)
         self.set_members(self._members)
 
     def _maybe_warn(self, host: str) -> None:
@@ -290,9 +291,13 @@ class TcpTransport:
             del self._by_sender[sender]
             self._on_unreachable(sender)
 
-    def _close_half_frames(self) -> None:
+    def _look_after(self) -> None:
+        """Close what is stuck, or proven by what counts no more."""
         self.door.refresh()
+        for link in self._links.values():
+            link.check()
         for inbound in list(self._inbound):
+            inbound.check()
             if inbound.is_stuck():
                 _log.warning("event=half_peer_frame remote=%s", inbound.remote)
                 inbound.close()
@@ -300,4 +305,4 @@ class TcpTransport:
             if peer not in self._by_sender:
                 self._unlink(peer)
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(HALF_FRAME_S, self._close_half_frames)
+        self._sweep = loop.call_later(LOOK_S, self._look_after)

@@ -75,6 +75,15 @@ PEERS: Final = (
         ),
     ),
     Mutant(
+        name="lapsed-proof-kept",
+        breaks="A connection goes on for ever whose certificate has expired, or whose key is gone.",
+        source="TLS looks at a certificate when a connection begins, and never again.",
+        plant=patches(
+            patch("dledger.inbound:Inbound.check", ("if self.sender is not None:", "if False:")),
+            patch("dledger.link:Link.check", ("if self._transport is not None", "if False")),
+        ),
+    ),
+    Mutant(
         name="former-member-administers",
         breaks="A member that was removed changes the group: it adds itself again.",
         source="Who may administer is read from the certificate alone.",

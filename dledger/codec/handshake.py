@@ -165,6 +165,11 @@ class Acceptor:
         return _frame(CHALLENGE, _pack(own, _prove(self._key, _ACCEPTOR, self._text)))
 
     @property
+    def key(self) -> bytes:
+        """The shared key that the other side has named."""
+        return self._key
+
+    @property
     def has_greeted(self) -> bool:
         """Whether `challenge` has been answered."""
         return self._sender is not None

@@ -15,6 +15,7 @@ from ledgermq.remoting.protocol.certificates import node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.integration.dledger_group import Group, run
@@ -333,7 +334,7 @@ def test_the_certificate_of_who_was_removed_does_not_count(tmp_path, authority, 
 
 
 def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, monkeypatch, caplog):
-    monkeypatch.setattr("dledger.rpc.HALF_FRAME_S", 0.1)
+    monkeypatch.setattr("dledger.rpc.LOOK_S", 0.1)
     caplog.set_level("INFO")
 
     async def main():
@@ -352,6 +353,94 @@ def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, mo
 
     run(main())
     assert sum("event=credentials_read" in line for line in lines(caplog)) >= 3
+
+
+SHORT_S = 5
+"""So long the certificate of n2 counts: enough for a group to begin with it."""
+
+
+async def works_with_expired(tmp_path, authority):
+    """Tell whether a member with a certificate that has expired is heard; then renew it."""
+    identity = node_identity("group", "n2")
+    authority.issue(identity, "group-n2", days=SHORT_S / 86_400, renew=False)
+    ends = asyncio.get_running_loop().time() + SHORT_S + 1.2
+    group = Trusting(tmp_path, certified(authority))
+    await group.start()
+    await works(group)
+    leader = await group.leader()
+    if leader.self_id == "n2":
+        await leader.transfer_leadership("n0")
+    await asyncio.sleep(max(0, ends - asyncio.get_running_loop().time()))
+    await asyncio.sleep(0.5)  # a few looks
+    await group.append(10)
+    leader = await group.leader()
+    await asyncio.sleep(0.3)
+    is_heard = group.nodes["n2"].commit_index == leader.commit_index
+    if not is_heard:  # nor when it dials anew, and nor does a start help
+        await group.stop("n2")
+        with pytest.raises(FatalError, match="expired"):
+            await group.start("n2")
+        authority.issue(identity, "group-n2", renew=True)
+        await group.start("n2")
+        await works(group)
+    await group.stop()
+    return is_heard
+
+
+def test_an_expired_certificate_ends_links_and_a_new_one_makes_them(
+    tmp_path, authority, monkeypatch, caplog
+):
+    monkeypatch.setattr("dledger.rpc.LOOK_S", 0.1)
+    assert outcome(works_with_expired(tmp_path / "a", authority)) is False
+    found = lines(caplog)
+    assert any("event=peer_lapsed peer=n2" in x and "expired at" in x for x in found)
+    assert any("event=peer_refused" in x and "certificate has expired" in x for x in found)
+
+
+def test_the_planted_bug_keeps_who_has_expired(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr("dledger.rpc.LOOK_S", 0.1)
+    with planted(BY_TESTS["lapsed-proof-kept"]):
+        assert outcome(works_with_expired(tmp_path / "b", authority)) is True
+
+
+async def key_is_exchanged(tmp_path):
+    """Exchange a key as the manual says; tell whether a link made with the old one ends."""
+    tmp_path.mkdir()
+    file, other = tmp_path / "cluster.key", "the key that takes its place"
+    file.write_text(f"{KEY}\n")
+    group = Trusting(tmp_path, [SecuritySettings(shared_key_file=str(file))] * 3)
+    await group.start()
+    await works(group)
+    leader = await group.leader()
+    reader, writer = await connect(leader)
+    dialler = Dialler(KEY.encode(), ("group", "n7", leader.self_id), bytes(32))
+    writer.write(dialler.greeting)
+    (challenge,) = FrameDecoder().feed(await reader.read(4096))
+    writer.write(dialler.answer(challenge)[0])
+    for text in (f"{KEY}\n{other}\n", f"{other}\n{KEY}\n", f"{other}\n"):
+        version = {i: node.credentials.version for i, node in group.nodes.items()}
+        file.write_text(text)
+        await group.until(
+            lambda known=version: all(
+                node.credentials.version > known[i] for i, node in group.nodes.items()
+            )
+        )
+        await works(group)
+    closed = asyncio.ensure_future(is_closed(reader))
+    await asyncio.wait([closed], timeout=1)
+    ended = closed.done()
+    closed.cancel()
+    writer.close()
+    assert not group.fatal
+    await group.stop()
+    return ended
+
+
+def test_a_key_that_was_exchanged_ends_the_links_made_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("dledger.rpc.LOOK_S", 0.1)
+    assert outcome(key_is_exchanged(tmp_path / "a")) is True
+    with planted(BY_TESTS["lapsed-proof-kept"]):
+        assert outcome(key_is_exchanged(tmp_path / "b")) is False
 
 
 def test_strangers_do_not_keep_members_out(tmp_path):

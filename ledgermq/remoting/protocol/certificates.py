@@ -127,6 +127,17 @@ def check_certificate(
     return identity_of(certificate)
 
 
+def check_encoded(data: bytes, authorities: tuple[Certificate, ...], now_ms: int) -> Identity:
+    """Do the same for a certificate in DER. Errors: `BadCertificate`."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_der_x509_certificate(data)
+    except ValueError as error:
+        raise BadCertificate("it is no certificate") from error
+    return check_certificate(certificate, authorities, now_ms)
+
+
 def _is_issued_by(certificate: Certificate, authority: Certificate) -> bool:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 

@@ -19,6 +19,7 @@ from ledgermq.remoting.protocol.certificates import (
     BadCertificate,
     Identity,
     check_certificate,
+    check_encoded,
     expires_ms,
     read_certificates,
     read_private_key,
@@ -186,6 +187,10 @@ class CredentialStore:
                 self.settings.cert_path, (self.expires_ms - now_ms) // DAY_MS,
                 "ledgermq certs node ... --renew",
             )  # fmt: skip
+
+    def check(self, certificate: bytes) -> Identity:
+        """Return whose certificate (DER) it is, if it counts now. Errors: `BadCertificate`."""
+        return check_encoded(certificate, self.trust.authorities, self._wall_ms())
 
     def tls_context(self, *, is_server: bool) -> ssl.SSLContext:
         """Return what a connection needs: own certificate, and one of the CA from the other side.
