@@ -164,7 +164,7 @@ class MemoryLog:
 class Listener:
     """Hears, and does nothing."""
 
-    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
         """See `StoreListener`."""
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:

@@ -201,9 +201,8 @@ class BrokerController:
 
     # StoreListener
 
-    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Wake the pulls that wait for a queue."""
-        del tags_code  # a woken pull reads with its own filter
         self._wake_up.on_message(topic, queue_id, max_offset)
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:

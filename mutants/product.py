@@ -15,28 +15,22 @@ from store.results import PutStatus
 if TYPE_CHECKING:
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
-_ABANDON = "store.commit_log:CommitLog.abandon"
-
 
 def ack_before_quorum() -> None:
     """Acknowledge a message as soon as the leader has appended it."""
     put, put_batch = CommitLog.put, CommitLog.put_batch
 
     def acknowledge(log: CommitLog, before: int) -> None:
-        for number in range(before, len(log.pending)):
-            item = log.pending[number]
-            _, _, queue_offset, physical_offset, _, _, done, _ = item
-            if done is not None:
-                log.pending[number] = (*item[:6], None, item[7])
-                done(PutStatus.OK, queue_offset, physical_offset)
+        for own in list(log.uncommitted)[before:]:
+            own.end(PutStatus.OK)
 
     def eager_put(self: CommitLog, message: PutMessage, done: PutCallback) -> None:
-        before = len(self.pending)
+        before = len(self.uncommitted)
         put(self, message, done)
         acknowledge(self, before)
 
     def eager_put_batch(self: CommitLog, batch: PutBatch, done: BatchCallback) -> None:
-        before = len(self.pending)
+        before = len(self.uncommitted)
         put_batch(self, batch, done)
         acknowledge(self, before)
 
@@ -55,7 +49,10 @@ PRODUCT_BUGS: Final = (
         name="stale-leader-acknowledgement",
         breaks="A leader that is deposed answers its pending sends with success.",
         source="Raft 5.3, 8: whoever was deposed does not know what became of them.",
-        plant=patch(_ABANDON, ("_tell(lost, PutStatus.UNKNOWN)", "_tell(lost, PutStatus.OK)")),
+        plant=patch(
+            "store.uncommitted:Uncommitted.abandon",
+            ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.OK)"),
+        ),
     ),
     Mutant(
         name="dispatch-before-commit",

@@ -102,8 +102,8 @@ RECORDS: Final = (
         breaks="A batch is told to have failed although its first messages are committed.",
         source="Raft 8: what was appended may commit; RocketMQ has batches in one DLedger request.",
         plant=patch(
-            "store.commit_log:CommitLog.forget_from",
-            ("_tell(torn, PutStatus.UNKNOWN)", "_tell(torn, PutStatus.DISK_FULL)"),
+            "store.uncommitted:Uncommitted.forget_from",
+            ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.DISK_FULL)"),
         ),
     ),
     Mutant(

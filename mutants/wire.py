@@ -34,7 +34,7 @@ WIRE: Final = (
         breaks="What the answer to one put raises ends the dispatching of all.",
         source="One request never ends a process.",
         plant=patch(
-            "store.dispatch:Dispatcher._dispatch_own",
+            "store.uncommitted:Uncommitted.commit",
             ("report_serving_failure(ANSWERING, error)", "raise error"),
         ),
     ),

@@ -1,8 +1,8 @@
 """Appending: messages and state records become entries of the replicated log.
 
 The leader's half of the life of a message: encode the record where it will lie, give it its queue
-offset, remember who waits for it, and answer when a majority has it or when that can no longer be
-known. Reading back and indexing are `store.dispatch`'s; the log itself is the node's.
+offset, and remember who waits for it (`store.uncommitted`). Reading back and indexing are
+`store.dispatch`'s; the log itself is the node's.
 
 Queue offsets are provisional until committed: they are dropped with the leadership, and a new
 leader counts on from what the committed log says (`CommitLog.become_writable`).
@@ -13,14 +13,11 @@ Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, Me
 """
 
 import struct
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
-
-import msgspec
 
 from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull, RottenEntry
 from ledgermq.remoting.protocol.message import (
@@ -30,7 +27,6 @@ from ledgermq.remoting.protocol.message import (
     PROPERTIES_BYTES_MAX,
     RECORD_HEADS,
 )
-from store.answering import tell
 from store.layout import (
     FLAG_NOT_INDEXED,
     FLAGS_HOSTS_V6,
@@ -45,7 +41,6 @@ from store.layout import (
     stored_or_zero,
 )
 from store.notes import write_note
-from store.pending import OwnBatch, Pending, cut_in_two, last_index
 from store.results import (
     BatchCallback,
     PutBatch,
@@ -55,6 +50,7 @@ from store.results import (
     StateCallback,
 )
 from store.stamps import Stamps
+from store.uncommitted import OwnBatch, OwnMessage, OwnState, Uncommitted
 
 if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
@@ -81,18 +77,6 @@ _CODE_MAX: Final = (1 << 63) - 1
 """What a unit of a consume queue can hold as a tags code."""
 
 
-class StateProposal(msgspec.Struct):
-    """A state record of ours that is not applied yet."""
-
-    kind: str
-    payload: bytes
-    done: StateCallback | None
-
-
-Ended = tuple[Pending, StateProposal | None]
-"""A pending entry to be answered, with its state record if it is one."""
-
-
 class CommitLog:
     """The writing side of the store; usable while ``writable``."""
 
@@ -112,10 +96,8 @@ class CommitLog:
         self._heads = _heads_for(config.store_host)
         self.stamps = Stamps(clock)
         self._timestamp = self.stamps.now
-        self._states: dict[int, StateProposal] = {}
-        self._marks: deque[tuple[int, int]] = deque()
-        self.pending: deque[Pending] = deque()
-        """Own entries in log order, not committed."""
+        self.uncommitted = Uncommitted(counts_entries=node.counts_entries)
+        self._add = self.uncommitted.add
         self.writable = False
         self.keys: KeySink | None = None
         """The index of keys, if there is one."""
@@ -152,10 +134,10 @@ class CommitLog:
             tags = delivery_code(message.properties, now, self._delays_ms)
         index = self._append((record,), size)
         if not indexed:
-            self.pending.append((index, None, 0, physical, size, 0, done, rows))
+            self._add(OwnMessage(index, physical, None, 0, size, 0, rows, done))
             return
         queue.next_offset = queue_offset + 1
-        self.pending.append((index, queue, queue_offset, physical, size, tags, done, rows))
+        self._add(OwnMessage(index, physical, queue, queue_offset, size, tags, rows, done))
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
@@ -186,9 +168,12 @@ class CommitLog:
         units = b"".join(map(_pack_unit, physicals, sizes, codes))
         indexes = self._node.append_batch(records)
         queue.next_offset = start + len(sizes)
-        own = OwnBatch(indexes, physicals, units, codes, rows)
-        finish = _batch_end(done, start, physicals)
-        self.pending.append((indexes[0], queue, start, physicals[0], 0, codes[0], finish, own))
+        self._add(
+            OwnBatch(
+                indexes[0], physicals[0], queue, start, indexes, physicals, units, codes, rows,
+                _batch_end(done, start, physicals),
+            )
+        )  # fmt: skip
 
     def _batch_sizes(self, batch: PutBatch, queue: "ConsumeQueue") -> list[int] | None:
         """Return the bytes of each record, None if one is outside the limits, or all together."""
@@ -268,8 +253,7 @@ class CommitLog:
         record = self._state_record(physical, payload, properties)
         assert len(record) == size, (len(record), size)
         index = self._append((record,), size)
-        self._states[index] = StateProposal(kind, payload, done)
-        self.pending.append((index, None, 0, physical, size, 0, None, None))
+        self.uncommitted.add_state(OwnState(index, physical, kind, payload, done))
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the record with which a leader opens its term (`DLedgerListener`).
@@ -288,93 +272,33 @@ class CommitLog:
 
         It has none when it ends before all that was put together is here.
         """
-        items: list[Pending] = []
-        for item in reversed(self.pending):
-            if item[0] < first_index:
-                break
-            items.append(item)
-        items.reverse()
-        if not items or items[0][0] != first_index:
+        items = self.uncommitted.since(first_index)
+        if not items:
             return b""
         return write_note(items, last_index + 1 - first_index, has_keys=self.keys is not None)
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""
-        assert not self.pending, len(self.pending)
+        assert not self.uncommitted, len(self.uncommitted)
         self._carry_timestamp_on()
         for queue in self._by_key.values():
             queue.next_offset = queue.max_offset
         self.writable = True
 
-    def acknowledge(self, commit_index: int) -> None:
-        """Answer own entries up to ``commit_index`` although dispatch has not come to them.
-
-        Dispatch reads them back from the log; state records are answered when applied.
-        """
-        pending = self.pending
-        while pending and pending[0][0] <= commit_index:
-            item, rest = cut_in_two(pending.popleft(), commit_index)
-            if rest is not None:
-                pending.appendleft(rest)
-            elif item is not None and item[6] is not None:
-                tell(item[6], PutStatus.OK, item[2], item[3])
-
-    def take_state(self, index: int) -> StateProposal | None:
-        """Return and forget the state record of ours at ``index``, if it is one."""
-        return self._states.pop(index, None)
-
     def expire(self, now_ms: int) -> None:
-        """Answer QUORUM_TIMEOUT for what has waited longer than ``max_wait_ack_ms``.
+        """Answer QUORUM_TIMEOUT for what has waited longer than ``max_wait_ack_ms``; see there.
 
         A plain log has no majority to wait for: there it was not flushed in time, FLUSH_TIMEOUT.
-        Called at every tick: what was there at one tick and still waits ``max_wait_ack_ms`` later
-        is late, so that a put need not note its time. Late entries stay: they may yet commit.
         """
         self.stamps.tick()
-        marks = self._marks
-        if self.pending:
-            marks.append((now_ms, last_index(self.pending[-1])))
-        limit = -1
-        while marks and marks[0][0] <= now_ms - self._max_wait_ms:
-            limit = marks.popleft()[1]
-        late: list[Ended] = []
-        for number, item in enumerate(self.pending):
-            if item[0] > limit:
-                break
-            late.append((item, self._states.get(item[0])))
-            self.pending[number] = (*item[:6], None, item[7])
         in_group = self._node.counts_entries
-        _tell(late, PutStatus.QUORUM_TIMEOUT if in_group else PutStatus.FLUSH_TIMEOUT)
+        status = PutStatus.QUORUM_TIMEOUT if in_group else PutStatus.FLUSH_TIMEOUT
+        self.uncommitted.expire(now_ms, self._max_wait_ms, status)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""
         self.writable = False
-        self._marks.clear()
-        lost = [(item, self._states.pop(item[0], None)) for item in self.pending]
-        self.pending.clear()
-        _tell(lost, PutStatus.UNKNOWN)
-
-    def forget_from(self, index: int) -> None:
-        """Entries from ``index`` on were never written, for want of space: refuse them.
-
-        What is written of a batch may yet commit, so nobody is told that it failed.
-        """
-        dropped: list[Ended] = []
-        torn: list[Ended] = []
-        while self.pending:
-            kept, item = cut_in_two(self.pending.pop(), index - 1)
-            if kept is not None:
-                self.pending.append(kept)
-            if item is None:
-                break
-            if item[1] is not None:
-                item[1].next_offset = item[2]
-            batch = item[7]
-            is_torn = isinstance(batch, OwnBatch) and batch.is_rest
-            (torn if is_torn else dropped).append((item, self._states.pop(item[0], None)))
-        self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
-        _tell(torn, PutStatus.UNKNOWN)
-        _tell(dropped[::-1], PutStatus.DISK_FULL)
+        self.uncommitted.abandon()
 
     def _carry_timestamp_on(self) -> None:
         with suppress(RottenEntry):
@@ -441,16 +365,6 @@ def _heads_for(store_host: bytes) -> dict[int, tuple[int, Callable[..., bytes], 
         layout = RECORD_HEADS[flags >> 4]
         heads[width] = (layout.size, layout.pack, flags)
     return heads
-
-
-def _tell(items: list[Ended], status: PutStatus) -> None:
-    """Answer ``items`` in order; an answered state record may yet be applied."""
-    for (_, _, queue_offset, physical, _, _, done, _), state in items:
-        if done is not None:
-            tell(done, status, queue_offset, physical)
-        elif state is not None and state.done is not None:
-            state_done, state.done = state.done, None
-            tell(state_done, status)
 
 
 def _state_size(store_host: bytes, payload: bytes, properties: bytes) -> int:

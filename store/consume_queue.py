@@ -68,8 +68,7 @@ class GuardedFiles(QueueFiles):
 class ConsumeQueue:
     """The units of one queue. Offsets count units, ``written`` and file starts count bytes.
 
-    Invariant: ``written + len(tail) == max_offset * 20``. The hot loops of `store.dispatch` append
-    to ``tail`` and count ``max_offset`` themselves.
+    Invariant: ``written + len(tail) == max_offset * 20``. Units come by `ConsumeQueues.take`.
     """
 
     __slots__ = (
@@ -88,7 +87,7 @@ class ConsumeQueue:
         self.next_offset = 0
         """The leader's next queue offset, not yet committed."""
         self.touched = False
-        """Has units whose listener was not called yet."""
+        """Whether it is in `ConsumeQueues.touched`."""
         self.reset()
 
     def reset(self) -> None:
@@ -364,6 +363,8 @@ class ConsumeQueues:
         self.unwritten: list[ConsumeQueue] = []
         """Queues with a tail, each once, longest waiting first."""
         self.unwritten_units = 0
+        self.touched: list[ConsumeQueue] = []
+        """Queues that took units since the listener was last told, each once."""
         self.flushed_count = 0
         """Queues taken from the front of ``unwritten`` since the start."""
         self.has_space = True
@@ -386,6 +387,17 @@ class ConsumeQueues:
         self.by_key[encoded, queue_id] = self.by_name[name, queue_id] = queue
         self.by_topic.setdefault(encoded, {})[queue_id] = queue
         return queue
+
+    def take(self, queue: ConsumeQueue, units: bytes, count: int) -> None:
+        """Add ``count`` units of 20 bytes to a queue, behind the last one. The hot path."""
+        if not queue.tail:
+            self.unwritten.append(queue)
+        queue.tail += units
+        queue.max_offset += count
+        self.unwritten_units += count
+        if not queue.touched:
+            queue.touched = True
+            self.touched.append(queue)
 
     def begin(self, queue: ConsumeQueue, offset: int) -> None:
         """Let an empty queue begin at ``offset``; what fills its first file up is written soon."""
@@ -411,6 +423,7 @@ class ConsumeQueues:
         self.files.damaged.clear()
         self.unwritten.clear()
         self.unwritten_units = 0
+        self.touched.clear()
 
     def flush_some(self, limit: int) -> bool:
         """Write tails as a tick does: all if they are few; of very many only some, see `flush`.

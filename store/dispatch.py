@@ -15,14 +15,11 @@ Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue
 import logging
 from contextlib import suppress
 from itertools import islice
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.index import UNIT as LOG_UNIT
 from dledger.errors import RottenEntry
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from ledgermq.runtime.tasks import report_serving_failure
-from store.answering import ANSWERING, tell
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
@@ -36,27 +33,21 @@ from store.layout import (
     tags_code,
 )
 from store.notes import ALIKE, LOOKED_INTO, Note, Run, maybe_read_note, rows_of
-from store.pending import OwnBatch, cut_in_two
 from store.quarantine import Quarantine
 from store.read_back import NO_MESSAGE, light_part, read_back
 from store.results import PutStatus
+from store.uncommitted import OwnBatch, OwnMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dledger.storage.recent import Noted
-    from store.commit_log import CommitLog
     from store.config import StoreConfig
     from store.consume_queue import ConsumeQueue, ConsumeQueues
     from store.layout import Keyed, Row
-    from store.pending import Pending
     from store.ports import KeySink, LogNode, StoreListener
     from store.read_back import ReadBack
+    from store.uncommitted import Uncommitted
 
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
-_start_by_index: "Callable[[Pending], int]" = itemgetter(0)
-_start_by_position: "Callable[[Pending], int]" = itemgetter(3)
-"""Where an entry starts, in a log that counts its entries and in one that does not."""
 
 Places = list[tuple[int, int]]
 """``(physical offset, size)`` of records."""
@@ -73,19 +64,17 @@ class Dispatcher:
         config: "StoreConfig",
         node: "LogNode",
         queues: "ConsumeQueues",
-        commit_log: "CommitLog",
+        uncommitted: "Uncommitted",
         listener: "StoreListener",
     ) -> None:
         self._node = node
         self._queues = queues
-        self._commit_log = commit_log
+        self._uncommitted = uncommitted
         self._listener = listener
         self._batch = config.dispatch_batch
         self._unwritten_max = config.unflushed_units_max
         self._flush_max = config.flush_queues_max
         self._delays_ms = config.delay_levels_ms
-        self._touched: list[tuple[ConsumeQueue, int]] = []
-        self._start_of = _start_by_index if node.counts_entries else _start_by_position
         self._header_bytes = node.header_bytes
         self.keys: KeySink | None = None
         """The index of keys, if there is one."""
@@ -127,7 +116,7 @@ class Dispatcher:
 
     def restart(self, applied_index: int, state_applied_index: int) -> None:
         """Go on behind ``applied_index``: a snapshot brought all that was dispatched before."""
-        self._touched.clear()
+        self._queues.touched.clear()
         self._rows.clear()
         self.begin(applied_index, -1)
         self.state_applied_index = state_applied_index
@@ -141,13 +130,13 @@ class Dispatcher:
         """
         budget = self._batch
         self._is_over = False
-        pending = self._commit_log.pending
         while self.applied_index < commit_index and budget > 0 and self._has_room():
             first = self._node.following(self.applied_index)
-            if pending and self._start_of(pending[0]) == first:
+            own = self._uncommitted.start
+            if own == first:
                 self._dispatch_own(first, commit_index)
                 continue
-            last = min(commit_index, self._start_of(pending[0]) - 1) if pending else commit_index
+            last = commit_index if own is None else min(commit_index, own - 1)
             try:
                 budget -= self._dispatch_next(first, last, budget)
             except RottenEntry as error:
@@ -161,7 +150,7 @@ class Dispatcher:
         self._node.release(self.applied_index + 1)
         self._notify()
         if self.applied_index < commit_index:
-            self._commit_log.acknowledge(commit_index)
+            self._uncommitted.acknowledge(commit_index)
             return self._queues.has_space and not self._is_waiting and self._keys_have_room()
         return False
 
@@ -190,74 +179,26 @@ class Dispatcher:
         return keys is None or keys.has_room or keys.flush()
 
     def _dispatch_own(self, following: int, commit_index: int) -> None:
-        """Answer and dispatch own entries from memory; all of them follow each other in the log."""
-        pending = self._commit_log.pending
-        unwritten = self._queues.unwritten
-        touched = self._touched
-        ok = PutStatus.OK
-        start_of = self._start_of
-        physical = count = 0
-        while pending and start_of(pending[0]) == following and pending[0][0] <= commit_index:
-            index, queue, queue_offset, physical, size, tags, done, rows = item = pending.popleft()
-            if isinstance(rows, OwnBatch):
-                index, physical = self._dispatch_batch(item, commit_index)
+        """Dispatch own entries from memory; their senders are answered meanwhile."""
+        take, rows, header_bytes = self._queues.take, self._rows, self._header_bytes
+        for own in self._uncommitted.commit(following, commit_index):
+            physical = own.physical
+            if isinstance(own, OwnMessage):
+                queue = own.queue
+                if queue is not None:
+                    assert queue.max_offset == own.queue_offset, (queue.topic, own)
+                    take(queue, _pack_unit(physical, own.size, own.code), 1)
+                rows += own.rows
+            elif isinstance(own, OwnBatch):
+                queue = own.queue
+                assert queue.max_offset == own.queue_offset, (queue.topic, own)
+                take(queue, own.units, len(own.indexes))
+                rows += own.rows
+                physical = own.physicals[-1]
             else:
-                if rows:
-                    self._rows += rows
-                if queue is None:
-                    self._apply_own_state(index)
-                else:
-                    assert queue.max_offset == queue_offset, (queue.topic, queue_offset, index)
-                    if not queue.tail:
-                        unwritten.append(queue)
-                    queue.tail += _pack_unit(physical, size, tags)
-                    queue.max_offset = queue_offset + 1
-                    count += 1
-                    if not queue.touched:
-                        queue.touched = True
-                        touched.append((queue, tags))
-                self.applied_index = index
-                if done is not None:
-                    try:
-                        done(ok, queue_offset, physical)
-                    except Exception as error:  # noqa: BLE001 - one request's, not the log's
-                        report_serving_failure(ANSWERING, error)
-            following = index + 1
-        self._applied_position = physical - self._header_bytes
-        self._queues.unwritten_units += count
-
-    def _dispatch_batch(self, item: "Pending", commit_index: int) -> tuple[int, int]:
-        """Answer and dispatch what is committed of a batch; return its last index and place."""
-        committed, rest = cut_in_two(item, commit_index)
-        if rest is not None:
-            self._commit_log.pending.appendleft(rest)
-        assert committed is not None, (item, commit_index)
-        _, queue, queue_offset, physical, _, tags, done, batch = committed
-        assert queue is not None, committed
-        assert isinstance(batch, OwnBatch), committed
-        assert queue.max_offset == queue_offset, (queue.topic, queue_offset, committed)
-        self._rows += batch.rows
-        queues = self._queues
-        if not queue.tail:
-            queues.unwritten.append(queue)
-        queue.tail += batch.units
-        count = len(batch.indexes)
-        queue.max_offset = queue_offset + count
-        queues.unwritten_units += count
-        if not queue.touched:
-            queue.touched = True
-            self._touched.append((queue, tags))
-        self.applied_index = batch.indexes[-1]
-        if done is not None:
-            tell(done, PutStatus.OK, queue_offset, physical)
-        return batch.indexes[-1], batch.physicals[-1]
-
-    def _apply_own_state(self, index: int) -> None:
-        state = self._commit_log.take_state(index)
-        if state is not None:
-            self._listener.apply_state(index, state.kind, state.payload)
-            if state.done is not None:
-                tell(state.done, PutStatus.OK)
+                self._listener.apply_state(own.index, own.kind, own.payload)
+            self.applied_index = own.last_index
+            self._applied_position = physical - header_bytes
 
     def _dispatch_next(self, first: int, last: int, limit: int) -> int:
         """Dispatch entries from ``first`` on that are not waited for here; return how many.
@@ -313,15 +254,9 @@ class Dispatcher:
         """Dispatch a run of one queue; return its length, or 0 if the queue does not expect it."""
         if queue is None or queue.max_offset != run.queue_offset or queue.is_schedule:
             return 0
-        code, queues = run.code, self._queues
-        if not queue.tail:
-            queues.unwritten.append(queue)
-        queue.tail += b"".join([_pack_unit(physical, size, code) for physical, size in places])
-        queue.max_offset += run.entries
-        queues.unwritten_units += run.entries
-        if not queue.touched:
-            queue.touched = True
-            self._touched.append((queue, code))
+        code = run.code
+        units = b"".join([_pack_unit(physical, size, code) for physical, size in places])
+        self._queues.take(queue, units, run.entries)
         self._end_run(run, places)
         return run.entries
 
@@ -329,7 +264,7 @@ class Dispatcher:
         self, run: Run, queues: "list[ConsumeQueue | None]", places: "Places"
     ) -> int:
         """Dispatch a run of several queues; return how far they expect it."""
-        unwritten, touched = self._queues.unwritten, self._touched
+        take = self._queues.take
         done = 0
         for number, offset, code, (physical, size) in zip(
             run.queues, run.queue_offsets, run.codes, places, strict=True
@@ -337,15 +272,8 @@ class Dispatcher:
             queue = queues[number]
             if queue is None or queue.max_offset != offset or queue.is_schedule:
                 break
-            if not queue.tail:
-                unwritten.append(queue)
-            queue.tail += _pack_unit(physical, size, code)
-            queue.max_offset = offset + 1
-            if not queue.touched:
-                queue.touched = True
-                touched.append((queue, code))
+            take(queue, _pack_unit(physical, size, code), 1)
             done += 1
-        self._queues.unwritten_units += done
         self._end_run(run, places[:done])
         return done
 
@@ -379,10 +307,7 @@ class Dispatcher:
 
     def _dispatch_records(self, found: "list[ReadBack]") -> None:
         """Dispatch records that were read back."""
-        queues = self._queues
-        by_topic = queues.by_topic
-        unwritten = queues.unwritten
-        touched = self._touched
+        take, by_topic = self._queues.take, self._queues.by_topic
         keyed: list[Keyed] = []
         taken_over = self._taken_over
         for record in found:
@@ -402,17 +327,10 @@ class Dispatcher:
                 continue
             if offset != queue.max_offset and not self._has_place(queue, record, keyed):
                 continue
-            if not queue.tail:
-                unwritten.append(queue)
             tags = tags_code(text) if b"TAGS\x01" in text else 0
             if queue.is_schedule:
                 tags = delivery_code(text, stored, self._delays_ms)
-            queue.tail += _pack_unit(physical, size, tags)
-            queue.max_offset = offset + 1
-            queues.unwritten_units += 1
-            if not queue.touched:
-                queue.touched = True
-                touched.append((queue, tags))
+            take(queue, _pack_unit(physical, size, tags), 1)
         if self.keys is not None and keyed:
             self._rows += self.keys.rows_of(keyed)
 
@@ -436,9 +354,9 @@ class Dispatcher:
                 message = f"the state record of entry {index} is damaged: {where}"
                 raise FatalError(message, EXIT_ENVIRONMENT)
             self._listener.apply_state(index, kind, bytes(payload))
-        own = self._commit_log.take_state(index)
-        if own is not None and own.done is not None:
-            tell(own.done, PutStatus.OK)
+        own = self._uncommitted.take_state(index)
+        if own is not None:
+            own.end(PutStatus.OK)
 
     def _maybe_queue_of(
         self, topic: bytes, queue_id: int, record: "ReadBack"
@@ -493,7 +411,8 @@ class Dispatcher:
 
     def _notify(self) -> None:
         """Tell the listener once per queue that it has more messages."""
-        touched, self._touched = self._touched, []
-        for queue, tags in touched:
+        queues = self._queues
+        touched, queues.touched = queues.touched, []
+        for queue in touched:
             queue.touched = False
-            self._listener.on_message(queue.topic, queue.queue_id, queue.max_offset, tags)
+            self._listener.on_message(queue.topic, queue.queue_id, queue.max_offset)

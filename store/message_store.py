@@ -122,7 +122,7 @@ class MessageStore:
         self._node = node
         self._commit_log = CommitLog(self._config, self._queues, self._clock, node)
         self._dispatcher = Dispatcher(
-            self._config, node, self._queues, self._commit_log, self._listener
+            self._config, node, self._queues, self._commit_log.uncommitted, self._listener
         )
         self._reader = Reader(self._config, self._queues, node)
         self._mender = Mender(self._queues, node, self._config.delay_levels_ms)
@@ -277,7 +277,7 @@ class MessageStore:
         if self._stopped:
             return
         if self._scheduled:
-            self._commit_log.acknowledge(commit_index)
+            self._commit_log.uncommitted.acknowledge(commit_index)
         else:
             self._dispatch_turn()
 
@@ -295,7 +295,7 @@ class MessageStore:
 
     def on_rolled_back(self, first_index: int) -> None:
         """Refuse the puts whose entries the log could not write for want of space."""
-        self._commit_log.forget_from(first_index)
+        self._commit_log.uncommitted.forget_from(first_index)
 
     # The beginning of the log
 

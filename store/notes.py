@@ -21,17 +21,17 @@ Pure. Source: `store.read_back`, which gives the same from the records.
 
 import struct
 from itertools import chain, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.pending import OwnBatch
+from store.uncommitted import OwnBatch, OwnMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from store.consume_queue import ConsumeQueue
     from store.layout import Row
-    from store.pending import Pending
+    from store.uncommitted import Own
 
 VERSION: Final = 2
 """Who wrote version 1 did not check its records: what they hold is read back."""
@@ -55,10 +55,10 @@ _ENTRIES_MAX: Final = 0xFFFF
 _pack_run: Final = _RUN.pack
 _value_of: "Callable[[Row], int]" = itemgetter(0)
 _physical_of: "Callable[[Row], int]" = itemgetter(1)
-_offset_of: "Callable[[Pending], int]" = itemgetter(2)
-_place_of: "Callable[[Pending], int]" = itemgetter(3)
-_code_of: "Callable[[Pending], int]" = itemgetter(5)
-_rows_of: "Callable[[Pending], list[Row]]" = itemgetter(7)
+_offset_of: "Callable[[OwnMessage], int]" = attrgetter("queue_offset")
+_place_of: "Callable[[OwnMessage], int]" = attrgetter("physical")
+_code_of: "Callable[[OwnMessage], int]" = attrgetter("code")
+_rows_of: "Callable[[OwnMessage], list[Row]]" = attrgetter("rows")
 
 
 class Run(NamedTuple):
@@ -95,18 +95,18 @@ class _Writer:
 
     def __init__(self) -> None:
         self.numbers: dict[ConsumeQueue, int] = {}
-        self.singles: list[Pending] = []
+        self.singles: list[OwnMessage] = []
         """Messages that were put one by one, to be written as one run."""
         self._looked_into = 0
         """Entries behind those of the last run, which say themselves what they are."""
         self._runs: list[bytes] = []
         self._columns: list[bytes] = []
 
-    def add_batch(self, item: "Pending", batch: OwnBatch) -> None:
+    def add_batch(self, batch: OwnBatch) -> None:
         """Add the messages of a batch."""
-        queue, offset, code = item[1], item[2], item[5]
+        queue, offset, code = batch.queue, batch.queue_offset, batch.codes[0]
         count = len(batch.indexes)
-        if queue is None or queue.is_schedule:
+        if queue.is_schedule:
             self.add_looked_into(count)
             return
         self.end_singles()
@@ -140,7 +140,7 @@ class _Writer:
                 count = next(at for at, item in enumerate(items) if _stored(item, stored) != stored)
                 rows = [row for row in rows if row[2] == stored]
             run = items[:count]
-            queues = [numbers.setdefault(item[1], len(numbers)) for item in run if item[1]]
+            queues = [numbers.setdefault(one.queue, len(numbers)) for one in run if one.queue]
             self._add_columns(queues, list(map(_offset_of, run)), list(map(_code_of, run)))
             keys, stored = self._add_keys(rows, list(map(_place_of, run)))
             self._end_looked_into()
@@ -180,30 +180,28 @@ class _Writer:
         return b"".join((head, *queues, *self._runs, *self._columns))
 
 
-def write_note(items: "Sequence[Pending]", entries: int, *, has_keys: bool) -> bytes:
+def write_note(items: "Sequence[Own]", entries: int, *, has_keys: bool) -> bytes:
     """Return the note about own entries that follow each other, empty if they are not so many."""
     if entries > _ENTRIES_MAX:
         return b""
     writer = _Writer()
     total = 0
-    for item in items:
-        assert item[0] == items[0][0] + total, (item[0], items[0][0], total)
-        queue, batch = item[1], item[7]
-        if isinstance(batch, OwnBatch):
-            writer.add_batch(item, batch)
-            total += len(batch.indexes)
+    for own in items:
+        assert own.index == items[0].index + total, (own.index, items[0].index, total)
+        if isinstance(own, OwnBatch):
+            writer.add_batch(own)
+            total += len(own.indexes)
             continue
         total += 1
-        if queue is None or queue.is_schedule:
-            writer.add_looked_into(1)
+        if isinstance(own, OwnMessage) and own.queue is not None and not own.queue.is_schedule:
+            writer.singles.append(own)
         else:
-            writer.singles.append(item)
+            writer.add_looked_into(1)
     return writer.finish(has_keys=has_keys) if total == entries else b""
 
 
-def _stored(item: "Pending", default: int) -> int:
-    rows = item[7]
-    return rows[0][2] if isinstance(rows, list) and rows else default
+def _stored(item: "OwnMessage", default: int) -> int:
+    return item.rows[0][2] if item.rows else default
 
 
 def is_sound_note(data: bytes, entries: int) -> bool:

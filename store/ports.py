@@ -159,8 +159,8 @@ class KeySink(Protocol):
 class StoreListener(Protocol):
     """What the broker hears from the store; called in the loop thread, must not raise."""
 
-    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """New messages are readable; once per queue and turn, ``tags_code`` of the last one."""
+    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """New messages are readable; once per queue and turn."""
         ...
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:

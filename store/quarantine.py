@@ -135,12 +135,7 @@ class Quarantine:
             "event=queue_offsets_skipped topic=%s queue=%d from=%d to=%d",
             queue.topic, queue.queue_id, queue.max_offset, offset,
         )  # fmt: skip
-        queues = self._queues
-        if not queue.tail:
-            queues.unwritten.append(queue)
-        queue.tail += UNIT.pack(physical, SKIPPED_BYTES, 0) * missing
-        queue.max_offset = offset
-        queues.unwritten_units += missing
+        self._queues.take(queue, UNIT.pack(physical, SKIPPED_BYTES, 0) * missing, missing)
         return True
 
     def _holes_behind(self, queue: "ConsumeQueue", index: int) -> int | None:

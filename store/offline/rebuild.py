@@ -314,23 +314,17 @@ class Writer:
                 f" {shown(record.name)}/{record.queue_id} fits into no queue: {expected}"
             )
         self._ends[queue] = record.physical
-        self._put_units(queue, UNIT.pack(record.physical, record.size, self._code(record)))
+        self._queues.take(queue, UNIT.pack(record.physical, record.size, self._code(record)), 1)
         if self._queues.unwritten_units >= UNITS_IN_MEMORY_MAX:
             self._flush_queues()
-
-    def _put_units(self, queue: ConsumeQueue, units: bytes) -> None:
-        if not queue.tail:
-            self._queues.unwritten.append(queue)
-        queue.tail += units
-        queue.max_offset += len(units) // UNIT_BYTES
-        self._queues.unwritten_units += len(units) // UNIT_BYTES
 
     def _skip(self, queue: ConsumeQueue, record: Record) -> None:
         """Skip offsets as a broker does, if what is no message explains them all."""
         missing = record.queue_offset - queue.max_offset
         holes = len(self._holes) - bisect_right(self._holes, self._ends.get(queue, -1))
         if missing <= min(holes, SKIPPED_MAX):
-            self._put_units(queue, UNIT.pack(record.physical, SKIPPED_BYTES, 0) * missing)
+            unit = UNIT.pack(record.physical, SKIPPED_BYTES, 0)
+            self._queues.take(queue, unit * missing, missing)
 
     def _code(self, record: Record) -> int:
         """Return the tags code; of a delayed message what its unit has, if that is sound.

@@ -131,7 +131,7 @@ def check_properties_of_a_batch_are_read_equal_by_all(bench: Bench) -> None:
     for text in odd:
         bench.send(batch_of((b"a", b""), (b"b", text)), 320, i="WAIT\x01true")
     assert bench.codes == []
-    codes = [code for item in bench.log.pending for code in item[7].codes]
+    codes = [code for own in bench.log.uncommitted for code in own.codes]
     assert codes == [layout.tags_code(record.properties) for record in bench.records]
     tags = [parse_properties(record.properties).get("TAGS") for record in bench.records[1::2]]
     assert tags == ["A", "\ufffd\ufffd", "B", None, "\u00e4", "C"]
@@ -175,7 +175,7 @@ def check_what_is_remembered_is_bounded_in_bytes(bench: Bench) -> None:
             bench.send(i=f"TAGS\x01{big}")
             bench.send(i=f"{big}\x01v")
             bench.node.bodies.clear()
-            bench.log.pending.clear()
+            bench.log.uncommitted._items.clear()
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

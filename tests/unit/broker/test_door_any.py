@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.remoting.protocol.properties import find_property, parse_properties
 from store import layout
+from store.uncommitted import OwnBatch
 from tests.unit.broker.door_bench import Bench
 
 SENT = ["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "k"]
@@ -84,8 +85,8 @@ def old_java_properties(data: bytes) -> dict[str, str]:
 
 def check_all_is_read_equal(bench: Bench) -> None:
     codes: list[int] = []
-    for item in bench.log.pending:
-        codes += item[7].codes if hasattr(item[7], "codes") else [item[5]]
+    for own in bench.log.uncommitted:
+        codes += own.codes if isinstance(own, OwnBatch) else [own.code]
     for record, code in zip(bench.records, codes, strict=True):
         text = record.properties
         found = java_properties(text)

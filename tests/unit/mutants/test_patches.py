@@ -41,7 +41,7 @@ def unpatched() -> Iterator[None]:
 class FakeNode:
     """A leader whose entries never commit."""
 
-    is_leader = True
+    is_leader = counts_entries = True
     term = 1
     commit_index = first_index = first_position = committed_position = 0
     end_index = -1
@@ -97,7 +97,7 @@ def test_ack_before_quorum_acknowledges_what_is_only_appended(
     log.put(message(), lambda status, *_: heard.append(status))
     log.put_batch(batch_of([message(), message()]), lambda status, *_: heard.append(status))
     assert heard == ([PutStatus.OK] * 2 if planted else [])
-    assert len(log.pending) == 2
+    assert len(log.uncommitted) == 2
 
 
 def span(index: int, term: int, position: int, body: bytes) -> Span:

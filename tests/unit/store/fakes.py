@@ -361,8 +361,8 @@ class Listener:
         self.events: list[tuple[object, ...]] = []
         self.states: list[tuple[int, str, bytes]] = []
 
-    def on_message(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        self.events.append(("message", topic, queue_id, max_offset, tags_code))
+    def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
+        self.events.append(("message", topic, queue_id, max_offset))
 
     def apply_state(self, index: int, kind: str, payload: bytes) -> None:
         self.events.append(("state", kind))

@@ -294,7 +294,7 @@ def test_what_of_a_batch_is_committed_is_readable_though_dispatch_lags_behind(wo
     """It is answered by its last message, whether dispatch has come to it or not."""
     batch = [message(body=b"%d" % number) for number in range(4)]
     world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
-    world.store._commit_log.acknowledge(world.node.end_index - 1)
+    world.store._commit_log.uncommitted.acknowledge(world.node.end_index - 1)
     assert world.answers == []
     world.node.commit(world.node.end_index - 1)
     assert world.store.max_offset("t", 0) == 3

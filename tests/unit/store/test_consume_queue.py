@@ -23,11 +23,7 @@ def make_queues(disk, *, block_bytes=60_000, **config):
 
 def add(queues, queue, count):
     for _ in range(count):
-        if not queue.tail:
-            queues.unwritten.append(queue)
-        queues.unwritten_units += 1
-        queue.tail += UNIT.pack(queue.max_offset * 1000, 10, -1)
-        queue.max_offset += 1
+        queues.take(queue, UNIT.pack(queue.max_offset * 1000, 10, -1), 1)
 
 
 def test_files_are_rocketmq_s():

@@ -116,10 +116,10 @@ def test_listener_hears_once_per_queue_and_turn():
         world.put(topic=topic, tags_code=code)
     world.listener.events.clear()
     world.node.commit()
-    assert world.listener.events == [("message", "a", 0, 2, 1), ("message", "b", 0, 1, 2)]
+    assert world.listener.events == [("message", "a", 0, 2), ("message", "b", 0, 1)]
     world.put(topic="a")
     world.node.commit()
-    assert world.listener.events[2:] == [("message", "a", 0, 3, 0)]
+    assert world.listener.events[2:] == [("message", "a", 0, 3)]
 
 
 def test_state_is_applied_before_its_proposer_hears():
