@@ -35,7 +35,10 @@ RARE: Final = frozenset({
 })  # fmt: skip
 """What some plan showed once, and no plan that has been tried since the draws changed."""
 
-SHOWN: Final = frozenset({"client-retried-on-another-queue"})
+SHOWN: Final = frozenset({
+    "client-failed-though-stored", "client-ok-without-answer", "client-retried-on-another-queue",
+    "client-revoked-queue-pulled", "client-sets-host-bits", "queue-end-one-short",
+})  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""
 
 _BY_TESTS: Final = (

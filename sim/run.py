@@ -168,6 +168,7 @@ def _phases(world: World, nemesis: Nemesis) -> None:
 
 def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
+    world.record.count("snapshots", sum(one.snapshots for one in world.watch.replicas.values()))
     world.clients_oracle.at_end([row for row in world.record.sends if is_of_group(row)])
     if world.judges.alone is not None:
         world.judges.alone.at_end(world.record.sends)

@@ -9,6 +9,8 @@ Pure. Source: chaos.md 1.1 (VOPR), 6.4.
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from sim.faults.budget import within_budget
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipes import RECIPES, Drawn, Recipe
@@ -20,6 +22,13 @@ BASELINE_P: Final = 0.03
 PACKAGE_P: Final = 0.3
 """How probable it is that a package is on."""
 EVENTS_MAX: Final = 50
+BEHIND_P: Final = 0.12
+"""Seeds in which some replica needs a snapshot."""
+BEHIND_SEGMENT_BYTES: Final = 16 * 1024
+BEHIND_CHECKPOINT_MS: Final = 300
+BEHIND_COMPACT_P: Final = 0.3
+EXTRA: Final = (Package.ALONE, Package.BEHIND)
+"""Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
 PEER_KEY_P: Final = 0.5
@@ -51,6 +60,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     """
     rng = SplitRng(seed).split("plan")
     on = _choose_packages(rng.split("packages")) if packages is None else tuple(packages)
+    if packages is None and rng.split("gone").chance(BEHIND_P):
+        on = (*on, Package.BEHIND)
     options = _draw_options(rng.split("options"), overkill=overkill, on=on)
     if options.alone and packages is None and rng.split("alone").chance(ALONE_FAULTS_P):
         on = (*on, Package.ALONE)
@@ -63,7 +74,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     return Plan(
         seed=seed,
         options=options,
-        workload=_draw_workload(rng.split("workload"), options),
+        workload=_draw_workload(rng.split("workload"), options, on=on),
         events=tuple(events[:EVENTS_MAX]),
     )
 
@@ -71,16 +82,16 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
 def _choose_packages(rng: SplitRng) -> tuple[Package, ...]:
     if rng.split("baseline").chance(BASELINE_P):
         return ()
-    drawn = (one for one in Package if one is not Package.ALONE)
+    drawn = [one for one in Package if one not in EXTRA]
     on = tuple(one for one in drawn if rng.split(one.value).chance(PACKAGE_P))
-    return on or (rng.split("only").choice([one for one in Package if one is not Package.ALONE]),)
+    return on or (rng.split("only").choice(drawn),)
 
 
 def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Options:
     """Draw the settings; a setting's stream is its own, too."""
     has_members = Package.MEMBERS in on
     heartbeat, low, high = rng.split("ticks").choice(((2, 10, 20), (1, 8, 14), (3, 14, 30)))
-    return Options(
+    drawn = Options(
         brokers=rng.split("brokers").weighted((3, 5), (0.85, 0.15)),
         spares=1 if has_members else 0,
         namesrvs=rng.split("namesrvs").weighted((1, 2), (0.7, 0.3)),
@@ -102,12 +113,22 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         peer_key=rng.split("peer key").chance(PEER_KEY_P),
         overkill=overkill,
     )
+    if Package.BEHIND not in on:
+        return drawn
+    return structs.replace(
+        drawn,
+        segment_bytes=BEHIND_SEGMENT_BYTES,
+        checkpoint_ms=BEHIND_CHECKPOINT_MS,
+        retention_ms=0,
+    )
 
 
-def _draw_workload(rng: SplitRng, options: Options) -> Workload:
+def _draw_workload(rng: SplitRng, options: Options, *, on: Sequence[Package]) -> Workload:
     is_long = options.safety_ms > LONG_MS
     rate = rng.split("rate").choice((5.0, 10.0, 20.0))
     compact = 0.0 if options.retention_ms else rng.split("compact").choice((0.03, 0.03, 0.15))
+    if Package.BEHIND in on:
+        compact = BEHIND_COMPACT_P
     return Workload(
         rate_per_s=LONG_RATE_PER_S if is_long else rate,
         producers=rng.split("producers").randint(1, 3),

@@ -38,6 +38,8 @@ class Package(Enum):
     NAMESRV = "namesrv"
     ALONE = "alone"
     """What happens to a broker outside the group."""
+    BEHIND = "behind"
+    """A replica is away for long, or has lost all, while the others drop what it lacks."""
 
 
 class FaultKind(Enum):

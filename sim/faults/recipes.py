@@ -151,6 +151,12 @@ def _order(rng: SplitRng, _: Options) -> Drawn:
     return Drawn(_broker(rng), rng.split("patience").choice((500, 3_000, 10_000)), {})
 
 
+def _away(rng: SplitRng, _: Options) -> Drawn:
+    """Draw who is away for so long that the others go on without it."""
+    role = rng.split("role").choice((Role.FOLLOWER, Role.MOST_BEHIND, Role.LEADER))
+    return Drawn(role, rng.split("hold").randint(2_000, 5_000), {})
+
+
 _BROKER = _on_broker()
 
 RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
@@ -236,6 +242,11 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.SLOW_DISK, _at(ALONE, ms=(10, 60), op=("sync", "write", "all"))),
         Recipe(FaultKind.DISK_FULL, _at(ALONE, free_bytes=(0, 32_768))),
         Recipe(FaultKind.CRASH_LOOP, _at(ALONE, count=(2, 4), period_ms=(100, 700, 2_000))),
+    ),
+    Package.BEHIND: (
+        Recipe(FaultKind.CRASH, _away, 2),
+        Recipe(FaultKind.ISOLATE, _away),
+        Recipe(FaultKind.WIPE, _away, 2),
     ),
     Package.NAMESRV: (Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV)),),
 }

@@ -9,6 +9,7 @@ Pure. Source: protocol.md 3.7, 5.6; RocketMQ ConsumerOffsetManager, RebalanceLoc
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -108,6 +109,7 @@ def covers(table: object, stated: dict[str, Any]) -> bool:
     )
 
 
+@functools.cache
 def _snake(name: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
 

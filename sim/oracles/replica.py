@@ -84,6 +84,8 @@ class Replica:
         self.tick_ms = 0
         self.boot_ns = 0
         """Virtual time of its last boot."""
+        self.snapshots = 0
+        """How often a snapshot has taken the place of a log that ended before it."""
         self.deferred: list[Callable[[], None]] = []
         """What is to be judged once the event that runs is over, and the log has been read."""
         self.synced_before = -1
@@ -189,6 +191,7 @@ class Replica:
         self._writes = disk.writes
         if store.first_index > self.base:
             # Trimmed, or replaced by a snapshot: what lies below cannot be looked at any more.
+            self.snapshots += store.first_index > old_last + 1
             del self.marks[: store.first_index - self.base]
             self.base = store.first_index
             old_last = self.last_index

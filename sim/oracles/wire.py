@@ -10,7 +10,6 @@ Source: protocol.md 1.1, 1.2.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -147,10 +146,11 @@ class Tap:
 
     def _take(self, frame: bytes, *, leaves: bool) -> None:
         header_end = PREFIX_BYTES + int.from_bytes(frame[5:8], "big")
-        header = None
-        if not frame[4] and header_end <= len(frame):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                header = _read_header(frame[PREFIX_BYTES:header_end])
+        try:  # `suppress` would take as long as the reading
+            is_read = not frame[4] and header_end <= len(frame)
+            header = _read_header(frame[PREFIX_BYTES:header_end]) if is_read else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            header = None
         if header is None:
             self._is_blind = True
             self.open.clear()

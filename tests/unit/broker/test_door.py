@@ -19,7 +19,7 @@ from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.remoting.protocol.limits import BATCH_MESSAGES_MAX, KEY_BYTES_MAX, KEY_WORDS_MAX
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
 from ledgermq.remoting.protocol.properties import parse_properties
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from store import layout
 from tests.unit.broker.door_bench import BODY_MAX, Bench
@@ -281,7 +281,7 @@ def check_a_batch_that_waited_is_a_batch(bench: Bench) -> None:
 
 
 CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
-    (BY_TESTS["client-sets-host-bits"], check_hosts_are_as_wide_as_the_broker_says),
+    (ALL["client-sets-host-bits"], check_hosts_are_as_wide_as_the_broker_says),
     (BY_TESTS["bits-without-a-meaning"], check_bits_without_a_meaning_are_refused),
     (BY_TESTS["delay-of-any-length"], check_a_delay_has_any_number_of_digits),
     (BY_TESTS["delay-within-a-batch"], check_a_batch_holds_no_delayed_message),

@@ -155,3 +155,16 @@ def test_entry_that_is_cut_from_a_rotten_log_is_seen_to_go():
     replica.disk.writes += 1
     assert replica.follow() == (2, 3)
     assert replica.marks[3].term == 4
+
+
+def test_a_snapshot_is_told_from_a_log_that_was_trimmed():
+    data, _ = log_of(4)
+    replica = running(data, 4)
+    replica.store.first_index = 2
+    replica.disk.writes += 1
+    replica.follow()
+    assert (replica.base, replica.snapshots) == (2, 0)
+    replica.store.first_index, replica.store.last_index = 9, 8
+    replica.disk.writes += 1
+    replica.follow()
+    assert (replica.base, replica.snapshots) == (9, 1), "nothing of it was there before"

@@ -10,7 +10,7 @@ import pytest
 
 from sim.faults.apply import EFFECTS
 from sim.faults.budget import damage_ms, problems, within_budget
-from sim.faults.draw import draw
+from sim.faults.draw import BEHIND_COMPACT_P, BEHIND_SEGMENT_BYTES, draw
 from sim.faults.plan import (
     FaultEvent,
     FaultKind,
@@ -139,6 +139,20 @@ def test_every_kind_can_be_drawn_and_applied():
     drawn = {recipe.kind for recipes in RECIPES.values() for recipe in recipes}
     assert drawn == set(FaultKind) == set(EFFECTS)
     assert set(RECIPES) == set(Package)
+
+
+def test_a_replica_that_is_behind_has_others_that_drop_what_it_lacks(plans):
+    away = (FaultKind.CRASH, FaultKind.ISOLATE, FaultKind.WIPE)
+    shown = 0
+    for plan in plans:
+        events = [event for event in plan.events if event.package is Package.BEHIND]
+        shown += bool(events)
+        for event in events:
+            assert event.kind in away
+            assert event.for_ms >= min(2_000, plan.options.safety_ms - event.at_ms)
+            assert plan.options.segment_bytes == BEHIND_SEGMENT_BYTES
+            assert plan.workload.compact_p == BEHIND_COMPACT_P
+    assert 80 <= shown <= 160, "of a thousand"
 
 
 def test_targets_are_roles(plans):
