@@ -1,7 +1,8 @@
 """Answers shared by the processors: how a put that failed is told, and errors of hot handlers.
 
 Every remark of an answer whose outcome nobody knows contains ``outcome unknown``.
-Source: protocol.md 1.7, 3.3, 6.2; RocketMQ SendMessageProcessor.handlePutMessageResult 4.9.
+Source: spec/wire.md 1.7, 3.3; spec/disk.md 6.2; RocketMQ
+SendMessageProcessor.handlePutMessageResult 4.9.
 """
 
 from __future__ import annotations

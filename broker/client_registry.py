@@ -2,7 +2,7 @@
 
 Pure tables: ``now_ms`` is passed in, and a call that changes a consumer group says so, so that the
 caller can notify its members. A connection stands for a client; it is known by its ``id``.
-Source: protocol.md 3.6, 7.1; RocketMQ ConsumerManager, ConsumerGroupInfo, ProducerManager.
+Source: spec/wire.md 3.6, 7.1; RocketMQ ConsumerManager, ConsumerGroupInfo, ProducerManager.
 """
 
 from __future__ import annotations

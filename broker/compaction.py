@@ -4,7 +4,7 @@ The state image holds all tables, as they are now, and where each queue begins i
 Before anything is dropped, tables and queues are saved as they always are; what they do not cover
 on disk stays. A start takes the image where the saved tables are older than the log's beginning:
 then a snapshot has replaced the log and the process ended before its tables were saved.
-Source: architecture.md 5; Raft paper 7.
+Source: docs/adr/0002; Raft paper 7.
 """
 
 from __future__ import annotations

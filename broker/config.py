@@ -3,7 +3,8 @@
 Keys that begin ``dLegerTick``, ``dLegerHeartbeat``, ``dLegerElection``, ``dLegerDisk``,
 ``dLegerEvent``, ``dLegerJoin``, ``peerTls`` and ``peerSharedKey`` are ours, as is ``bindAddress``
 for the address to listen on (5.x has it for its servers).
-Source: protocol.md 6.5, 10; RocketMQ BrokerConfig, MessageStoreConfig, NettyServerConfig.
+Source: spec/disk.md 6.3; spec/wire.md 8; RocketMQ BrokerConfig, MessageStoreConfig,
+NettyServerConfig.
 """
 
 from __future__ import annotations

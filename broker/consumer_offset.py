@@ -8,7 +8,7 @@ nothing is skipped.
 
 The table is bounded in bytes (`FairShare`); only what a leader accepts is refused, never what the
 log says. Names and queue ids are judged by whoever calls `commit`.
-Source: protocol.md 3.7 (14, 15), 5.6; architecture.md 5; RocketMQ ConsumerOffsetManager.
+Source: spec/wire.md 3.7 (14, 15); spec/disk.md 5.6; docs/adr/0002; RocketMQ ConsumerOffsetManager.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Start: ports and directory are checked before anything is written; then log, snapshot, store,
 server, registration. Stop, in order: leave the routes, replicate the last offsets, stop the
 server, save the snapshot, stop store and log.
-Source: architecture.md 2, 5; RocketMQ BrokerController.
+Source: docs/architecture.md#layers; docs/adr/0002; RocketMQ BrokerController.
 """
 
 from __future__ import annotations

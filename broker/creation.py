@@ -3,7 +3,7 @@
 Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once
 the topic is applied and the name servers know it, so that a client told "stored" finds the route.
 Whatever a creation ends by, everybody who waits for it is answered.
-Source: protocol.md 3.3 (auto-creation), 3.6 (retry topics), 3.10 (17); architecture.md 5.
+Source: spec/wire.md 3.3 (auto-creation), 3.6 (retry topics), 3.9 (17); docs/adr/0002.
 """
 
 from __future__ import annotations

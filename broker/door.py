@@ -7,7 +7,7 @@ A batch is let in whole or not at all. RocketMQ 4.9 puts the properties of the b
 every element, so the sizes that count are those of the result; they are added up before anything is
 built. All texts are looked at as one, which costs little when they are as clients write them; one
 by one only when they are not.
-Pure. Source: protocol.md 3.3, 4.6, 4.7; RocketMQ SendMessageProcessor, MessageExtBatchEncoder,
+Pure. Source: spec/wire.md 3.3, 4.6, 4.7; RocketMQ SendMessageProcessor, MessageExtBatchEncoder,
 MessageDecoder.encodeMessages.
 """
 

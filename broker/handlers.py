@@ -2,7 +2,7 @@
 
 Requests that work on the log itself, not through the store, end the process by a broken invariant.
 
-Source: protocol.md 2.1.
+Source: spec/wire.md 2.1.
 """
 
 from __future__ import annotations

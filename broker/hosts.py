@@ -1,6 +1,6 @@
 """Packed addresses: 4 or 16 address bytes and an int32 port, as message records hold them.
 
-Source: protocol.md 4.1 (bornHost, storeHost).
+Source: spec/wire.md 4.1 (bornHost, storeHost).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ for the same tags share them, as those of a client for its many queues do.
 A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands
 back. Deadlines are kept in buckets of ``resolution_ms``, so that holding, waking and expiring cost
 the same however many requests are held.
-Source: protocol.md 7.2; RocketMQ PullRequestHoldService (which looks at all requests every 5 s).
+Source: spec/wire.md 7.2; RocketMQ PullRequestHoldService (which looks at all requests every 5 s).
 """
 
 from __future__ import annotations

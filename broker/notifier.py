@@ -3,7 +3,7 @@
 A small group is told in the very turn. What is more than a slice waits for later turns, and a group
 is told again only after a millisecond for each of its members: members of a large group that come
 and go in a row would otherwise cost their number squared. Who waits to be told is told once.
-Source: protocol.md 3.6; RocketMQ Broker2Client.notifyConsumerIdsChanged.
+Source: spec/wire.md 3.6; RocketMQ Broker2Client.notifyConsumerIdsChanged.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ asked for what and where to go on.
 The pull never waits for it, and nobody hears whether it was stored. RocketMQ stores one for each
 such answer. A client that heeds 21 does not ask again for 10 s, so of each group and queue one in
 that time is stored here: the same for it, and a client that does not heed cannot fill the log.
-Source: protocol.md 3.5; RocketMQ 4.9.7 PullMessageProcessor, OffsetMovedEvent.
+Source: spec/wire.md 3.5; RocketMQ 4.9.7 PullMessageProcessor, OffsetMovedEvent.
 """
 
 from __future__ import annotations

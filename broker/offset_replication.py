@@ -1,6 +1,6 @@
 """Carries accepted consumer offsets into the replicated log: once a second, and at a hand-over.
 
-Source: architecture.md 5.
+Source: docs/adr/0002.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ What is done to the directory has an order. Start: it is locked, the log is open
 torn end is cut, and before the first message is taken. Tables that RocketMQ wrote are written anew,
 with our mark, before that, too. Stop: tables, queues and checkpoint, then the log; ``abort`` goes
 last, and only if all of the log is in queues that are on disk.
-Source: protocol.md 5; RocketMQ DefaultMessageStore.
+Source: spec/disk.md 5; RocketMQ DefaultMessageStore.
 """
 
 from __future__ import annotations

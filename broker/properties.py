@@ -14,7 +14,7 @@ are worked out anew each time.
 An item without a name or a value is dropped, as Java drops it. One whose value holds 0x01 is
 refused: readers of different versions see different values in it. Pure: knows neither sockets nor
 the store.
-Source: protocol.md 3.3 and 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
+Source: spec/wire.md 3.3, 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
 """
 
 from __future__ import annotations

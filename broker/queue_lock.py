@@ -8,7 +8,7 @@ clock, no clock agreement. A restored lease starts anew at the restart.
 Leases stand in the order in which they run out, so that those that have are found without a walk.
 The table is shared fairly among groups; only a leader refuses, never the log.
 
-Pure: ``now_ms`` is passed in. Source: protocol.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
+Pure: ``now_ms`` is passed in. Source: spec/wire.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
 (whose table dies with the master).
 """
 

@@ -1,7 +1,7 @@
 """A broker that is a member of a Raft group: what its log, its directory and its tables need.
 
 `broker.plain_mode` is the other kind of broker. `broker.controller` treats both alike.
-Source: architecture.md 3, 5.
+Source: docs/raft.md#durability; docs/adr/0002.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One task per name server sends one registration at a time, each built from the t
 sent, so no older one can arrive after a newer one. ``publish`` waits until every name server that
 can be reached has seen the tables as they are now: a topic is registered before the send that
 created it is answered.
-Source: protocol.md 3.2, 7.1; RocketMQ BrokerOuterAPI, BrokerController.registerBrokerAll.
+Source: spec/wire.md 3.2, 7.1; RocketMQ BrokerOuterAPI, BrokerController.registerBrokerAll.
 """
 
 from __future__ import annotations

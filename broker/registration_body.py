@@ -1,6 +1,6 @@
 """What a broker tells the name servers about itself: requests 103 and 104.
 
-Pure. Source: protocol.md 3.2; RocketMQ RegisterBrokerRequestHeader, RegisterBrokerBody.
+Pure. Source: spec/wire.md 3.2; RocketMQ RegisterBrokerRequestHeader, RegisterBrokerBody.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``apply`` is called by the store for every committed state record, in the same order on all
 replicas. ``propose`` appends a record and waits for it to be applied here. What is applied by which
 table is listed in ``StateKind``; a kind that this version does not know is skipped with a log line.
-Source: architecture.md 5.
+Source: docs/adr/0002.
 """
 
 from __future__ import annotations

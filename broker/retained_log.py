@@ -4,7 +4,7 @@ Both kinds of log drop in the same order, so that a start after a crash between 
 a sound store: tables and queues are saved, what stands for the beginning is written, the queues
 begin where the log will, the files of the log go, then the files of queues and index, which nothing
 refers to any more. What a start finds too much, it removes.
-Source: protocol.md 5.8; architecture.md 5.
+Source: spec/disk.md 5.8; docs/adr/0002.
 """
 
 from __future__ import annotations

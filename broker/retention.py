@@ -5,7 +5,7 @@ each change of the disk's level, one for each round that dropped something, and 
 reason why nothing may go. A disk above the highest level makes the broker refuse messages, not
 reads, nor its own records: offsets are small, and the consumers who make room commit them.
 Every replica of a group does this for itself.
-Source: protocol.md 5.8; RocketMQ DefaultMessageStore.CleanCommitLogService.
+Source: spec/disk.md 5.8; RocketMQ DefaultMessageStore.CleanCommitLogService.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the Raft role means to the cluster: the leader that takes writes is broker 0.
 
-Pure. Source: protocol.md 6.5; RocketMQ DLedgerRoleChangeHandler.
+Pure. Source: spec/disk.md 6.3; RocketMQ DLedgerRoleChangeHandler.
 """
 
 from __future__ import annotations

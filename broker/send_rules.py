@@ -2,7 +2,7 @@
 
 What is let in is a record that a follower, a restart, a tool and RocketMQ's own readers read back
 equal. Codes: 13 for a message that is none, 16 for one that this broker never takes. Pure.
-Source: protocol.md 3.3, 4.2, 4.3, 4.7; RocketMQ HookUtils, MessageSysFlag, MessageDecoder.
+Source: spec/wire.md 3.3, 4.2, 4.3, 4.7; RocketMQ HookUtils, MessageSysFlag, MessageDecoder.
 """
 
 from __future__ import annotations

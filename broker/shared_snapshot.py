@@ -9,7 +9,7 @@ changed the files whose members it lists.
 
 What RocketMQ wrote and we do not know (members of later versions, its system topics) is kept and
 written again. ``delayOffset.json`` and ``consumerFilter.json`` are never touched.
-Source: protocol.md 5.6; RocketMQ ConfigManager, which takes the ``.bak`` where a file is missing,
+Source: spec/disk.md 5.6; RocketMQ ConfigManager, which takes the ``.bak`` where a file is missing,
 empty or unreadable.
 """
 

@@ -6,7 +6,7 @@ Tables are written before the index, each by write, fsync, rename; the previous 
 ``.bak``. A crash in between leaves tables newer than the index, which is harmless: entries set
 absolute values and are applied again. If a table cannot be read its backup is taken and the whole
 log is applied again.
-Source: protocol.md 5.6; RocketMQ ConfigManager.
+Source: spec/disk.md 5.6; RocketMQ ConfigManager.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Subscription groups: their flags, what exists at start, how a missing one is made.
 
 A state machine fed by the replicated log, as ``topic_config``. Knows neither the log nor the disk.
-Source: protocol.md 3.5, 3.10 (200, 201), 5.6; RocketMQ SubscriptionGroupManager.
+Source: spec/wire.md 3.5, 3.9 (200, 201); spec/disk.md 5.6; RocketMQ SubscriptionGroupManager.
 """
 
 from __future__ import annotations

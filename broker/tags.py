@@ -1,7 +1,7 @@
 """Tag expressions: ``A || B`` to the hash codes that a consume queue holds.
 
 Pure. The broker tests hash codes only; clients compare the tags themselves.
-Source: protocol.md 7.3; RocketMQ FilterAPI, ExpressionMessageFilter.
+Source: spec/wire.md 7.3; RocketMQ FilterAPI, ExpressionMessageFilter.
 """
 
 from __future__ import annotations

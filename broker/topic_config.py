@@ -3,8 +3,8 @@
 A state machine fed by the replicated log: every change is an entry applied on all replicas in the
 same order, so the table and its data version are the same everywhere. System topics come from the
 settings and are not replicated. Knows neither the log nor the disk; ``snapshot`` and ``restore``
-speak RocketMQ's JSON. Source: protocol.md 3.3 (auto-creation), 3.10 (17), 5.6; RocketMQ
-TopicConfigManager, TopicValidator.
+speak RocketMQ's JSON. Source: spec/wire.md 3.3 (auto-creation), 3.9 (17); spec/disk.md 5.6;
+RocketMQ TopicConfigManager, TopicValidator.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def topic_name_error(topic: str) -> str | None:
 def auto_created(topic: str, default: TopicEntry | None, client_queues: int) -> TopicConfig | None:
     """Return the configuration a send to a missing topic creates, or None when it may not.
 
-    Source: protocol.md 3.3, TopicConfigManager.createTopicInSendMessageMethod.
+    Source: spec/wire.md 3.3, TopicConfigManager.createTopicInSendMessageMethod.
     """
     if default is None or not default.config.perm & PERM_INHERIT:
         return None
@@ -130,7 +130,7 @@ def send_back_topic(topic: str, queues: int) -> TopicConfig:
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """Return the topics that every broker has from its start (protocol.md 5.6)."""
+    """Return the topics that every broker has from its start (spec/disk.md 5.6)."""
     read_write = PERM_READ | PERM_WRITE
     inherited = read_write | PERM_INHERIT
     auto_perm = inherited if config.auto_create_topic_enable else read_write

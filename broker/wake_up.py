@@ -3,7 +3,7 @@
 The store tells of new messages in the middle of answering sends; waking is put off to the end of
 the turn, so that the acknowledgements leave first and messages of one turn are read together. Many
 pulls are woken in slices, so that a message for which thousands wait does not stop the clock.
-Source: protocol.md 7.2; RocketMQ NotifyMessageArrivingListener.
+Source: spec/wire.md 7.2; RocketMQ NotifyMessageArrivingListener.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Sends are made by joining each invocation with its completion; an invocation wit
 worker was killed) is ``info``. The rows of all workers are merged by time and numbered, and the
 phase of each comes from the harness's phase marks. Knows no cluster; reads only RUN/raw.
 
-Source: chaos.md 6.3.
+Source: spec/proof.md 4.3.
 """
 
 import bisect

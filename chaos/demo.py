@@ -1,7 +1,7 @@
 """``ledgermq demo``: three brokers under faults, then the verdict of two checkers.
 
 Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254 usage, 255
-harness failure. Source: chaos.md 6.2, architecture.md 11.
+harness failure. Source: spec/proof.md 4.2, README.md#two-commands.
 """
 
 import argparse

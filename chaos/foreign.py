@@ -4,7 +4,7 @@ Several files a table, columns in any order, narrower or textual numbers, absent
 and unknown ones are all right. A file that cannot be read, or a column that cannot be understood,
 takes its whole table with it and is named: half a table would look like loss.
 
-Source: chaos.md 6.3; what may be absent: docs/checking.md.
+Source: spec/proof.md 4.3; what may be absent: docs/checking.md.
 """
 
 from pathlib import Path

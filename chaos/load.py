@@ -2,7 +2,7 @@
 
 Accepts histories of others: run.json and all tables but ``sends`` and ``deliveries`` may be absent.
 What cannot be read is left out and named in ``problems``, so that the verdict is at best unknown.
-Source: chaos.md 6.3; layout of RUN as docs/chaos.md draws it.
+Source: spec/proof.md 4.3; layout of RUN as docs/chaos.md draws it.
 """
 
 import json

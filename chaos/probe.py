@@ -1,7 +1,7 @@
 """The Raft poller: asks every broker for its status several times a second, and remembers.
 
 Each answer or silence is a row of ``raft_probe``; the latest ones tell the nemesis who leads. It
-trusts nothing a node says beyond showing it. Source: chaos.md 6.1 (probe), 6.3 (raft_probe).
+trusts nothing a node says beyond showing it. Source: spec/proof.md 4.1 (probe), 4.3 (raft_probe).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A scenario: the workload's size, the timeline of faults, and what is promised. Plain data.
 
 Knows no cluster. The timeline names roles (``leader``, ``follower``, ``other``), which a ``look``
-step binds to nodes when it is reached. Source: chaos.md 6.4.
+step binds to nodes when it is reached. Source: spec/proof.md 4.4.
 """
 
 from collections.abc import Mapping

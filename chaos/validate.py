@@ -5,7 +5,7 @@ each would be read as some fate of a message and end in a verdict about a system
 Here they become complaints, each with the row and what to do, and the verdict is at best unknown.
 
 Pure. Knows the declared columns and their domains; the Spark job has code of its own for the same.
-Source: chaos.md 6.3; docs/checking.md.
+Source: spec/proof.md 4.3; docs/checking.md.
 """
 
 from collections.abc import Mapping, Sequence

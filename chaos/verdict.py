@@ -2,7 +2,7 @@
 
 The Spark job runs as a process of its own (``python -m spark.check_history RUN``): the harness
 imports nothing above itself. If the two do not agree, one of them is wrong and nothing is proven:
-the verdict is at best unknown. Source: chaos.md 6.2, 8 of architecture.md.
+the verdict is at best unknown. Source: spec/proof.md 3.0, 4.2.
 """
 
 import asyncio

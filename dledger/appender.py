@@ -6,7 +6,7 @@ span is full; the user may add a note to it. The appender knows nothing of disk 
 spans go to the core. This is the one place where entries of users enter the log, and nothing enters
 it that no frame can carry to the other members, whatever those above have let through.
 
-Source: DLedgerMmapFileStore.appendAsLeader; RocketMQ's append hook (protocol.md 6.2).
+Source: DLedgerMmapFileStore.appendAsLeader; RocketMQ's append hook (spec/disk.md 6.2).
 """
 
 from collections.abc import Callable, Sequence

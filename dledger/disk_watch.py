@@ -3,7 +3,7 @@
 Its heartbeats go on, so nobody replaces it, and nothing is committed by it in SYNC_FLUSH, while in
 ASYNC_FLUSH what it acknowledges is never synced. So it gives up office itself, and does not ask for
 it again until the disk has answered.
-Source: chaos.md D7; hashicorp/raft 503, etcd 13527, tarantool 9399 (leaders that kept on).
+Source: spec/proof.md D7; hashicorp/raft 503, etcd 13527, tarantool 9399 (leaders that kept on).
 """
 
 import logging

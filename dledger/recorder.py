@@ -19,7 +19,7 @@ What each kind puts into the columns:
 | config, snapshot, transfer | current | see `extra` | | target | words |
 
 Nothing depends on these files. When they cannot be written the node says so once and goes on.
-Source: chaos.md 6.3, raft_event.
+Source: spec/proof.md 4.3, raft_event.
 """
 
 import logging

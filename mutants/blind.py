@@ -85,7 +85,7 @@ BLIND: Final = (
     Mutant(
         name="id-of-the-message-before",
         breaks="The id in an acknowledgement is that of the entry and not of the record in it.",
-        source="protocol.md 3.3: the id holds the physical offset of the record.",
+        source="spec/wire.md 3.3: the id holds the physical offset of the record.",
         plant=patch(
             "broker.processor.send:SendProcessor._answer",
             (
@@ -164,7 +164,7 @@ BLIND: Final = (
     Mutant(
         name="unknown-told-as-failed",
         breaks="A send is told to have failed for certain if its last attempt did.",
-        source="chaos.md 1.3: one attempt with an unknown outcome makes it unknown.",
+        source="spec/proof.md 1: one attempt with an unknown outcome makes it unknown.",
         plant=patch(
             "ledgermq.client.errors:SendFailed.__init__",
             ("super().__init__(message)", "Exception.__init__(self, message)"),

@@ -5,7 +5,7 @@ the others in its brokers. The demo finds them, and tests of the chaos harness d
 
 Sources: DefaultMQProducerImpl (an operation with an unknown attempt is unknown; a chosen queue is
 not changed), RebalancePushImpl.removeUnnecessaryMessageQueue, ConsumeQueue.getMaxOffsetInQueue;
-chaos.md 1.3, 5 (false passes: faults that did nothing).
+spec/proof.md 1, 2 (false passes: faults that did nothing).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLIENTS: Final = (
     Mutant(
         name="client-ok-without-answer",
         breaks="A send whose first answer does not come is reported as stored.",
-        source="chaos.md 1.3: whatever follows the first byte and is no answer proves nothing.",
+        source="spec/proof.md 1: whatever follows the first byte and is no answer proves nothing.",
         plant=patch(
             "ledgermq.client.producer:Producer._deliver",
             (
@@ -80,7 +80,7 @@ CLIENTS: Final = (
 KILL_WITNESS: Final = Mutant(
     name="kill-witness-believes-itself",
     breaks="The witness of a kill takes the command for the deed.",
-    source="chaos.md 5: faults that did nothing were counted as coverage.",
+    source="spec/proof.md 2: faults that did nothing were counted as coverage.",
     plant=patches(
         patch(
             "chaos.nemesis.process:Kill.look_during",

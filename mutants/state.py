@@ -49,7 +49,7 @@ STATE: Final = (
     Mutant(
         name="group-at-the-end-told-zero",
         breaks="A group that begins at the end is told 0 for an old topic, and reads all of it.",
-        source="RocketMQ's clients before 5; protocol.md 3.7.",
+        source="RocketMQ's clients before 5; spec/wire.md 3.7.",
         plant=patch(
             "broker.processor.offset:OffsetProcessor._begins_at_zero",
             ("header.set_zero_if_not_found is False", "False"),
@@ -85,7 +85,7 @@ STATE: Final = (
     Mutant(
         name="new-queues-skipped",
         breaks="A group that begins at the end skips what a topic got before it had found it.",
-        source="RocketMQ's rule for a queue that is young, protocol.md 3.7.",
+        source="RocketMQ's rule for a queue that is young, spec/wire.md 3.7.",
         plant=patch(
             "ledgermq.client.push:PushConsumer.first_offset",
             ("is_old = queue in self._queues_at_first.get(queue.topic, ())", "is_old = True"),

@@ -1,7 +1,7 @@
 """Whether a registration is one that can be believed, as far as it can be told by itself.
 
 Pure. What the table holds already, and who lives, is not known here.
-Source: protocol.md 3.2; RocketMQ TopicValidator.
+Source: spec/wire.md 3.2; RocketMQ TopicValidator.
 """
 
 import re

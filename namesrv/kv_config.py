@@ -1,6 +1,6 @@
 """Small configuration values by namespace and key (100, 101, 102, 219), kept in one JSON file.
 
-Source: KVConfigManager, KVConfigSerializeWrapper (protocol.md 3.1).
+Source: KVConfigManager, KVConfigSerializeWrapper (spec/wire.md 3.1).
 """
 
 import msgspec

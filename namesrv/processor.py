@@ -1,6 +1,6 @@
 """The requests a name server answers, each a plain function of connection and command.
 
-Source: DefaultRequestProcessor, ClientRequestProcessor 4.9.7 (protocol.md 3.1, 3.2).
+Source: DefaultRequestProcessor, ClientRequestProcessor 4.9.7 (spec/wire.md 3.1, 3.2).
 """
 
 import asyncio

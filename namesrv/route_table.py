@@ -11,7 +11,7 @@ the id by then; a leader of an older Raft term cannot take the group back, and n
 would be displaced by a registration is told by `RouteTable.holders`: whether they live is found
 out by the caller.
 
-Source: RouteInfoManager 4.9.7 (protocol.md 3.2).
+Source: RouteInfoManager 4.9.7 (spec/wire.md 3.2).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

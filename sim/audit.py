@@ -2,7 +2,7 @@
 
 The auditor is one more client, on a host of its own. It sends until a message is acknowledged,
 waits until all replicas have applied the same log and the group has consumed everything, and reads
-every queue from its first message to its last. Source: chaos.md 3.0 (Auditor, DRAINED).
+every queue from its first message to its last. Source: spec/proof.md 3.0 (Auditor, DRAINED).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ does; `SimDisk.power_loss` takes back what was not synced: bytes (`sim.inode`) a
 step be slow, hang, fail, or be the last one of the process.
 
 It knows no event loop; used outside of a simulation it is a disk that takes no time.
-Source: architecture.md 7; chaos.md D1-D10, P5.
+Source: docs/simulation.md#what-makes-a-run-repeatable; spec/proof.md D1-D10, P5.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 Every step of `sim.disk` comes through here. While nothing is to go wrong that costs one test. Time
 is charged to the process that calls, if one does; what a thread of it syncs takes effect when it
 does the next thing, or when its work ends.
-Source: chaos.md D2-D7, P5.
+Source: spec/proof.md D2-D7, P5.
 """
 
 import zlib

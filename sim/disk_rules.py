@@ -1,7 +1,7 @@
 """What may go wrong on a simulated disk: which steps a rule meets, and what becomes of them.
 
 Pure: it knows neither files nor time; `sim.disk` asks it at every step while there is a rule.
-Source: chaos.md D2-D7, P5.
+Source: spec/proof.md D2-D7, P5.
 """
 
 from dataclasses import dataclass, field

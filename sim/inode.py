@@ -4,7 +4,7 @@ Every change since the last sync is an entry of the journal: where, what was the
 the file was. Undone from the last to the first, they give the synced image; applied again in part,
 any image that a machine without power may leave. Synced bytes are never touched. Pure: it knows no
 paths, no faults and no time.
-Source: chaos.md D1, D4 (sectors), and 2.1 (journal of pre-images).
+Source: spec/proof.md D1, D4 (sectors), 2.1 (journal of pre-images).
 """
 
 from bisect import bisect_left

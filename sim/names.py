@@ -2,7 +2,7 @@
 
 Operations since the last sync of their directory are kept with what each path named before. A
 rename is one operation: it is undone as a whole. Knows no faults and no time.
-Source: chaos.md 2.1 (entries without a synced directory are undone).
+Source: spec/proof.md 2.1 (entries without a synced directory are undone).
 """
 
 import errno

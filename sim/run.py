@@ -2,7 +2,7 @@
 
 In the safety phase clients work while faults come and go. Then everything is healed and started,
 and the cluster must, within a bound of virtual time, elect, acknowledge a new message, bring all
-replicas to the same log, and hand out every message. Source: TigerBeetle VOPR; chaos.md 1.1, 6.4.
+replicas to the same log, and hand out every message. Source: TigerBeetle VOPR; spec/proof.md 4.4.
 """
 
 from __future__ import annotations

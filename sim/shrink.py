@@ -2,7 +2,8 @@
 
 Delta debugging (ddmin): parts are left out as long as the run fails in the same way. Since every
 part of a plan draws from a stream of its own, leaving one out changes no other.
-Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"; chaos.md 6.4.
+Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"; spec/proof.md
+4.4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Brokers, name servers and clients are the production's own classes, unchanged: they get the disk,
 clock and chance of their machine, and the loop's network. What ends a process in production ends
 it here: a `FatalError` anywhere, a broken assertion, a failpoint of the disk.
-Source: architecture.md 7; TigerBeetle VOPR.
+Source: docs/simulation.md#what-makes-a-run-repeatable; TigerBeetle VOPR.
 """
 
 from __future__ import annotations

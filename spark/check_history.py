@@ -1,7 +1,7 @@
 """``python -m spark.check_history RUN``: the verdict over a run's history, on Spark.
 
 Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254 usage,
-255 the job itself failed. Source: chaos.md 6.2.
+255 the job itself failed. Source: spec/proof.md 4.2.
 """
 
 import argparse

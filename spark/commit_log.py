@@ -2,7 +2,7 @@
 
 One Spark partition per segment (`mapInArrow` over `chaos.history.segment`), so it scales with
 segments, not with nodes. Layout: ``RUN/replicas/<node>/meta.json`` and
-``RUN/replicas/<node>/data/<20 digits>``; workers must see the same path. Source: protocol.md 6.1.
+``RUN/replicas/<node>/data/<20 digits>``; workers must see the same path. Source: spec/disk.md 6.1.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What every check needs to know before it starts: the tables and a few small facts about them.
 
 Facts are collected once (topics, groups, nodes, faults, leaderships); they are small whatever the
-size of the history. Source: chaos.md 3.0.
+size of the history. Source: spec/proof.md 3.0.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
 """What a run promised, and whether the faults that took effect were more than it promised for.
 
 The promise is ``run.json``'s ``contract``: ``durability`` (quorum or none) and ``flush``. Only
-witnessed faults count. Source: chaos.md 6.3 (Contract).
+witnessed faults count. Source: spec/proof.md 4.3 (Contract).
 """
 
 from typing import Any, Final

@@ -1,6 +1,6 @@
 """Turns suspects into rows of the table ``anomalies`` and into evidence a person can follow.
 
-Source: chaos.md 6.3 (anomalies), 6.5 (evidence drill-down).
+Source: spec/proof.md 4.3 (anomalies), 4.5 (evidence drill-down).
 """
 
 from typing import Any, Final

@@ -2,7 +2,7 @@
 
 Accepts histories of others: several files per table, absent tables, absent or null columns, other
 column order, narrower integers. Before Spark sees a file its footer is read, so a damaged file is
-named and the number of rows is known in advance. Source: chaos.md 6.3.
+named and the number of rows is known in advance. Source: spec/proof.md 4.3.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Runs the checks over a history in an order that shares passes, and writes the verdict.
 
-A check that raises makes its own result unknown and the others go on. Source: chaos.md 6.2, 6.3.
+A check that raises makes its own result unknown and the others go on. Source: spec/proof.md 4.2,
+4.3.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The one pass over the replicas' logs; the checks of Raft and of messages read its result. An
 entry's identity is a 64-bit hash of its CRC, size and body hash (of every column when a foreign
-table has no CRC). Source: chaos.md A34, A35.
+table has no CRC). Source: spec/proof.md A34, A35.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 One shuffle answers A1, A5, A6, A7, A8 and A9: rows of the three tables are laid over each other
 and folded by ``msg_key`` with fixed-width aggregates only (Spark then hashes instead of sorting);
 consumer groups are bits of a long. Only suspects are kept; totals are observed on the way.
-Source: chaos.md 3.1-3.3.
+Source: spec/proof.md 3.1-3.3.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """What a check found, the verdict over all checks, and ``results.json``. Knows no Spark session.
 
-Source: chaos.md 3.0 (severity), 6.2 (exit codes), 6.3 (anomalies, contract).
+Source: spec/proof.md 3.0 (severity), 4.2 (exit codes), 4.3 (anomalies, contract).
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Spark types of the history tables, generated from ``chaos.history.tables``.
 
-Source: chaos.md 6.3.
+Source: spec/proof.md 4.3.
 """
 
 from pyspark.sql.pandas.types import from_arrow_schema

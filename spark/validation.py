@@ -5,7 +5,7 @@ seconds as nanoseconds, and goes on; whatever follows is a verdict about nothing
 looked through first, column by column and in batches, here in the driver: footers where they tell
 enough, values where they do not. The in-process checker has code of its own for the same rules.
 
-Source: chaos.md 6.3; the rules are data in `chaos.history.domains`.
+Source: spec/proof.md 4.3; the rules are data in `chaos.history.domains`.
 """
 
 from collections.abc import Iterator

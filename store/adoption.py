@@ -14,7 +14,7 @@ are checked and cut to what the log says, and dispatch begins where they are com
    with the segment that RocketMQ would begin with; with what was cut, if that comes before.
 
 Nothing here needs to be finished to be begun again.
-Source: protocol.md 5.3, 5.7; RocketMQ ConsumeQueue.recover, CommitLog.recoverAbnormally,
+Source: spec/disk.md 5.3, 5.7; RocketMQ ConsumeQueue.recover, CommitLog.recoverAbnormally,
 DefaultMessageStore.start.
 """
 

@@ -13,7 +13,7 @@ written, and goes at the next start. It knows neither the queues nor the log.
     queues: [topic, queue id, min offset, max offset, first file, CRCs of full blocks, CRC so far]
 
 Version 1 was JSON; it reads as no checkpoint, and the queues are made anew.
-Source: protocol.md 5.5; RocketMQ StoreCheckpoint.
+Source: spec/disk.md 5.5; RocketMQ StoreCheckpoint.
 """
 
 import struct

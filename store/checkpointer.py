@@ -3,7 +3,8 @@
 The loop thread takes the picture, a bounded number of queues in one tick; what the files hold of it
 never changes, so that the thread needs no lock. One checkpoint is under way at a time. The more
 queues wait to be written, the longer it takes: a start after a crash dispatches what came since.
-Source: protocol.md 5.5; architecture.md 3 (a failed sync is fatal, a full disk is not).
+Source: spec/disk.md 5.5; docs/raft.md#when-the-disk-fails (a failed sync is fatal, a full disk is
+not).
 """
 
 import asyncio

@@ -9,7 +9,8 @@ leader counts on from what the committed log says (`CommitLog.become_writable`).
 What is written is what `store.layout.read_record` reads back equal, whatever a message says of
 itself: the host bits of sysFlag follow from the widths of the hosts in the record, and what no
 record or unit can hold is refused (`store.layout`, "whole").
-Source: protocol.md 4.1, 4.7, 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog, MessageExtEncoder.
+Source: spec/wire.md 4.1, 4.7; spec/disk.md 5.2, 6.2; RocketMQ CommitLog, DLedgerCommitLog,
+MessageExtEncoder.
 """
 
 import struct

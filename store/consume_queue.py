@@ -9,7 +9,7 @@ first unit of it is given out, so that a start need not read them all.
 
 There may be many thousands of queues: files are open a few at a time (`QueueFiles`), and a queue
 without units in memory takes about half a kilobyte. It does not know what a message is, nor which
-are committed. Source: protocol.md 5.1, 5.3; RocketMQ ConsumeQueue, MappedFileQueue.
+are committed. Source: spec/disk.md 5.1, 5.3; RocketMQ ConsumeQueue, MappedFileQueue.
 """
 
 import logging

@@ -9,7 +9,7 @@ never promise more than is true. RocketMQ looks at the times of log and queues o
 index files that are younger than that of the index: keys would be lost. So the queues are never
 said to be further than the index.
 It knows neither log nor queues.
-Source: protocol.md 5.1, 5.5, 5.7; RocketMQ DefaultMessageStore, StoreCheckpoint.
+Source: spec/disk.md 5.1, 5.5, 5.7; RocketMQ DefaultMessageStore, StoreCheckpoint.
 """
 
 import logging

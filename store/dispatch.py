@@ -9,7 +9,7 @@ loop.
 A unit's place is the queue offset that its record states. A queue that already reaches beyond it
 has the unit, so that dispatching an entry again changes nothing and a restart may begin anywhere
 at or below the first entry that is missing.
-Source: protocol.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue.
+Source: spec/disk.md 5.2 (reput), 5.3; RocketMQ ReputMessageService, ConsumeQueue.
 """
 
 import logging

@@ -2,7 +2,8 @@
 
 A candidate of the index counts only if its record has the topic and the key asked for, so that
 neither another key of the same hash nor damage in an index file brings up a wrong message. It
-changes nothing. Source: protocol.md 3.9, 5.4; RocketMQ DefaultMessageStore.queryMessage.
+changes nothing. Source: spec/wire.md 3.8; spec/disk.md 5.4; RocketMQ
+DefaultMessageStore.queryMessage.
 """
 
 from collections.abc import Callable

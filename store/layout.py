@@ -18,7 +18,8 @@ A record is *whole* when one reading of it explains all of its bytes: the host b
 how wide its hosts are, and head, body, topic and properties then add up to its size. Everybody who
 reads records back goes by this (`read_record`, `whole_record`), and `store.commit_log` writes
 nothing else.
-Source: protocol.md 4.1, 4.2, 5.3, 7.5; RocketMQ CommitLog, ConsumeQueue, MessageVersion.
+Source: spec/wire.md 4.1, 4.2; spec/disk.md 5.3; spec/wire.md 7.4; RocketMQ CommitLog, ConsumeQueue,
+MessageVersion.
 """
 
 import struct
@@ -75,7 +76,7 @@ Row = tuple[int, int, int]
 """``(key hash, physical offset, store timestamp)``: what is made of it, for each of its keys."""
 
 
-class CorruptRecord(Exception):  # noqa: N818 - anchors.md 3.16 names it so
+class CorruptRecord(Exception):  # noqa: N818 - what is corrupt, not an error of ours
     """Bytes that are not a stored record."""
 
 

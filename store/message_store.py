@@ -6,7 +6,7 @@ a commit or a change of role sets off, and what a tick does. Everything runs in 
 except the syncing of a checkpoint.
 
 Life: construct, `attach` the node, `load`, start the node, `start`, ..., `stop`, stop the node.
-Source: architecture.md 3-5; contract of the store between broker and log.
+Source: docs/architecture.md; contract of the store between broker and log.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Messages that follow each other are mostly of few topics and have IPv4 hosts: what such a record
 holds is taken from where it must lie, and anything else is left to `store.layout.whole_record`.
-Pure. Source: protocol.md 4.1; RocketMQ CommitLog.checkMessageAndReturnSize.
+Pure. Source: spec/wire.md 4.1; RocketMQ CommitLog.checkMessageAndReturnSize.
 """
 
 from struct import Struct

@@ -11,7 +11,7 @@ a unit that rotted since it was checked never shows another message.
 Units are read in pieces that serve several reads of a queue. What lies far behind the end of the
 log is probably not in memory: fewer messages are read then, so that nobody else waits long for the
 disk, and the kernel is asked for those of the next read.
-Source: protocol.md 3.5 (statuses, next offsets, limits), 5.3 (search by time);
+Source: spec/wire.md 3.5 (statuses, next offsets, limits); spec/disk.md 5.3 (search by time);
 RocketMQ DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime.
 """
 
@@ -87,7 +87,7 @@ class Reader:
         max_bytes: int,
         codes: frozenset[int] | None,
     ) -> GetResult:
-        """Return messages from queue offset ``offset`` on, as protocol.md 3.5 says.
+        """Return messages from queue offset ``offset`` on, as spec/wire.md 3.5 says.
 
         ``max_count`` and ``max_bytes`` count up to the limits of the configuration; the first
         message is returned whatever its size. ``codes``: tags codes wanted, None for all.

@@ -11,7 +11,7 @@
    under asynchronous flush).
 
 So after a start the queues hold what dispatching the log gives, whatever happened to the files.
-Source: protocol.md 5.7 has RocketMQ's own way, which trusts the files and walks the last ones.
+Source: spec/disk.md 5.7 has RocketMQ's own way, which trusts the files and walks the last ones.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """What goes into the store and what comes out of it: requests, results and their status enums.
 
 Plain values; it knows neither files nor the log.
-Source: protocol.md 3.3 (put results), 3.5 (get results), 5.3 (boundaries of a search by time).
+Source: spec/wire.md 3.3 (put results), 3.5 (get results); spec/disk.md 5.3 (boundaries of a search
+by time).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ class PutStatus(Enum):
     DISK_FULL = "disk full"
     """Refused: the log has no space."""
     MESSAGE_ILLEGAL = "message illegal"
-    """Refused: topic or body outside the limits of protocol.md 4.7."""
+    """Refused: topic or body outside the limits of spec/wire.md 4.7."""
     PROPERTIES_SIZE_EXCEEDED = "properties size exceeded"
     """Refused: more than 32,767 bytes of properties."""
     FLUSH_TIMEOUT = "flush timeout"

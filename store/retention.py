@@ -9,7 +9,7 @@ Age is counted from when a segment was *closed*: the store timestamp of the firs
 RocketMQ takes the file's time of last change, which is the same moment (it ends a file when the
 next message does not fit) until somebody copies the file. A stamp that lies in the future is not
 old. It knows neither files nor clocks; times are milliseconds, positions bytes of the log.
-Source: protocol.md 5.8; RocketMQ DefaultMessageStore.CleanCommitLogService, MappedFileQueue.
+Source: spec/disk.md 5.8; RocketMQ DefaultMessageStore.CleanCommitLogService, MappedFileQueue.
 """
 
 from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ what follows is dispatched again, whoever wrote it. It does not count if RocketM
 since then that this would take long, or removed files that it names; nor if the log has lost its
 end. Then the queues are adopted as they are (`store.adoption`), and the checkpoint is removed at
 once: the log may be written over up to the same positions before the next one is written.
-Source: protocol.md 5.7.
+Source: spec/disk.md 5.7.
 """
 
 import logging

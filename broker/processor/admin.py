@@ -2,7 +2,7 @@
 
 CONSUMER_SEND_MSG_BACK (36) promises delivery after a delay. Until the delay service exists the
 promise cannot be kept, so it is answered 3 and clients retry on their side; nothing is lost by it.
-Source: protocol.md 3.4, 3.10; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
+Source: spec/wire.md 3.4, 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the work is done first and the answer is JSON that tells of it. Any replica answ
 A queue whose messages are all gone is never forgotten, as RocketMQ does at 306: it would begin to
 count anew, and its consumers stand beyond its end. Topics cannot be deleted yet, so that none is
 unused.
-Source: protocol.md 2.1, 3.10, 5.8; RocketMQ AdminBrokerProcessor 4.9.
+Source: spec/wire.md 2.1, 3.9; spec/disk.md 5.8; RocketMQ AdminBrokerProcessor 4.9.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A heartbeat registers its producers and consumers; a consumer group whose members or topics changed
 is told by 40 at once, so that it rebalances. A group seen for the first time is created with its
 retry topic before the answer.
-Source: protocol.md 3.6; RocketMQ ClientManageProcessor, ConsumerManager, Broker2Client.
+Source: spec/wire.md 3.6; RocketMQ ClientManageProcessor, ConsumerManager, Broker2Client.
 """
 
 from __future__ import annotations

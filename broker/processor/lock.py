@@ -3,7 +3,7 @@
 A grant is answered only when it is replicated, so that no leader can grant the queue to another
 client within the lease. A release that cannot be replicated is refused and the lease simply runs
 out. What does not exist is not granted, and does not get into the log.
-Source: protocol.md 3.7, 7.1; RocketMQ AdminBrokerProcessor.lockBatchMQ.
+Source: spec/wire.md 3.7, 7.1; RocketMQ AdminBrokerProcessor.lockBatchMQ.
 """
 
 from __future__ import annotations

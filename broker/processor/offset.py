@@ -6,7 +6,7 @@ for "no offset" and then may skip to the end of the queue, but a timeout makes t
 
 An offset is kept of a group that exists or may be created, in a queue that exists; RocketMQ 5
 refuses the others with the same codes, 4.9 keeps them for ever. Its value may be any, as there.
-Source: protocol.md 3.7; RocketMQ ConsumerManageProcessor.
+Source: spec/wire.md 3.7; RocketMQ ConsumerManageProcessor.
 """
 
 from __future__ import annotations

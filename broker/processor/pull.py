@@ -7,7 +7,7 @@ it.
 
 Only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a client
 with an old route spins; 14 makes it wait and look for the leader.
-Source: protocol.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullRequestHoldService.
+Source: spec/wire.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullRequestHoldService.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class PullProcessor:
         )
 
     def _check(self, header: PullHeader) -> tuple[int, str] | None:
-        """Return the answer to a pull that may not be run (protocol.md 3.5, in its order)."""
+        """Return the answer to a pull that may not be run (spec/wire.md 3.5, in its order)."""
         if not self._store.writable:
             return PUT_ANSWERS[PutStatus.NOT_LEADER]
         group = self._groups.get(header.consumer_group) or self._new_group(header.consumer_group)

@@ -3,7 +3,8 @@
 Limits and keys belong to the leader: any other replica refuses 12 and 29 to 32 with 14, because
 the end that it knows may lie before messages that were acknowledged (ADR 7). A message that it has
 is the same everywhere.
-Source: protocol.md 3.7, 3.9, 5.3; RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
+Source: spec/wire.md 3.7, 3.8; spec/disk.md 5.3; RocketMQ AdminBrokerProcessor,
+QueryMessageProcessor.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A send to a missing topic takes the slow path: it is parked, the topic is create
 replicated log and registered with the name servers, then the frame is handled again. Later sends
 to the topic wait behind it until then. A parked send whose connection has closed is stored all the
 same, as by RocketMQ, where it is under way in a thread of its own.
-Source: protocol.md 3.3, 4.6; RocketMQ SendMessageProcessor 4.9.
+Source: spec/wire.md 3.3, 4.6; RocketMQ SendMessageProcessor 4.9.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class SendProcessor:
     def _settle_queue(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
     ) -> tuple[TopicEntry, int] | None:
-        """Run the checks of protocol.md 3.3; None if the send was answered or parked."""
+        """Run the checks of spec/wire.md 3.3; None if the send was answered or parked."""
         answer = self._topic_refusal(header.topic)
         topic = self._topics.get(header.topic)
         if answer is None and not self._resuming:

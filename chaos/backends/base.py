@@ -2,7 +2,7 @@
 
 Implementations: `chaos.backends.local` (processes and a proxy per link); containers follow the
 same Protocol (kill and pause by the engine, links cut in the node's network namespace). Knows
-nothing of faults, witnesses or workloads. Source: chaos.md 6.1 (backends).
+nothing of faults, witnesses or workloads. Source: spec/proof.md 4.1 (backends).
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ Kill and pause by the engine, links by `chaos.backends.netfilter`. Clients of th
 the host and reach the containers' addresses directly. One such cluster at a time: it has a fixed
 project name, so that whatever a dead harness left behind is removed by the next start.
 
-Source: chaos.md 2 (backend a); docker/compose.yaml.
+Source: spec/proof.md 2.1 (containers); docker/compose.yaml.
 """
 
 import asyncio

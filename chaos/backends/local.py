@@ -3,7 +3,7 @@
 Broker i is told the proxy's ports as the addresses of its peers, so everything that i sends to j
 passes the link ``i>j``. No root. Children die with the harness. Ports are free ones of loopback.
 
-Source: chaos.md 2 (backend c), contract of ``python -m namesrv`` and ``python -m broker``.
+Source: spec/proof.md 2.1 (processes), contract of ``python -m namesrv`` and ``python -m broker``.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ are the packets from a to that port, dropped and counted where they arrive, in b
 answers, dropped and counted in a. Each namespace gets one table of our own, so nothing foreign is
 touched; a packet cut is silence, not a reset. Needs root on the engine's host, nft and nsenter.
 
-Source: chaos.md 2.1 (nsenter from the host, one table of one's own).
+Source: spec/proof.md 2.1 (nsenter from the host, one table of one's own).
 """
 
 import json

@@ -1,7 +1,7 @@
 """All checks over one history, and the verdict: the worst answer wins.
 
-A check that crashes makes the verdict unknown, never valid. Source: Jepsen check-safe; chaos.md
-6.2 (exit codes).
+A check that crashes makes the verdict unknown, never valid. Source: Jepsen check-safe;
+spec/proof.md 4.2 (exit codes).
 """
 
 from collections.abc import Callable, Mapping, Sequence

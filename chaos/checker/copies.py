@@ -1,4 +1,4 @@
-"""At several places, and which message at which place: A8 A15. Source: chaos.md 3.3, 3.4."""
+"""At several places, and which message at which place: A8 A15. Source: spec/proof.md 3.3, 3.4."""
 
 from collections import defaultdict
 from collections.abc import Iterator

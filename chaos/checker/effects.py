@@ -1,4 +1,7 @@
-"""Did the run prove anything: A41 (time without service), A45, A47, A48. Source: chaos.md 3.7."""
+"""Did the run prove anything: A41 (time without service), A45, A47, A48.
+
+Source: spec/proof.md 3.7.
+"""
 
 from collections import Counter, defaultdict
 from itertools import pairwise

@@ -4,7 +4,7 @@ Events (``raft_event``) are ordered by node and ``seq``, which goes on over rest
 (``raft_probe``) are compared only where one had ended before the next began. A node whose disk a
 witnessed fault wiped or restored has lost its memory by contract: its terms are not compared.
 
-Source: chaos.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safety).
+Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election Safety).
 """
 
 from collections import defaultdict

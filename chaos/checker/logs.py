@@ -1,6 +1,6 @@
 """The replicas' logs against each other and against what was acknowledged: A34 A35.
 
-Source: chaos.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries stay).
+Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries stay).
 """
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """What became of messages: lost, phantom, corrupt, aborted (A1 A5 A6 A7).
 
-Source: chaos.md 3.1, 3.2.
+Source: spec/proof.md 3.1, 3.2.
 """
 
 from collections import Counter, defaultdict

@@ -1,6 +1,6 @@
 """The history as the checks see it, and what a check answers.
 
-Rows are plain dicts with the columns of ``chaos.history.tables``. Source: chaos.md 3.0.
+Rows are plain dicts with the columns of ``chaos.history.tables``. Source: spec/proof.md 3.0.
 """
 
 from collections import defaultdict

@@ -11,7 +11,7 @@ it was the one that died, and not if one of the two consumers had given the queu
 ``c`` explains a pair whose earlier delivery lies around it: what was delivered long before had been
 committed long before.
 
-Source: chaos.md A9; RocketMQ persistConsumerOffsetInterval and rebalance interval.
+Source: spec/proof.md A9; RocketMQ persistConsumerOffsetInterval and rebalance interval.
 """
 
 import json

@@ -4,7 +4,7 @@ The recorder writes down the library's word and beside it how each attempt ended
 reports success without an answer, or failure after an attempt that may have stored the message, or
 another queue than was asked for, is caught here, whether or not a message was lost by it.
 
-Source: chaos.md A11, 1.3 (an unknown attempt makes the operation unknown).
+Source: spec/proof.md A11, 1 (an unknown attempt makes the operation unknown).
 """
 
 from collections import defaultdict

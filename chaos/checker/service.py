@@ -2,7 +2,7 @@
 
 What a listener refused comes again; a group gets what it subscribed to and nothing else; questions
 at the end are answered by what the rest of the record says; and no process of the system ends that
-no fault ended. Source: chaos.md A26, A27, EXC (tag filter), 6.1 (probe).
+no fault ended. Source: spec/proof.md A27, 3.0 (tag filter), 4.1 (probe).
 """
 
 from collections import defaultdict

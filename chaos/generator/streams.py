@@ -1,7 +1,7 @@
 """Seeded randomness without state: a value is a hash of (root seed, name, counter).
 
 Streams of different names are independent, and removing a draw from one shifts no other, so a plan
-stays the same when a part of it is left out. Source: chaos.md 6.4 (split streams).
+stays the same when a part of it is left out. Source: spec/proof.md 4.4 (split streams).
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Arrow schemas of the history tables, for whoever writes or reads them as Parquet in Python.
 
-Knows only the DDL words that `chaos.history.tables` uses. Source: chaos.md 6.3.
+Knows only the DDL words that `chaos.history.tables` uses. Source: spec/proof.md 4.3.
 """
 
 from typing import Any, Final

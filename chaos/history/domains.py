@@ -5,7 +5,7 @@ but a mistake of whoever wrote the history: ``outcome='OK'`` looks like no ackno
 and a history without acknowledgements loses nothing. Both checkers read these tables and refuse
 such a history with code of their own; null is no matter of a domain, but of ``Column.nullable``.
 
-Source: chaos.md 6.3.
+Source: spec/proof.md 4.3.
 """
 
 from typing import Final

@@ -5,7 +5,7 @@ have happened, may still happen, or never will). Only a refusal that is known to
 append is ``fail``; everything unforeseen is ``info``. Histories keep the raw codes, so a wrong row
 here is mended by checking again, not by running again.
 
-Source: chaos.md 1.3 (rule), protocol.md 2.2, 3.3 (RocketMQ response codes and when they arise).
+Source: spec/proof.md 1 (rule), spec/wire.md 2.2, 3.3 (RocketMQ response codes and when they arise).
 """
 
 from dataclasses import dataclass

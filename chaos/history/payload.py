@@ -9,7 +9,7 @@ offset  size  field (big endian)
 28      n     padding: an 8-byte pattern made from the key, repeated and cut to size
 ======  ====  =====================================================================
 
-Pure; knows no broker and no table. Source: chaos.md 3.0 (msg_key, body hash).
+Pure; knows no broker and no table. Source: spec/proof.md 3.0 (msg_key, body hash).
 """
 
 import hashlib

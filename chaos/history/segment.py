@@ -33,7 +33,7 @@ Record (the body), the fields read here; hosts take 12 bytes more each when they
 ..      1|2+n topic length, topic
 ======  ====  ==========================================================================
 
-Source: protocol.md 4.1, 4.2, 6.1, 6.2.
+Source: spec/wire.md 4.1, 4.2; spec/disk.md 6.1, 6.2.
 """
 
 import struct

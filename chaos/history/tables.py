@@ -6,7 +6,7 @@ Spark DDL words (``string int long double boolean timestamp array<..> map<..> st
 A recorder writes every column it can; a reader accepts missing columns as null unless the column
 is not nullable. All ``t_*`` are nanoseconds on the harness's one monotonic clock.
 
-Source: chaos.md 6.3 (``replica_log`` is wider than there by the columns after ``committed``).
+Source: spec/proof.md 4.3.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """What every fault has: targets, apply, undo, and a witness that it took effect.
 
 A fault that cannot be shown to have had an effect does not count (A47). Knows no schedule.
-Source: chaos.md 6.3 (faults, witness), 6.4 (undo journal).
+Source: spec/proof.md 4.3 (faults, witness), 4.4 (undo journal).
 """
 
 from collections.abc import Mapping

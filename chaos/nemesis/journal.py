@@ -2,7 +2,7 @@
 
 Entries are appended, never changed: ``{"id", "undo": {...}}`` and later ``{"id", "done": true}``.
 What has no ``done`` is lifted by `heal_all`, also by another process after the harness died.
-Healing is idempotent, so doing it twice is harmless. Source: chaos.md 6.4.
+Healing is idempotent, so doing it twice is harmless. Source: spec/proof.md 4.4.
 """
 
 import json

@@ -5,7 +5,7 @@ each pair of nodes that run something must have been withheld (somebody tried); 
 pass again, or the fault counts as not lifted. Numbers of a witness: before, bytes that ever passed;
 during, bytes withheld; after, bytes that passed since.
 
-Source: chaos.md 2 (N1, N2, N4).
+Source: spec/proof.md N1, N2, N4.
 """
 
 from collections.abc import Mapping, Sequence

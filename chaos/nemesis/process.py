@@ -6,7 +6,7 @@ a pause: the node answered before, the kernel says stopped at both ends, status 
 and the poller heard nothing in between, and afterwards the same boot answers. What was done proves
 nothing; only what was seen does. Numbers of a witness: 1 answers, 0 does not.
 
-Source: chaos.md 2 (P1, P3, P4).
+Source: spec/proof.md P1, P3, P4.
 """
 
 from collections.abc import Mapping

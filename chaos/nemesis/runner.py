@@ -1,7 +1,7 @@
 """The nemesis: performs the timeline's steps as operations, and keeps a record of each fault.
 
 A client of the interpreter like any other; its completions are always ``info``, because a fault's
-effect is for the witness to say. Source: Jepsen nemesis; chaos.md 6.3, 6.4.
+effect is for the witness to say. Source: Jepsen nemesis; spec/proof.md 4.3, 4.4.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,7 @@ direction is silent, not closed: bytes are read and kept (up to a limit, then th
 socket fills), connects succeed, ends are not passed on. What was kept leaves when the link heals;
 if its sender is gone by then it is lost, as packets of a dead host are.
 
-Knows no Raft. Source: chaos.md 2 (N1, N4, N11), 2.1 (loopback proxy).
+Knows no Raft. Source: spec/proof.md N1, N4, N11, 2.1 (proxy).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What a link does to the frames that pass: the rule of a direction, and its effect on one frame.
 
-Pure; the proxy applies it. Source: chaos.md 2 (N4, N6, N8, N9, N12), 2.1.
+Pure; the proxy applies it. Source: spec/proof.md N4, N6, N8, N9, N12, 2.1.
 """
 
 from dataclasses import asdict, dataclass

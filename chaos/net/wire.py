@@ -12,7 +12,7 @@ offset  size  field
 8+n     rest  body
 ======  ====  ====================================================
 
-Source: protocol.md 1.1-1.3.
+Source: spec/wire.md 1.1-1.3.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Reads what a report shows from a run directory: verdicts, faults, series for the plots.
 
 Every table is optional; what is missing or broken is left out and named in ``notes``. Times are
-seconds since the run's start. Source: chaos.md 6.3, 6.5.
+seconds since the run's start. Source: spec/proof.md 4.3, 4.5.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Writes RUN/report/index.html: one file, no external resource, readable in light and dark.
 
-Source: chaos.md 6.5.
+Source: spec/proof.md 4.5.
 """
 
 import html

@@ -1,7 +1,7 @@
 """The report's plots as inline SVG: fault bands on each, colours that follow the page's theme.
 
 Ink and grid are drawn in two marker colours that become CSS variables, so one picture serves light
-and dark. Knows only `chaos.report.data`. Source: chaos.md 6.5.
+and dark. Knows only `chaos.report.data`. Source: spec/proof.md 4.5.
 """
 
 import io

@@ -1,7 +1,8 @@
 """The auditor: after the last fault it reads every queue from its first to its last message.
 
 It separates what the log holds from what the group was given: a message that the auditor finds and
-the group never got was lost in delivery, not in storage. Source: chaos.md 3.0 (Auditor, DRAINED).
+the group never got was lost in delivery, not in storage. Source: spec/proof.md 3.0 (Auditor,
+DRAINED).
 """
 
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ an ordinary entry neither, and whatever else is rot. So no bit of the two goes u
 An entry never crosses a segment, and eight bytes always stay for the *end record*: magic -1 and an
 int32 with the bytes that remain, itself included; the next entry opens the next segment.
 
-All big-endian. Source: DLedgerEntryCoder, MmapFileList (protocol.md 6.1).
+All big-endian. Source: DLedgerEntryCoder, MmapFileList (spec/disk.md 6.1).
 """
 
 import struct

@@ -8,7 +8,7 @@
 | 16 | 8 | index | int64 |
 | 24 | 8 | term | int64 |
 
-All big-endian. Source: DLedgerEntryCoder.encodeIndex (protocol.md 6.1).
+All big-endian. Source: DLedgerEntryCoder.encodeIndex (spec/disk.md 6.1).
 """
 
 import struct

@@ -3,7 +3,7 @@
 A target that is a role is resolved when the event is due, and noted in the trace. What the budget
 forbids then (`sim.faults.guard`) is tried again for a while, and given up; with ``overkill`` it is
 done all the same, and the contract counts as exceeded. A fault counts only if its *witness*, a
-number that is read before, at the end, and after, shows an effect. Source: chaos.md 2, A47.
+number that is read before, at the end, and after, shows an effect. Source: spec/proof.md 2, A47.
 """
 
 from collections import Counter

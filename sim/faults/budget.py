@@ -6,7 +6,7 @@ once acknowledged: unsynced writes lost where acknowledgements do not wait for a
 rotten bytes, a sync that failed. At any time at most a minority of the replicas may be damaged and
 not yet repaired. The plan keeps to that by counting; since it knows roles and not replicas,
 `sim.faults.guard` asks again when a fault is to be applied, of the real logs. Pure.
-Source: TigerBeetle's ClusterFaultAtlas; chaos.md D9 (leave a quorum of intact copies).
+Source: TigerBeetle's ClusterFaultAtlas; spec/proof.md D9 (leave a quorum of intact copies).
 """
 
 from collections.abc import Sequence

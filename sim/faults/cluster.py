@@ -1,6 +1,6 @@
 """Faults of clocks, and what operators do: members come and go, leadership is handed over.
 
-Source: chaos.md T1, T2, C1, C2.
+Source: spec/proof.md T1, T2, C1, C2.
 """
 
 from abc import abstractmethod

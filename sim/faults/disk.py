@@ -1,6 +1,6 @@
 """Faults of disks: errors, no space, slow, hung, rotten bytes, nothing left, syncs that lie.
 
-Source: chaos.md D2-D10.
+Source: spec/proof.md D2-D10.
 """
 
 import errno

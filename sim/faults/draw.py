@@ -3,7 +3,7 @@
 Swarm testing: each seed has its own few packages of faults, at its own rates. Each package draws
 from a stream of its own and each event from another, so that no event depends on another one. At
 last, what would exceed the contract is left out (`sim.faults.budget`), unless it is asked for.
-Pure. Source: chaos.md 1.1 (VOPR), 6.4.
+Pure. Source: TigerBeetle VOPR; spec/proof.md 4.4.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Faults of the network: partitions of all shapes, flapping, delays, resets, and single frames.
 
-Source: chaos.md N1-N13. A partition is a list of directions between hosts; the shapes say which.
+Source: spec/proof.md N1-N13. A partition is a list of directions between hosts; the shapes say
+which.
 """
 
 from abc import abstractmethod

@@ -2,7 +2,7 @@
 
 A plan is complete before the run begins: settings, workload, and each fault with its time. Targets
 are roles (`Role`) or names of hosts; a role is resolved when the fault is applied, from what is
-true then. Pure: values and their JSON. Source: chaos.md 6.4 (plan.json).
+true then. Pure: values and their JSON. Source: spec/proof.md 4.4 (plan.json).
 """
 
 from enum import Enum

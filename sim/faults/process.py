@@ -1,6 +1,6 @@
 """Faults of processes: killed, stopped, in a loop, at a named point, all at once; paused.
 
-Source: chaos.md P1-P5, P7.
+Source: spec/proof.md P1-P5, P7.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """How each kind of fault is drawn: which target, how long, with which parameters.
 
 Holds are chosen from the run's own constants (election timeout, heartbeat), a little below and
-above them, because that is where bugs are. Pure. Source: chaos.md 2 and 2.1 (lease table).
+above them, because that is where bugs are. Pure. Source: spec/proof.md 2, 2.1 (lease table).
 """
 
 from collections.abc import Callable

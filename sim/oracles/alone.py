@@ -3,7 +3,7 @@
 It is RocketMQ's plain log, or a group of one. Nobody looks into its log: acknowledgements, reads
 and what the auditor reads in the end must tell one story. A kill loses nothing. A loss of power
 loses nothing that was acknowledged under SYNC_FLUSH, and under ASYNC_FLUSH nothing that is older
-than the interval of flushes, with some time for the disk. Source: protocol.md 5.2, 5.5.
+than the interval of flushes, with some time for the disk. Source: spec/disk.md 5.2, 5.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers of the library that the committed log can judge: places, filters, queries, beginnings.
 
-Source: protocol.md 3.5 (filters), 3.8 (queries), 7.3 (where a group begins).
+Source: spec/wire.md 3.5 (filters), 3.7 (where a group begins), 3.8 (queries).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A39: a consume queue holds exactly the committed messages of its queue that the log still has, in
 the order of the log. Where it begins and ends is counted in the log.
-Source: chaos.md 3.6.
+Source: spec/proof.md 3.6.
 """
 
 from __future__ import annotations

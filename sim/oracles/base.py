@@ -1,7 +1,7 @@
 """What an oracle is: it looks at the cluster after each event and knows what may not be.
 
 Oracles read the state of the production objects; they never trust production's own assertions,
-events or counters where the bytes themselves can be read. Source: chaos.md 3.6 (A30-A39).
+events or counters where the bytes themselves can be read. Source: spec/proof.md 3.6 (A30-A39).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Reads and offsets are the leader's; what is read is the record in the log, byte for byte; where a
 queue begins and ends is what the log of the one who says so makes it; an acknowledgement tells the
 place and the id under which the message lies; a lock that is given has its record of state; and an
-answer comes in time. Source: docs/adr/0007; docs/protocol.md 3.3-3.9.
+answer comes in time. Source: docs/adr/0007; spec/wire.md 3.3-3.8.
 """
 
 from __future__ import annotations

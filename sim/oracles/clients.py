@@ -1,7 +1,7 @@
 """What clients saw, against what the cluster has committed: A1 A5 A7 A15 A38, reads, offsets.
 
 An acknowledgement, a delivery, a read index and a committed offset are each judged at the moment
-a client sees them. Source: chaos.md 3.1-3.4, 3.6; dissertation 6.4 (read index).
+a client sees them. Source: spec/proof.md 3.1-3.4, 3.6; dissertation 6.4 (read index).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Looked at in the consumer itself, where the cause of a second time is known: it gave the queue back
 and took it again, the listener failed, or a broker called its offset illegal. Nothing else is one.
-Source: chaos.md 3.3 (A9, A10: redeliveries without a cause); RocketMQ ProcessQueue.isDropped.
+Source: spec/proof.md 3.3 (A9, A10: redeliveries without a cause); RocketMQ ProcessQueue.isDropped.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A loss of power shows such a message only if it comes at the wrong moment; here it is found when it
 leaves, because the disk of the simulation knows what would survive. Judged are terms and votes in
 every flush mode, acknowledgements and commits where they must wait for a sync.
-Source: paper Figure 2 (stable storage before responding); anchors.md 3 (order of duty).
+Source: paper Figure 2 (stable storage before responding); docs/raft.md#ready-the-order-of-duty.
 """
 
 from __future__ import annotations

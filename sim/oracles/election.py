@@ -1,4 +1,4 @@
-"""Leaders, votes, terms: A30, A31, A32. Source: paper Figure 3, 5.2; chaos.md 3.6.
+"""Leaders, votes, terms: A30, A31, A32. Source: paper Figure 3, 5.2; spec/proof.md 3.6.
 
 Votes and terms are judged by the messages that left: what nobody was told may be forgotten.
 """

@@ -1,7 +1,7 @@
 """What is stored is what was sent: body, properties, flags, born time and born host.
 
 The request is decoded with code of its own, and compared with the bytes of the log where the
-broker says that its messages lie. Source: protocol.md 3.3 (what a broker changes), 4.1, 4.4.
+broker says that its messages lie. Source: spec/wire.md 3.3 (what a broker changes), 4.1, 4.4.
 """
 
 from __future__ import annotations

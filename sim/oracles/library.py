@@ -5,7 +5,7 @@ acknowledgement of that message, with the queue, the offset and the id that the 
 A send to a chosen queue asks for that queue each time, however it ends.
 Failure that is certain: each request that left was refused, and no answer is missing. No request
 leaves that the library does not count. Nothing here asks the library what it has tried.
-Source: docs/architecture.md (client); chaos.md 1.3; protocol.md 2.2, 3.3.
+Source: docs/architecture.md (client); spec/proof.md 1; spec/wire.md 2.2, 3.3.
 """
 
 from __future__ import annotations

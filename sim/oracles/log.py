@@ -1,6 +1,6 @@
 """The logs against each other: A34-A37, append only, and who held an entry when it committed.
 
-Source: paper Figure 3 and 5.3, 5.4; chaos.md 3.6.
+Source: paper Figure 3 and 5.3, 5.4; spec/proof.md 3.6.
 """
 
 from __future__ import annotations

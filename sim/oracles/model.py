@@ -4,7 +4,8 @@ It decodes records of state with code of its own, so that tables of replicas are
 the log says and not only with each other. Topics and groups are kept as the JSON objects that the
 log holds; what is absent there has its default in the table. A kind of record that it does not
 know ends its knowledge (`Model.knows`): replicas are then compared with each other only.
-Pure. Source: protocol.md 3.7, 5.6; RocketMQ ConsumerOffsetManager, RebalanceLockManager.
+Pure. Source: spec/wire.md 3.7; spec/disk.md 5.6; RocketMQ ConsumerOffsetManager,
+RebalanceLockManager.
 """
 
 from __future__ import annotations

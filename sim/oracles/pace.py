@@ -1,7 +1,7 @@
 """What must have happened after some time: entries are synced, a leader whose disk hangs is none.
 
 Time is counted in ticks of the replica's own, so that a pause, or a call that takes long, counts
-for nothing. Source: docs/raft.md (Durability, When the disk fails); chaos.md D7.
+for nothing. Source: docs/raft.md#durability; docs/raft.md#when-the-disk-fails; spec/proof.md D7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a record says beyond its place and body: when it was stored, its properties, its tags.
 
-Read from the bytes of the log, with code of its own. Pure. Source: protocol.md 4.1, 5.3.
+Read from the bytes of the log, with code of its own. Pure. Source: spec/wire.md 4.1; spec/disk.md
+5.3.
 """
 
 from __future__ import annotations

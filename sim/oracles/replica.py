@@ -1,7 +1,7 @@
 """One broker as the oracles see it: its role, and its log read from the bytes on its disk.
 
 The log is read here once more, from the data segments, without the production's index: an entry
-becomes a `Mark`, and the marks of all replicas are compared. Source: protocol.md 6.1 (header).
+becomes a `Mark`, and the marks of all replicas are compared. Source: spec/disk.md 6.1 (header).
 """
 
 from __future__ import annotations

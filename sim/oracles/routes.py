@@ -5,7 +5,7 @@ registered yet is new to them.
 
 While faults come, a broker whose process has ended, and whose kernel said so, is told to nobody a
 moment later. In the end, with everything healed, each name server names the leader, only brokers
-that run, and each topic that the log has made, with its queues. Source: protocol.md 3.2.
+that run, and each topic that the log has made, with its queues. Source: spec/wire.md 3.2.
 """
 
 from __future__ import annotations

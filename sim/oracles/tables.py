@@ -1,8 +1,9 @@
 """The replicated tables of a broker - topics, groups, offsets, locks - are what the log makes.
 
 Each replica is compared with a `Model` of its own that has taken the same records of state, and
-with the other replicas where the log says something the model does not know. Source: chaos.md 3.6
-(A39); protocol.md 3.7 (a lease is a minute of the replica's own clock, from when it applied it).
+with the other replicas where the log says something the model does not know. Source: spec/proof.md
+3.6 (A39); spec/wire.md 3.7 (a lease is a minute of the replica's own clock, from when it applied
+it).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The watch: called after every event, it looks at the replica that ran, if anything changed.
 
-A look costs one tuple when nothing has. Source: TigerBeetle VOPR's checkers; chaos.md 1.1, 6.4.
+A look costs one tuple when nothing has. Source: TigerBeetle VOPR's checkers; spec/proof.md 4.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A `Tap` sits at one end of a connection: it cuts what passes there into frames, 
 with code of its own, and pairs requests with answers. Who listens (`Listener`) judges a request
 and its answer at the moment at which that end said or heard them. What is no frame, or has a header
 that is not plain JSON, is passed over; what follows it on that connection, too.
-Source: protocol.md 1.1, 1.2.
+Source: spec/wire.md 1.1, 1.2.
 """
 
 from __future__ import annotations

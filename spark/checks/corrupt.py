@@ -2,7 +2,7 @@
 
 By key: the hash of a delivery is none of the hashes sent under the key. By place: a body of this
 run's topics from which no key can be read, delivered from a place where an acknowledged send lies.
-Source: chaos.md A6.
+Source: spec/proof.md A6.
 """
 
 from pyspark.sql import DataFrame

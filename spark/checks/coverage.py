@@ -2,7 +2,7 @@
 
 A fault counts if its witness saw an effect and a send overlapped it. How many of a kind must count
 says run.json's ``coverage``; where it says nothing, one of each kind that was planned. Too few make
-the verdict unknown: such a run proves nothing about these faults. Source: chaos.md A47, A48.
+the verdict unknown: such a run proves nothing about these faults. Source: spec/proof.md A47, A48.
 """
 
 from collections import Counter

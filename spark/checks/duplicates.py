@@ -1,7 +1,7 @@
 """A8: copies of one message in the log.
 
 Legal under at-least-once delivery as long as a message lies at no more places than its sender made
-attempts that may have stored it. Source: chaos.md A8.
+attempts that may have stored it. Source: spec/proof.md A8.
 """
 
 from pyspark import StorageLevel

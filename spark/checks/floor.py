@@ -1,7 +1,7 @@
 """A45 and the gaps of A48: was enough recorded to judge at all?
 
 Empty tables, a hole in the dense ``events.idx``, or a phase in which no send succeeded make the
-verdict unknown, never valid. Source: chaos.md A45, A48.
+verdict unknown, never valid. Source: spec/proof.md A45, A48.
 """
 
 from collections import defaultdict

@@ -4,7 +4,7 @@ For every group that consumes the topic: acknowledged, not delivered to the grou
 retention, topic not recreated, and the queue *drained* for the group. A queue that was not drained
 makes the answer unknown, never lost. ``kind``: hole (a higher offset of the queue was delivered) or
 suffix. ``where``: vanished (on no replica's disk), stranded (on fewer than a majority), index-side
-(on a majority, but the auditor could not read it either), delivery-side. Source: chaos.md A1.
+(on a majority, but the auditor could not read it either), delivery-side. Source: spec/proof.md A1.
 """
 
 from pyspark import StorageLevel

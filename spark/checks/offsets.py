@@ -4,7 +4,7 @@ Acknowledged sends, deliveries and committed log entries are observers of places
 queue, offset); all observers of a place must name the same message and the same body, and where
 logs are whole, a message that they hold was seen at no place where they have nothing. Offsets of
 unknown outcomes, retry copies, and log rows of recreated topics are not observers.
-Source: chaos.md A15.
+Source: spec/proof.md A15.
 """
 
 from pyspark.sql import Column, DataFrame

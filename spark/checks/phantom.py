@@ -3,7 +3,7 @@
 A5: a delivered message of this run, on a topic of this run, whose key no send has. Messages with
 another run's tag are foreign: counted, not flagged. A7: every send of the key ended ``fail``, whose
 code proves that nothing was appended, and yet it was delivered, or lies committed in a log.
-Source: chaos.md A5, A7.
+Source: spec/proof.md A5, A7.
 """
 
 from pyspark.sql import DataFrame

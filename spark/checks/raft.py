@@ -6,7 +6,7 @@ hold different entries there, or one lacks it. A35 (ii): an acknowledged send wh
 what the replicas committed at its index. A35 (iii) is in `raft_events`, (iv) in `sunk`. Rows
 spoiled by a witnessed disk fault of their own node, torn uncommitted tails, and indexes before a
 node's first are not faults.
-Source: chaos.md A34, A35.
+Source: spec/proof.md A34, A35.
 """
 
 from functools import reduce

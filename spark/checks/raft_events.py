@@ -7,7 +7,7 @@ A35 (iii): a node does not lose what it had called committed, by a cut or by a r
 
 Events are ordered by node and ``seq``, which goes on over restarts; statuses are compared only
 where one had ended before the next began. A node that a fault wiped or restored lost its memory by
-contract: its votes and terms are not compared. Source: chaos.md 3.6.
+contract: its votes and terms are not compared. Source: spec/proof.md 3.6.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ change of leader or a commit that failed, around it. One consumer within one gen
 twice because others come and go, and who had given a queue up must not fetch it.
 
 Causes are rows of small tables that are joined by time: no number of leader changes makes the plan
-longer. Source: chaos.md A9; the windows are those of the intervals in docs/checking.md.
+longer. Source: spec/proof.md A9; the windows are those of the intervals in docs/checking.md.
 """
 
 import json

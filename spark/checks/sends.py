@@ -4,7 +4,7 @@ A11: of two sends to one queue, by the queue that was told, the one that began a
 been acknowledged lies behind it; beginnings and ends are laid in one line by time, and a running
 maximum of the acknowledged offsets replaces a self-join. A49: a send reported as stored whose last
 attempt did not say so, or without a place, or in another queue than was asked for; one reported as
-failed although an attempt may have stored it. Source: chaos.md A11, 3.0 (prefix maximum), 1.3.
+failed although an attempt may have stored it. Source: spec/proof.md A11, 3.0 (prefix maximum), 1.
 """
 
 from pyspark.sql import Column, DataFrame

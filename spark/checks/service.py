@@ -3,7 +3,7 @@
 A27: a message that a listener refused comes again. A46: a group gets nothing whose tag it did not
 subscribe to. A50: what was asked at the end was answered as the rest of the record demands, and no
 queue was said to end before what was acknowledged in it. A51: run.json's ``exits``, processes that
-ended though no fault ended them. Source: chaos.md A26, A27, EXC, 6.1.
+ended though no fault ended them. Source: spec/proof.md A27, 3.0, 4.1.
 """
 
 from functools import reduce

@@ -2,7 +2,7 @@
 
 What nobody read is for A1 to name. Nothing is said where a log has lost its beginning to retention,
 or where the logs hold no keys of ours; a message whose key cannot be read from the log (it is
-compressed) is looked for at the place where it was acknowledged. Source: chaos.md A35.
+compressed) is looked for at the place where it was acknowledged. Source: spec/proof.md A35.
 """
 
 from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ One file, big-endian; with the default numbers 420,000,040 bytes, all but what i
 
 An entry's chain goes to the entry before it in the same slot, so to a smaller number. A key is
 ``topic#key``, its slot ``hash mod S``. Nothing tells apart two keys with the same hash: who reads
-a message looks at its text. Source: protocol.md 5.4; RocketMQ IndexFile, IndexHeader.
+a message looks at its text. Source: spec/disk.md 5.4; RocketMQ IndexFile, IndexHeader.
 """
 
 import struct

@@ -6,7 +6,7 @@ are synced. After a crash they count if they have the CRCs of their last write, 
 it give the rest; if not, they were written since, or have rotted: then all entries, which have CRCs
 of their own, give the table anew, since an entry has its hash. The header follows the slots, so
 that a file on disk is at any time one that RocketMQ can read. It does not know which messages there
-are. Source: protocol.md 5.4; RocketMQ IndexFile.
+are. Source: spec/disk.md 5.4; RocketMQ IndexFile.
 """
 
 import logging

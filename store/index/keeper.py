@@ -1,7 +1,8 @@
 """When the index is written: its entries each second, its checkpoints more rarely, in a thread.
 
 What a store does with its index beside filling and asking it: start, ticks, stop, trims.
-Source: architecture.md 3 (a failed sync is fatal, a full disk is not); RocketMQ IndexService.flush.
+Source: docs/raft.md#when-the-disk-fails (a failed sync is fatal, a full disk
+is not); RocketMQ IndexService.flush.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ with RocketMQ's numbers (S 5,000,000, E 20,000,000) 1.5 times the bytes of the e
 full file waits for its checkpoint or a table is being written; 20 bytes an entry not yet written;
 4 bytes of CRC for 8,192 entries, and for 16,384 slots of other files.
 
-It does not know the log. Source: protocol.md 5.4; RocketMQ IndexService.
+It does not know the log. Source: spec/disk.md 5.4; RocketMQ IndexService.
 """
 
 import logging

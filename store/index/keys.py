@@ -3,7 +3,7 @@
 Indexed are UNIQ_KEY, then each word of KEYS, which is split at spaces. A client's UNIQ_KEY is its
 address, process and loader, the milliseconds and a counter of four hexadecimal digits, so that
 nearly all of it is the same for the messages of one millisecond: the hash of that part is kept.
-Pure. Source: protocol.md 4.3, 4.5; RocketMQ IndexService.buildIndex, MessageClientIDSetter.
+Pure. Source: spec/wire.md 4.3, 4.5; RocketMQ IndexService.buildIndex, MessageClientIDSetter.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple

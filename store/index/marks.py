@@ -2,7 +2,7 @@
 
 Ours; it lies beside ``index/``, in which RocketMQ takes every file for one of its own. One line
 with the CRC32 of the rest, then JSON. Written after the entries it counts were synced.
-Source: protocol.md 5.4, 5.5; the way of `store.checkpoint`.
+Source: spec/disk.md 5.4, 5.5; the way of `store.checkpoint`.
 """
 
 import zlib

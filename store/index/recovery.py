@@ -10,7 +10,7 @@ No file is read as a whole: entries and slots are compared with their CRCs in bl
 is first read. (Of slots that change there is none: those of the last file have one if it was left
 by a clean stop.) A flipped bit elsewhere may hide a message, as in RocketMQ, and can never bring up
 a wrong one, since whoever asks looks at the message.
-Source: protocol.md 5.4, 5.7; RocketMQ IndexService.load.
+Source: spec/disk.md 5.4, 5.7; RocketMQ IndexService.load.
 """
 
 import logging

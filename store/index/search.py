@@ -2,7 +2,7 @@
 
 What it returns are guesses: another key may have the same hash, so the caller looks at the message.
 Damage in a file ends its chain: numbers must fall along a chain, and offsets lie within the file.
-Source: protocol.md 5.4; RocketMQ IndexService.queryOffset, IndexFile.selectPhyOffset.
+Source: spec/disk.md 5.4; RocketMQ IndexService.queryOffset, IndexFile.selectPhyOffset.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,7 +1,7 @@
 """The slot table of one file in memory: an anonymous map, of which only what is used takes space.
 
 Values are in the machine's order here and big-endian in the file; a page of 4 KiB is the unit in
-which they go there. It knows no entries. Source: protocol.md 5.4.
+which they go there. It knows no entries. Source: spec/disk.md 5.4.
 """
 
 import mmap

@@ -3,7 +3,7 @@
 A plain store has ``commitlog/``; one of a Raft group has ``dledger-<id>/`` with ``data/`` and
 ``index/``, beside the same ``consumequeue/ index/ config/ checkpoint``. A folder may have both: a
 broker that went over to DLedger kept its old log, and the new one begins where that ends. All sizes
-are taken from the files. Source: protocol.md 5.1, 6.1; `docs/storage.md`.
+are taken from the files. Source: spec/disk.md 5.1, 6.1; `docs/storage.md`.
 """
 
 from __future__ import annotations

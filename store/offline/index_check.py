@@ -2,7 +2,7 @@
 
 Entries lie in the order of the log, so that both are walked side by side and nothing is kept. In a
 file, the chain of a slot is what putting the entries in order gives; a key is then found exactly if
-its entry is there. Source: protocol.md 5.4; RocketMQ IndexService.buildIndex.
+its entry is there. Source: spec/disk.md 5.4; RocketMQ IndexService.buildIndex.
 """
 
 from __future__ import annotations

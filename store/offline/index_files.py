@@ -2,7 +2,7 @@
 
 A file is a header of 40 bytes, slots of 4, entries of 20. How many slots it has is not written in
 it, so it follows from its size and from what the header says of the first and the last entry.
-Source: protocol.md 5.4; RocketMQ IndexFile, IndexHeader.
+Source: spec/disk.md 5.4; RocketMQ IndexFile, IndexHeader.
 """
 
 from array import array

@@ -3,7 +3,7 @@
 Where no sound entry begins, the next one is searched for: a record states where it lies, so that
 nothing in a body is taken for one. If there is one, what lies between is damage; if there is none,
 the log ends here, and what follows is its tail: zeros (files are made at their full size), what a
-torn write or an earlier, longer log has left. Source: protocol.md 5.2, 5.7, 6.1.
+torn write or an earlier, longer log has left. Source: spec/disk.md 5.2, 5.7, 6.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In the order of the log, one at a time. The names of the fields are those that a Java client's
 message has. Like a client, a row has the limits of its queue among its properties, and its body as
-the producer gave it. Source: protocol.md 4.1, 4.3; MessageExt, MessageDecoder.
+the producer gave it. Source: spec/wire.md 4.1, 4.3; MessageExt, MessageDecoder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each message of the log has its unit: offset, size, tags code; the offsets of a queue are
 consecutive, so a unit below or behind those of the log's messages is one without a message. Which
 missing units are no damage: those that the next start dispatches again anyway.
-Source: protocol.md 5.3, 5.7.
+Source: spec/disk.md 5.3, 5.7.
 """
 
 from __future__ import annotations

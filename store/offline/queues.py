@@ -1,6 +1,6 @@
 """The consume queues of a store as they lie there: which there are, their units, their limits.
 
-Nothing is believed: names, sizes and units may be anything. Source: protocol.md 5.3.
+Nothing is believed: names, sizes and units may be anything. Source: spec/disk.md 5.3.
 """
 
 import os

@@ -10,7 +10,7 @@ gone on with by the next rebuild, and harmless if a broker starts before that: i
 missing and makes them itself. The store is locked as a broker locks it. Queues whose every message
 is gone from the log are taken over with their last file, since nothing else says where they go on;
 those that RocketMQ fills with messages of other topics (``%LMQ%``) are copied.
-Source: protocol.md 5.3, 5.4, 5.7.
+Source: spec/disk.md 5.3, 5.4, 5.7.
 """
 
 from __future__ import annotations

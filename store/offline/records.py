@@ -1,6 +1,6 @@
 """One record of a log, judged: whether these bytes are a whole message that belongs here.
 
-Pure. Source: protocol.md 4.1; the layout is in `store.layout`.
+Pure. Source: spec/wire.md 4.1; the layout is in `store.layout`.
 """
 
 from typing import Final, NamedTuple

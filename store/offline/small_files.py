@@ -1,6 +1,6 @@
 """The small files of a store: checkpoints, snapshot, term and vote, tables; each read and judged.
 
-What they promise about the log is returned as `Promises`. Source: protocol.md 5.5, 5.6, 6.1.
+What they promise about the log is returned as `Promises`. Source: spec/disk.md 5.5, 5.6, 6.1.
 """
 
 from __future__ import annotations

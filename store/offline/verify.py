@@ -1,7 +1,7 @@
 """Checks a whole store: each record of the log, and everything that is derived from it, against it.
 
 One walk over the log; queues, key index and DLedger index are looked at beside it, so that memory
-does not grow with the log. Source: protocol.md 5, 6.1; what a start repairs: `docs/storage.md`.
+does not grow with the log. Source: spec/disk.md 5, 6.1; what a start repairs: `docs/storage.md`.
 """
 
 from __future__ import annotations

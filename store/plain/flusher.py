@@ -2,7 +2,7 @@
 
 One sync is under way at a time, in a worker thread, and covers everything written before it began
 (group commit). It knows neither entries nor who waits.
-Source: protocol.md 5.2; RocketMQ CommitLog.FlushRealTimeService, GroupCommitService.
+Source: spec/disk.md 5.2; RocketMQ CommitLog.FlushRealTimeService, GroupCommitService.
 """
 
 from collections.abc import Callable, Mapping

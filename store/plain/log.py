@@ -10,7 +10,7 @@ moment. Any other failure of the disk, a failed sync before all, is the end of t
 
 Life: construct, `open`, `start`, ..., `stop`. Who owns the directory (lock, ``abort``,
 ``checkpoint``) is the owner's business.
-Source: protocol.md 5.1, 5.2, 5.7; RocketMQ CommitLog.
+Source: spec/disk.md 5.1, 5.2, 5.7; RocketMQ CommitLog.
 """
 
 import asyncio

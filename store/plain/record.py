@@ -6,8 +6,8 @@ none. The blank that ends a segment is 8 bytes, whatever lies behind them::
 
     0 bytes to the end of the segment i32      4 magic 0xCBD43194
 
-Source: protocol.md 4.1, 5.2; RocketMQ CommitLog.checkMessageAndReturnSize, which does not look at
-the physical offset.
+Source: spec/wire.md 4.1; spec/disk.md 5.2; RocketMQ CommitLog.checkMessageAndReturnSize, which does
+not look at the physical offset.
 """
 
 from struct import Struct

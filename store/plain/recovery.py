@@ -26,7 +26,7 @@ What is kept after a crash is made durable before it counts, in SYNC_FLUSH too: 
 killed may have left it in the page cache alone. A sync is not enough for that: after one that
 failed the kernel takes the pages for written. So what the checkpoint does not know as synced is
 written again, as it is read, and then synced.
-Source: protocol.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
+Source: spec/disk.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
 """
 
 import logging

@@ -5,7 +5,7 @@ some are open at a time: a segment is opened when it is looked at, and closed wh
 out, unless it waits for a sync. Views that were handed out stay readable either way.
 
 All calls come from one thread but `sync`, which may run in another beside them.
-Source: protocol.md 5.1; RocketMQ MappedFileQueue.load, MappedFileQueue.truncateDirtyFiles.
+Source: spec/disk.md 5.1; RocketMQ MappedFileQueue.load, MappedFileQueue.truncateDirtyFiles.
 """
 
 import logging

@@ -4,7 +4,7 @@ A place is promised before the bytes exist (`Writer.reserve`), because a record 
 physical offset. The records of a turn are collected and written by one call, or by one for each
 segment when one ends meanwhile: a record never crosses files, and a segment ends with a blank.
 
-It knows neither a loop nor syncs. Source: protocol.md 5.2; RocketMQ CommitLog.doAppend.
+It knows neither a loop nor syncs. Source: spec/disk.md 5.2; RocketMQ CommitLog.doAppend.
 """
 
 from collections.abc import Callable, Sequence

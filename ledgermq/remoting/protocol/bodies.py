@@ -1,7 +1,7 @@
 """JSON bodies: routes, registration, heartbeats, locks, lists.
 
 Members are in the order in which fastjson writes them (alphabetical); None is left out, empty
-collections are not. Reading is tolerant (protocol.md 3.14): unknown members are ignored, null is a
+collections are not. Reading is tolerant (spec/wire.md 3.10): unknown members are ignored, null is a
 missing member, `tolerant_json` takes what strict JSON refuses.
 
 Source: TopicRouteData, RegisterBrokerBody, HeartbeatData and other RemotingSerializable classes.

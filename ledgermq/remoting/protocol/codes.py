@@ -46,7 +46,7 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Codes of responses (protocol.md 2.2)."""
+    """Codes of responses (spec/wire.md 2.2)."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -87,7 +87,7 @@ class ResponseCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """Codes of requests (protocol.md 2.1)."""
+    """Codes of requests (spec/wire.md 2.1)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

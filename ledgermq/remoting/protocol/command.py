@@ -16,7 +16,7 @@ Binary header (serialize type ROCKETMQ), big-endian:
 | | 4 + n | extFields length in bytes, entries; 0 = none |
 | entry | 2 + n, 4 + n | key length, key, value length, value; an empty value is no value |
 
-Source: RemotingCommand, RemotingSerializable, RocketMQSerializable (protocol.md 1.2, 1.3).
+Source: RemotingCommand, RemotingSerializable, RocketMQSerializable (spec/wire.md 1.2, 1.3).
 """
 
 import re

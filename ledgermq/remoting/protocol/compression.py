@@ -1,7 +1,7 @@
 """Decompression and compression of message bodies, by the type bits of sysFlag.
 
 The broker never touches a compressed body; this is for clients and tools. Source: MessageSysFlag,
-CompressionType, CompressorFactory (protocol.md 4.2).
+CompressionType, CompressorFactory (spec/wire.md 4.2).
 """
 
 import importlib

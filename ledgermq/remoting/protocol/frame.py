@@ -8,7 +8,7 @@
 | 8 | n | header | |
 | 8+n | rest | body | may be empty |
 
-Source: NettyDecoder, NettyEncoder, RemotingCommand, SerializeType (protocol.md 1.1).
+Source: NettyDecoder, NettyEncoder, RemotingCommand, SerializeType (spec/wire.md 1.1).
 """
 
 import struct

@@ -5,7 +5,7 @@ refuses (other key order is fine, odd types are not) takes the tolerant way of `
 headers are read from a command's ext_fields by `decode_header` and written by `header_fields`.
 
 Source: SendMessageRequestHeaderV2, PullMessageRequestHeader, UpdateConsumerOffsetRequestHeader and
-the other CommandCustomHeader classes (protocol.md 1.4, 1.6, 3).
+the other CommandCustomHeader classes (spec/wire.md 1.4, 1.6, 3).
 """
 
 import struct

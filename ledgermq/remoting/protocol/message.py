@@ -15,7 +15,7 @@ One record, big-endian; host fields are 4+4 bytes (IPv4) or 16+4 (IPv6, by two b
 | | | | | propertiesLength, properties | 2 + n | |
 
 Knows nothing of where records lie. Source: MessageDecoder, CommitLog, MessageSysFlag, MessageConst,
-MessageClientIDSetter (protocol.md 4).
+MessageClientIDSetter (spec/wire.md 4).
 """
 
 import struct

@@ -1,6 +1,6 @@
 """Message properties: ``name 0x01 value 0x02 name 0x01 value 0x02``, and what is derived.
 
-Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerInner (protocol.md
+Source: MessageDecoder.string2messageProperties, MessageConst, MessageExtBrokerInner (spec/wire.md
 4.3, 4.4).
 """
 

@@ -7,7 +7,7 @@ occurred before. An object used as a key becomes the tuple of its sorted items.
 Only used where msgspec, which is 50 times as fast, refuses the text. Reading is this slow, and a
 reference can double what it names, so that what comes from outside has a `Reach`: so many bytes,
 so many values, those counted twice that two references name. Files of our own have a wider one.
-Source: protocol.md 3.14 (fastjson 1.2.83 and fastjson2 2.0.43, verified by execution).
+Source: spec/wire.md 3.10 (fastjson 1.2.83 and fastjson2 2.0.43, verified by execution).
 """
 
 import re

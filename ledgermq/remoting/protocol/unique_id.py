@@ -2,7 +2,7 @@
 
 | ip 4 or 16 | pid 2 | generator hash 4 | milliseconds since the month began 4 | counter 2 |
 
-Source: MessageClientIDSetter (protocol.md 4.5). Java counts from local midnight of the first of
+Source: MessageClientIDSetter (spec/wire.md 4.5). Java counts from local midnight of the first of
 the month; this one from midnight UTC, which no reader can tell apart.
 """
 

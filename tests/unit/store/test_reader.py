@@ -1,4 +1,4 @@
-"""Reads: statuses, limits, filters, searches by time; protocol.md 3.5 and 5.3."""
+"""Reads: statuses, limits, filters, searches by time; spec/wire.md 3.5; spec/disk.md 5.3."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Search by time (protocol.md 5.3) against a model that looks at every message."""
+"""Search by time (spec/disk.md 5.3) against a model that looks at every message."""
 
 from hypothesis import given
 from hypothesis import strategies as st
