@@ -3,7 +3,7 @@
 A loss of power shows an acknowledgement that left too early only if it comes at the wrong moment;
 here it is found when it leaves: under SYNC_FLUSH each record that its ids name would survive a loss
 of power now. What a replicated group acknowledges is committed, and `Durable` judges commits.
-Source: protocol.md 3.3 (ids), 5.2 (SYNC_FLUSH).
+Source: spec/wire.md 3.3 (ids); spec/disk.md 5.2 (SYNC_FLUSH).
 """
 
 from __future__ import annotations
