@@ -75,7 +75,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     peer: NodeId | None = None
     index: LogIndex = -1
     prev_index: LogIndex = -1
-    """Of two indexes the earlier one: see `dledger.events` for what each kind puts here."""
+    """Of two indexes the earlier one: see `dledger.recorder` for what each kind puts here."""
     extra: str = ""
     """A word more, without spaces."""
 

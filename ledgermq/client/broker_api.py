@@ -1,7 +1,7 @@
 """One function per request to a broker, except sends: fields in, values out.
 
 Every function takes the broker's address and raises ``RemotingError`` (``ResponseError`` with the
-broker's code and remark when it refused). Source: MQClientAPIImpl; protocol 3.4 to 3.7, 3.10.
+broker's code and remark when it refused). Source: MQClientAPIImpl; spec/wire.md 3.4-3.7, 3.9.
 """
 
 from collections.abc import Iterable, Mapping

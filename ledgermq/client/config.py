@@ -1,4 +1,4 @@
-"""Settings of producers and consumers, with RocketMQ's defaults (protocol 7.1, 9)."""
+"""Settings of producers and consumers, with RocketMQ's defaults (spec/wire.md 7.1, 7.6)."""
 
 from dataclasses import dataclass, field
 

@@ -3,7 +3,7 @@
 A message is finished (and so may be committed past) when the listener succeeded or the broker has
 taken it back for a later delivery. If the broker cannot, the message stays unfinished and the
 listener gets it again after ``local_retry_ms``: never lost, at the price that the committed offset
-waits for it. Source: ConsumeMessageConcurrentlyService (protocol 7.4).
+waits for it. Source: ConsumeMessageConcurrentlyService (spec/wire.md 7.5).
 """
 
 import asyncio

@@ -10,7 +10,7 @@ The first, usually only, attempt of a send does not come here (see `ledgermq.cli
 - Anything else: give up.
 - The producer is being stopped: no further attempt, and no wait for one.
 
-Source: DefaultMQProducerImpl.sendDefaultImpl (protocol 2.3); waiting for a leader is ours.
+Source: DefaultMQProducerImpl.sendDefaultImpl (spec/wire.md 2.2); waiting for a leader is ours.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ for it: without a send under way, and after a turn with one send, the next one o
 
 A group is tried once. If that fails, each member goes on alone (`ledgermq.client.delivery`), with
 what became of the group as its first attempt. Source: RocketMQ 5's ProduceAccumulator has the idea,
-with a wait; batches: protocol 4.6.
+with a wait; batches: spec/wire.md 4.6.
 """
 
 import asyncio

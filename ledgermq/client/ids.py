@@ -1,4 +1,4 @@
-"""Client ids. Source: ClientConfig.buildMQClientId (protocol 9, ids)."""
+"""Client ids. Source: ClientConfig.buildMQClientId (spec/wire.md 7.6)."""
 
 from ledgermq.runtime.clock import Clock
 

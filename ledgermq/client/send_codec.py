@@ -1,6 +1,6 @@
 """Bytes of send requests and answers, made for the hot path.
 
-Pure. A request is the 8-byte frame prefix, a JSON header and the body (protocol 1.1, 1.6). All
+Pure. A request is the 8-byte frame prefix, a JSON header and the body (spec/wire.md 1.1, 1.6). All
 that does not change between two sends to the same queue is rendered once into a ``%`` template,
 so a header costs one formatting. Source: MQClientAPIImpl.sendMessage, MessageBatch.
 """

@@ -1,7 +1,7 @@
 """Tag expressions: what a consumer subscribes to, and the exact filter on its side.
 
 Pure. The broker filters by hash code only, so equal hashes of different tags pass it; the client
-compares the text. Source: FilterAPI.buildSubscriptionData, SubscriptionData (protocol 7.3).
+compares the text. Source: FilterAPI.buildSubscriptionData, SubscriptionData (spec/wire.md 7.3).
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """What the client refuses before anything is sent.
 
-Pure. The limits are those of protocol 4.7; the errors name the value and the limit.
+Pure. The limits are those of spec/wire.md 4.7; the errors name the value and the limit.
 """
 
 import re
@@ -29,7 +29,7 @@ _RESERVED = """
     DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32#
 """
 RESERVED_PROPERTIES = frozenset(_RESERVED.split())
-"""Property names that the protocol uses itself (protocol 4.4); users may not set them."""
+"""Property names that the protocol uses itself (spec/wire.md 4.4); users may not set them."""
 
 
 def check_topic(topic: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.architecture.test_documents import anchors
-from tests.architecture.tree import ROOT, text, tracked
+from tests.architecture.tree import PACKAGES, ROOT, text, tracked
 
 ITEM = r"(?:[A-Z]\d{1,2}|\d{1,2}(?:\.\d{1,2})?)"
 ITEMS = rf"{ITEM}(?:-{ITEM})?(?:\s\([^()]*\))?"
@@ -16,7 +16,10 @@ SPEC = re.compile(
 )
 PAGE = re.compile(r"(?<![\w/])docs/(?P<page>[\w/-]+)\.md(?:#(?P<anchor>[\w-]+))?")
 DECISION = re.compile(r"(?<![\w/])docs/adr/(?P<number>\d{4})\b(?!-)")
-ELSEWHERE = re.compile(r"(?<![\w/])(?!spec/)(?:docs/)?(?P<page>[\w/]+)\.md \(?[A-Z]?\d")
+ELSEWHERE = re.compile(r"(?<![\w/])(?!spec/)(?:docs/)?[\w/]+\.md \(?[A-Z]?\d")
+"""A number behind a page that has none."""
+NO_PAGE = re.compile(r"\b(?:protocol|chaos|anchors) \d+(?:\.\d+)?\b(?!\.\d)")
+MODULE = re.compile(rf"``?((?:{'|'.join(PACKAGES)})(?:\.(?!conf\b)\w+)+)``?")
 PAPER = re.compile(r"\b[Pp]aper (?P<section>\d(?:\.\d)?(?:\.\d)?)(?!\d)")
 """Section numbers behind the word, as in "Raft paper 5.4.2"."""
 PAPER_SECTIONS = set(
@@ -55,7 +58,7 @@ def unresolved(body: str) -> Iterator[str]:
     for match in DECISION.finditer(body):
         if not any(path.startswith(f"docs/adr/{match['number']}-") for path in tracked()):
             yield match[0]
-    yield from (match[0] for match in ELSEWHERE.finditer(body))
+    yield from (match[0] for pattern in (ELSEWHERE, NO_PAGE) for match in pattern.finditer(body))
     for match in PAPER.finditer(body):
         if match["section"] not in PAPER_SECTIONS:
             yield match[0]
@@ -80,6 +83,7 @@ def test_citations_resolve() -> None:
         "docs/raft.md#no-such-heading",
         "docs/adr/9999",
         "protocol.md 3.3",
+        "protocol 3.3",
         "docs/chaos.md 6.4",
         "Raft paper 5.9",
     ],
@@ -102,6 +106,29 @@ def test_a_citation_that_leads_nowhere_is_found(citation: str) -> None:
 )
 def test_a_citation_that_leads_somewhere_is_not(citation: str) -> None:
     assert not list(unresolved(f"Source: {citation}; RocketMQ ConfigManager."))
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module, or a name that its module has."""
+    parts = dotted.split(".")
+    for size in range(len(parts), 0, -1):
+        folder = "/".join(parts[:size])
+        source = next((p for p in (f"{folder}.py", f"{folder}/__init__.py") if p in tracked()), "")
+        if source:
+            return all(re.search(rf"\b{name}\b", text(source)) for name in parts[size:])
+    return False
+
+
+def test_named_modules_exist() -> None:
+    """What a comment or a page has as ``package.module.name`` is there."""
+    named = [path for path in tracked() if path.endswith((".py", ".md")) and path != "CHANGELOG.md"]
+    gone = {
+        f"{path}: {name}"
+        for path in named
+        for name in MODULE.findall(text(path))
+        if not is_there(name)
+    }
+    assert not gone, gone
 
 
 def test_every_page_of_facts_is_cited_and_listed() -> None:

@@ -1,0 +1,203 @@
+"""Tables of the handbook agree with the code, both ways; what is *not yet* there is not."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker import handlers as broker_handlers
+from broker.config import BrokerConfig
+from broker.processor.admin import AdminProcessor
+from broker.send_rules import Refused, refuse_unsupported
+from chaos.checker.compose import CHECKS
+from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.runtime.errors import FatalError
+from namesrv.config import NamesrvConfig
+from spark.job import CHECKS as SPARK_CHECKS
+from tests.architecture.tree import python_files, text, tracked
+
+HANDBOOK = [path for path in tracked() if path.endswith(".md") and path != "CHANGELOG.md"]
+TEST = re.compile(r"`(test_\w+)`")
+DEFINITION = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
+EVENT = re.compile(r"\bevent=([a-z_]+)\b")
+NOT_YET = "*not yet*"
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading, up to the next one."""
+    body = text(page).split(f"\n{heading}\n", 1)[1]
+    return re.split(r"^#{1,3} ", body, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def cells(body: str) -> Iterator[list[str]]:
+    """The rows of the tables in a text, without heads."""
+    for line in body.splitlines():
+        if line.startswith("| ") and not line.startswith("| ---"):
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def defined_tests() -> set[str]:
+    return {name for path in python_files("tests") for name in DEFINITION.findall(text(path))}
+
+
+def test_named_tests_exist() -> None:
+    known = defined_tests() | {
+        path.rpartition("/")[2].removesuffix(".py") for path in python_files("tests")
+    }
+    gone = {
+        f"{page}: {name}"
+        for page in HANDBOOK
+        for name in TEST.findall(text(page))
+        if name not in known
+    }
+    assert not gone, gone
+
+
+def test_named_log_lines_are_written() -> None:
+    """Each ``event=name`` of a page is in the code; one that ends in ``_`` stands for several."""
+    code = "\n".join(text(path) for path in python_files() if not path.startswith("tests/"))
+    gone = {
+        f"{page}: {name}"
+        for page in HANDBOOK
+        for name in EVENT.findall(text(page))
+        if not re.search(rf"\b{name}\b", code) and not (name.endswith("_") and name in code)
+    }
+    assert not gone, gone
+
+
+class Anything:
+    """Stands for whatever the handlers are taken from."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_args: None
+
+
+def codes(page_section: str) -> set[int]:
+    """The numbers in the first column."""
+    first = [row[0] for row in cells(page_section)]
+    return {int(number) for cell in first for number in re.findall(r"\b\d+\b", cell)}
+
+
+def broker_codes() -> set[int]:
+    processors = broker_handlers.Processors(*[Anything()] * len(broker_handlers.Processors._fields))
+    return {
+        *map(int, broker_handlers.hot_handlers(processors)),
+        *map(int, broker_handlers.command_handlers(processors)),
+    }
+
+
+def namesrv_codes() -> set[int]:
+    named = set(re.findall(r"RequestCode\.(\w+)", text("namesrv/processor.py")))
+    return {int(RequestCode[name]) for name in named}
+
+
+def test_every_request_that_a_broker_serves_is_in_its_table() -> None:
+    assert codes(section("docs/protocol.md", "## What a broker serves")) == broker_codes()
+
+
+def test_every_request_that_a_name_server_serves_is_in_its_table() -> None:
+    assert codes(section("docs/protocol.md", "## What a name server serves")) == namesrv_codes()
+
+
+def config_keys(config: Any) -> set[str]:
+    fields = config.__dataclass_fields__.values()
+    return {key.name for field in fields if (key := field.metadata.get("config_key"))}
+
+
+@pytest.mark.parametrize(
+    ("config", "heading", "others"),
+    [
+        (BrokerConfig, "### Broker", {"transientStorePoolEnable"}),
+        (NamesrvConfig, "### Name server", set()),
+    ],
+)
+def test_every_key_is_in_its_table(config: type, heading: str, others: set[str]) -> None:
+    rows = cells(section("docs/operations.md", heading))
+    told = {key for row in rows for key in re.findall(r"`(\w+)`", row[0])}
+    assert told - others == config_keys(config)
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "checks"),
+    [
+        ("docs/chaos.md", "## Checks", {*CHECKS, *SPARK_CHECKS}),
+        ("docs/checking.md", "## What each check means", set(SPARK_CHECKS)),
+    ],
+)
+def test_every_check_is_in_its_table(page: str, heading: str, checks: set[str]) -> None:
+    told = {row[0].split()[0] for row in cells(section(page, heading))} - {"Id", "check"}
+    assert told == checks
+
+
+def refused_role() -> bool:
+    with pytest.raises(FatalError):
+        BrokerConfig(broker_role="SLAVE")
+    return True
+
+
+def no_field(config: type, word: str) -> Callable[[], bool]:
+    return lambda: not [name for name in config.__dataclass_fields__ if word in name]  # type: ignore[attr-defined]
+
+
+def not_served(*names: str) -> Callable[[], bool]:
+    return lambda: not {int(RequestCode[name]) for name in names} & broker_codes()
+
+
+def is_given_back_in_vain() -> bool:
+    processor: Any = Anything()
+    request = RemotingCommand(code=RequestCode.CONSUMER_SEND_MSG_BACK)
+    answer = AdminProcessor.handle_send_back(processor, None, request)
+    return answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def is_refused(*, delay_level: int = 0, transactional: bool = False) -> Callable[[], bool]:
+    def refused() -> bool:
+        with pytest.raises(Refused):
+            refuse_unsupported(delay_level, transactional=transactional)
+        return True
+
+    return refused
+
+
+ABSENT: dict[str, Callable[[], bool]] = {
+    "fault delay": no_field(ClientConfig, "latency"),
+    "hooks before and after a send": no_field(ClientConfig, "hook"),
+    "HA: master and slave": refused_role,
+    "broadcasting": no_field(ConsumeOptions, "message_model"),
+    "filter by SQL92": not_served("CHECK_CLIENT_CONFIG"),
+    "retry of a failed message": is_given_back_in_vain,
+    "dead letter queue": is_given_back_in_vain,
+    "going back in time": not_served(
+        "INVOKE_BROKER_TO_RESET_OFFSET", "RESET_CONSUMER_CLIENT_OFFSET"
+    ),
+    "ordered consumption with locks": no_field(ConsumeOptions, "order"),
+    "delayed messages": is_refused(delay_level=1),
+    "transactions": is_refused(transactional=True),
+    "access control for clients": no_field(ClientConfig, "tls"),
+}
+"""Beginning of a row of concepts.md that says *not yet*, and what would cease to be so."""
+
+
+def test_what_is_not_yet_there_is_not() -> None:
+    rows = [row[0] for row in cells(text("docs/concepts.md")) if NOT_YET in " ".join(row)]
+    known = {row: [words for words in ABSENT if row.startswith(words)] for row in rows}
+    assert all(known.values()), [row for row, words in known.items() if not words]
+    assert {word for words in known.values() for word in words} == set(ABSENT)
+    there = [words for words, is_absent in ABSENT.items() if not is_absent()]
+    assert not there, f"docs/concepts.md says that it is not there yet: {there}"
+
+
+def test_what_is_there_has_a_test() -> None:
+    """A row that does not say *not yet* names a test, or a file of tests; one is about RocketMQ."""
+    body = text("docs/concepts.md").split("## The Raft paper")[0]
+    silent = [
+        row[0]
+        for row in cells(body)
+        if NOT_YET not in " ".join(row)
+        and row[0] not in {"concept", "message priority"}
+        and not re.search(r"`(?:tests/|test_)", " ".join(row))
+    ]
+    assert not silent, silent
