@@ -56,3 +56,44 @@ def test_ci_runs_the_commands_of_the_front_page() -> None:
     script = text(".ci/run")
     for target in ("test", "check"):
         assert re.search(rf"\bmake {target}\b", script), target
+
+
+DECISIONS = sorted(page for page in PAGES if re.fullmatch(r"docs/adr/\d{4}-[a-z0-9-]+\.md", page))
+
+
+def test_every_decision_is_listed_in_order() -> None:
+    """Numbers run from 1 without a gap; name, title and the handbook's list agree."""
+    listed = re.findall(r"^\| \[(\d+)\]\((adr/[^)]+)\) \|", text("docs/README.md"), re.MULTILINE)
+    assert [f"docs/{path}" for _, path in listed] == DECISIONS
+    for number, (page, (shown, _)) in enumerate(zip(DECISIONS, listed, strict=True), 1):
+        assert int(page.rpartition("/")[2][:4]) == int(shown) == number, page
+        assert text(page).startswith(f"# {number}. "), page
+
+
+def test_every_page_of_the_handbook_is_listed() -> None:
+    pages = {page for page in PAGES if re.fullmatch(r"docs/[a-z]+\.md", page)} - {"docs/README.md"}
+    assert pages <= {f"docs/{target}" for target in LINK.findall(text("docs/README.md"))}
+
+
+TERMS = re.findall(r"\S+", """
+    acknowledged append applied at-least-once auditor back-pressure baseline batch broker
+    check-quorum checkpoint committed configuration consumer contract dispatch drained
+    entry flush follower frame group heartbeat held history index IndexFile key leader learner lease
+    message mutant nemesis no-op note offset oneway opaque oracle page-cache phantom
+    physical plan position producer pull push quarantine queue queue_offset quorum
+    read-index rebalance record replica retention rot route segment snapshot span subscription tag
+    tags-code term topic torn-write transfer truncate uncommitted unknown verdict voter witness
+    name-server consumer-group consume-queue commit-log group-commit commit_index plain-log
+    long-polling dead-letter unique-key
+""")  # fmt: skip
+"""Terms of the field and of this project that the handbook uses without explaining them anew."""
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_every_term_is_in_the_glossary(term: str) -> None:
+    """A row begins with it, or has it in its first cell; and some other page uses it."""
+    rows = re.findall(r"^\| (.+?) \|", text("docs/glossary.md"), re.MULTILINE)
+    spoken = rf"\b{term.replace('-', '[- ]')}"
+    assert [row for row in rows if re.search(spoken, row)], term
+    elsewhere = [page for page in PAGES if page != "docs/glossary.md"]
+    assert any(re.search(spoken, text(page)) for page in elsewhere), term
