@@ -8,7 +8,7 @@ TOPICS_BYTES_MAX: Final = Limit(
     7 * 1024 * 1024, "topics, as a registration has them", Unit.BYTES, Scope.GROUP,
     "2, and the topic is not created",
 )  # fmt: skip
-"""So that a registration, with the topics that are being created, is one that name servers take
+"""It keeps a registration, with the topics that are being created, below what name servers take
 (`ledgermq.remoting.protocol.limits.REGISTER_BYTES_MAX`)."""
 TOPIC_QUEUES_MAX: Final = Limit(
     65_536, "queues of a topic", Unit.COUNT, Scope.REQUEST, "1, and the topic is as it was"

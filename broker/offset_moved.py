@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "OFFSET_MOVED_EVENT"
 PERIOD_MS: Final = 10_000
-"""Of a group and queue no further event is stored for so long; monotonic time."""
+"""The broker stores one event of a group and queue in this time (monotonic)."""
 REMEMBERED_MAX: Final = 4_096
-"""Groups and queues that are remembered for that; beyond, no event is stored."""
+"""The broker remembers this many groups and queues for that; beyond them it stores no event."""
 
 _log = logging.getLogger(__name__)
 _NAMES: Final = (TAGS, DELAY, KEYS)

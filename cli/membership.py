@@ -85,7 +85,7 @@ def remove(
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a member of a Raft group, be it the leader; stop its process afterwards.
+    """Remove a member of a Raft group (the leader, too); stop its process afterwards.
 
     Example: ledgermq admin remove --id n0
     """

@@ -86,7 +86,7 @@ class DLedgerConfig:
     max_wait_ack_ms: int = 2500
     """How long the user of the log should wait for a majority before it answers *unknown*."""
     preferred_leader: str | None = None
-    """Who should lead when it can (``preferredLeaderId``); another leader hands over to it."""
+    """The member that should lead when it can (``preferredLeaderId``); others hand over to it."""
     event_file_bytes: int = 8 * 1024 * 1024
     """Size of each of the four files of ``raft_event/``; 0 records nothing."""
 

@@ -26,7 +26,7 @@ class Mode(Enum):
     """How members know each other."""
 
     OPEN = "open"
-    """They do not: whoever reaches the port is believed."""
+    """They do not: a member believes everybody who reaches its port."""
     KEY = "key"
     """By a shared key, see `dledger.codec.handshake`."""
     TLS = "tls"

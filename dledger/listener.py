@@ -79,7 +79,7 @@ class HandOverListener(Protocol):
     """A listener that holds things back which the next leader ought to have."""
 
     def on_hand_over(self) -> None:
-        """Append them now: leadership is about to be handed over, on whosever wish.
+        """Append them now: this leader is about to hand over, whoever asked for that.
 
         What is appended before this returns is committed before the other one is asked to lead.
         """

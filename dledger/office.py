@@ -42,7 +42,7 @@ class Office(ReplicaView, ABC):
             self._transport.judge_notes(user.is_sound_note)
 
     def judge_states(self, judge: Callable[[bytes], str]) -> None:
-        """Install no snapshot of a peer in whose state ``judge`` finds a problem."""
+        """Refuse a peer's snapshot if ``judge`` finds a problem in its state."""
         self._store.snapshots.judge = judge
 
     @abstractmethod

@@ -3,7 +3,7 @@
 Node i dials node j to carry everything i says to j, and only that; the answers come on the
 connection that j dialled. So a link can fail in one direction alone, as networks do, and so can a
 proxy in between. On connections with a shared key or TLS the acceptor speaks, too, until both know
-who is there; then a message counts only if its sender is the one who has proven to be it.
+who is there; then a message counts only if its sender is the member that proved itself.
 
 Nothing here waits for anyone. A message that cannot leave now (not connected, or too much waits in
 the socket already) is dropped: the core repeats what matters. A broken connection is reported,
@@ -68,11 +68,11 @@ class PeerTransport(Protocol):
         ...
 
     def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
-        """Take no entries with a note that is none, see `Annotator.is_sound_note`."""
+        """Refuse entries whose note `is_sound` rejects, see `Annotator.is_sound_note`."""
         ...
 
     def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:
-        """Keep no connection with who is no member any more, see `Membership.is_shut_out`."""
+        """Close connections of former members, see `Membership.is_shut_out`."""
         ...
 
 
@@ -154,7 +154,7 @@ class TcpTransport:
                 self._link(peer, address)
 
     def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
-        """Hang up on peers that send entries with a note that is none."""
+        """Hang up on peers that send entries with a note that `is_sound` rejects."""
         self._codec.is_sound_note = is_sound
 
     def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:

@@ -20,7 +20,7 @@ from ledgermq.remoting.protocol.signing import BadSignature, Trust, verify
 _log: Final = logging.getLogger(__name__)
 
 AUDIENCE: Final = "namesrv"
-"""Whom a signed registration names: it counts at no broker."""
+"""The audience that a signed registration names, so that no broker accepts it."""
 REGISTRATIONS: Final = frozenset(
     {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION}
 )

@@ -55,7 +55,7 @@ class TopicRows:
         self.count = 0
         """Rows of groups that live."""
         self.names_bytes = 0
-        """Of all topics, those that are still to be swept among them."""
+        """Bytes of the names of all topics, including those that are still to be swept."""
         self._gone: deque[Group] = deque()
         self.on_abandoned: Callable[[], None] = lambda: None
         """Called when rows were left behind."""

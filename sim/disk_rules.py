@@ -77,7 +77,7 @@ class Rule:
     count: int | None = None
     """How many steps it meets; None for all."""
     latency: Latency = NO_LATENCY
-    """Of `Action.SLOW`."""
+    """How long `Action.SLOW` takes."""
     error: int = 0
     """``errno`` of `Action.FAIL`."""
     probability: float = 1.0

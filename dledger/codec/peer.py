@@ -187,7 +187,7 @@ class PeerCodec:
         self._names_out = {peer: _pack_names(group, self_id, peer) for peer in peers}
         self._senders = {_pack_names(group, peer, self_id): peer for peer in peers}
         self._starts: dict[tuple[type[Message], NodeId], tuple[bytes, bytes]] = {}
-        """Of the frames of frequent messages: what stands before the CRC, and the names."""
+        """The beginning of frequent frames: the part before the CRC, and the names."""
         self._summed: bytes | memoryview = b""
         self._sum = 0
         self.is_sound_note: Callable[[bytes, int], bool] = _take_no_note

@@ -44,7 +44,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     @property
     def former(self) -> tuple[NodeId, ...]:
-        """Who was removed and not added again since, the last one last."""
+        """Members that were removed and not added again, the latest last."""
         return () if isinstance(self.removed, msgspec.UnsetType) else self.removed
 
     @property

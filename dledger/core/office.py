@@ -62,7 +62,7 @@ class Newcomer:
         self.retired = retired
         """Generations that it had before."""
         self.ask_tick = 0
-        """It is not told before that it may vote; once told, not again before."""
+        """The leader tells it that it may vote no earlier than this, and repeats it no earlier."""
 
 
 class Round(NamedTuple):

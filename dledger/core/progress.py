@@ -76,7 +76,7 @@ class Progress:
         self.snapshot: SnapshotId | None = None
         """What it is sent instead of entries; it counts as probing then."""
         self.snapshot_offset = -1
-        """How much of that it has, -1 until it was heard."""
+        """How much of the snapshot it has; -1 until it has said so."""
 
     @property
     def pace(self) -> Pace:

@@ -143,15 +143,15 @@ class RaftState:
     def _begin_office(self) -> None:
         """Make the fields that only a leader fills."""
         self.progress: dict[NodeId, Progress] = {}
-        """Of each follower; empty unless leader."""
+        """How far each follower is; empty unless this replica leads."""
         self.voting: list[Progress] = []
-        """Of those that are counted: voters that are no newcomers."""
+        """How far each counted follower is: voters that are not newcomers."""
         self.uncounted: list[LogIndex] = []
         """A -1 for each voter that is not counted."""
         self.newcomers: dict[NodeId, Newcomer] = {}
         """Followers that are fresh."""
         self.barrier_tick = 0
-        """No entry is appended for a newcomer before."""
+        """The leader appends no barrier for a newcomer before this tick."""
         self.beat_commit_index: LogIndex = self.log.commit_index
         """Where the commit index was at the last heartbeat."""
         self.reads = Reads()

@@ -13,7 +13,7 @@ from ledgermq.runtime.errors import FatalError
 
 NAME_DIGITS = 20
 REWRITE_BYTES = 1 << 20
-"""How much is written again at a time."""
+"""How many bytes one step writes again."""
 
 
 class Segments:

@@ -36,7 +36,7 @@ NAME: Final = "snapshot"
 PART_NAME: Final = "snapshot.part"
 MARKER_NAME: Final = "snapshot.install"
 MEMBERS_MAX: Final = 64
-"""No group has more; a snapshot that says so is none."""
+"""The most members of a group; a snapshot that names more is refused."""
 
 
 class Staged(NamedTuple):
@@ -61,7 +61,7 @@ class SnapshotFiles:
         self._part: File | None = None
         self._part_id: SnapshotId | None = None
         self.meta: SnapshotMeta | None = None
-        """Of the snapshot that counts, None for none."""
+        """What the snapshot in force says of itself; None if there is no snapshot."""
         self.judge: Callable[[bytes], str] = lambda _state: ""
         """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
 

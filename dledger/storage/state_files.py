@@ -84,9 +84,9 @@ class CheckpointFile:
         self._path = f"{directory}/checkpoint"
         self._synced_file = SyncedFile(disk, directory)
         self._marked: LogIndex = NO_INDEX
-        """What ``synced`` says, at most."""
+        """The highest index that the file ``synced`` can name."""
         self._mark_lock = Lock()
-        """Of the above and of ``_saved``; held for no sync."""
+        """Guards the above and ``_saved``; nobody holds it during a sync."""
         self._saved = Checkpoint()
         self._is_late = False
         """Whether the last one found no space."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from dledger.storage.log_store import LogStore
 
 CHUNK_BYTES: Final = 256 * 1024
-"""How much of the log is looked at at a time; a view of a segment ends with the segment."""
+"""How much of the log a walk reads at a time; a view of a segment ends with the segment."""
 COPIED_ENTRIES_MIN: Final = 16
-"""Who walks so many gets copies of the chunks: what is taken out of bytes costs less, each time,
-than out of a view."""
+"""A walk over at least this many entries copies the chunks: a slice of bytes costs less than a
+slice of a view."""
 
 Body = tuple[LogIndex, int, bytes | memoryview, int, int]
 """``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""

@@ -57,7 +57,7 @@ class GroupFailed:
 
 Ending = SendResult | GroupFailed
 Member = tuple["asyncio.Future[Ending]", Message, bytes]
-"""Who waits, for what, and the properties of the message as they follow its unique key."""
+"""The waiting caller, its message, and the message's properties behind the unique key."""
 
 
 class GroupingProducer(Protocol):

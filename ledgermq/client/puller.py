@@ -1,7 +1,8 @@
 """The pull loop of one assigned queue: long polls to the leader, flow control, failures.
 
-Source: DefaultMQPushConsumerImpl.pullMessage (spec/wire.md 3.5, 7.6). Unlike it, a failure is retried
-after 20/50/100 ms on a fresh route rather than after 3 s, so that consumption follows a new leader.
+Source: DefaultMQPushConsumerImpl.pullMessage (spec/wire.md 3.5, 7.6). Unlike it, the loop retries a
+failure after 20/50/100 ms on a fresh route, not after 3 s, so that consumption follows a new
+leader.
 """
 
 import asyncio

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from sim.rng import SplitRng
 
 PID: Final = 1 << 21
-"""Of the keys of these clients."""
+"""The producer id in the keys of these clients' messages."""
 KEY_BITS: Final = 14
-"""An operation has so many bits for the keys of its messages."""
+"""Bits that an operation has for the keys of its messages."""
 LEADER_P: Final = 0.8
 """How often a request goes to the leader; else to any broker."""
 ONEWAY: Final = 2

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from store.consume_queue import ConsumeQueue
 
 KEYS_STEP: Final = 4
-"""Every so manieth message of a queue is asked for by its key, at each replica."""
+"""The oracle asks each replica for every fourth message of a queue by its key."""
 BEGIN_TICKS: Final = 20
-"""So long may queues begin before the log, once the beginning of the log has gone."""
+"""How long queues may begin before the log after its beginning has been dropped."""
 NEVER: Final = 1 << 62
 ALL_TIMES: Final = (0, (1 << 63) - 1)
 _entry_index: Final = attrgetter("entry_index")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sim.oracles.truth import Truth
 
 TIMEOUTS_WITHOUT_QUORUM: Final = 2
-"""A leader that no majority answers for so many of its longest timeouts breaks its word."""
+"""A leader must step down when no majority answers it for this many longest timeouts."""
 
 
 class Elected:

@@ -48,7 +48,7 @@ class _Key(NamedTuple):
 
 
 class IndexTrust(NamedTuple):
-    """Which slots a start makes anew, so that they may be anything. Entries are always judged."""
+    """Which slots the next start rebuilds; the check skips those. It checks entries always."""
 
     is_clean: bool
     """The last stop was clean: no slots are."""

@@ -38,11 +38,11 @@ class Role(StrEnum):
 
 
 class Identity(NamedTuple):
-    """Who somebody is known to be."""
+    """A proven identity."""
 
     role: Role
     name: str
-    """Of a node ``GROUP/ID``."""
+    """For a node, ``GROUP/ID``."""
 
     def __str__(self) -> str:
         return f"{self.role}/{self.name}"

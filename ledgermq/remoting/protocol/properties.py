@@ -29,7 +29,7 @@ CLUSTER: Final = "CLUSTER"
 INSTANCE_ID: Final = "INSTANCE_ID"
 
 _REMEMBERED_CHARACTERS_MAX: Final = 64
-"""Of a text whose hash is remembered, so that what clients send cannot fill the memory."""
+"""The longest text whose hash is remembered, so that clients cannot fill the memory."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstu"
 _HIGH: Final = bytes(_DIGITS[byte // 31] for byte in range(256))
 _LOW: Final = bytes(_DIGITS[byte % 31] for byte in range(256))

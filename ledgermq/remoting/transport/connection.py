@@ -83,7 +83,7 @@ class Dispatcher(Protocol):
         ...
 
     def on_unsent(self, connection: "Connection", unsent: int) -> None:
-        """So many bytes wait for a peer that reads too slowly."""
+        """Note that ``unsent`` bytes wait for a peer that reads too slowly."""
         ...
 
 
