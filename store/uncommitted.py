@@ -7,7 +7,8 @@ up with the leadership (`abandon`), or found not to be written (`forget_from`).
 
 The messages of a batch are one item here. They are entries of their own in the log all the same: a
 commit, or a disk that is full, may end between two of them, and the item is cut in two then.
-Pure. Source: protocol.md 4.6, 6.2; RocketMQ MessageExtBatch, DLedgerCommitLog's AppendFuture.
+Pure. Source: spec/wire.md 4.6; spec/disk.md 6.2; RocketMQ MessageExtBatch, DLedgerCommitLog's
+AppendFuture.
 """
 
 from bisect import bisect_left, bisect_right
