@@ -17,7 +17,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
 from spark.job import CHECKS as SPARK_CHECKS
-from tests.architecture.tree import python_files, text, tracked
+from tests.architecture.tree import project, python_files, text, tracked
 
 HANDBOOK = [path for path in tracked() if path.endswith(".md") and path != "CHANGELOG.md"]
 TEST = re.compile(r"`(test_\w+)`")
@@ -118,6 +118,15 @@ def test_every_key_is_in_its_table(config: type, heading: str, others: set[str])
     rows = cells(section("docs/operations.md", heading))
     told = {key for row in rows for key in re.findall(r"`(\w+)`", row[0])}
     assert told - others == config_keys(config)
+
+
+def test_layers_are_told_as_they_are_enforced() -> None:
+    told = re.search(r"^`(cli  >  .+)`$", text("docs/architecture.md"), re.MULTILINE)
+    tool = project()["tool"]
+    assert told
+    assert isinstance(tool, dict)
+    layers = tool["importlinter"]["contracts"][0]["layers"]
+    assert [layer.strip() for layer in told[1].split(">")] == layers
 
 
 @pytest.mark.parametrize(
