@@ -24,6 +24,17 @@ def test_every_mutant_was_found_within_the_limit():
     assert max(known["seeds"] for known in KNOWN.values()) <= SEEDS_MAX
 
 
+def test_the_handbook_has_every_planted_bug_with_its_seed():
+    """The table of docs/simulation.md is made of ``known_seeds.json`` and what each bug breaks."""
+    rows = [
+        f"| `{name}` | {KNOWN[name]['seed']} | {KNOWN[name]['oracle']} | {MUTANTS[name].breaks} |"
+        for name in sorted(MUTANTS, key=lambda name: (KNOWN[name]["seed"], name))
+    ]
+    page = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
+    table = page.split("| planted bug | seed that finds it |")[1].split("\n\n")[0]
+    assert table.splitlines()[2:] == rows, "\n".join(rows)
+
+
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_planted_bug_is_found_on_its_known_seed(name):
     result = run_mutant(name, KNOWN[name]["seed"])
