@@ -11,12 +11,17 @@ from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
 from broker.send_rules import Refused, refuse_unsupported
 from chaos.checker.compose import CHECKS
+from chaos.verdict import COMPARED_CHECKS
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
+from sim.faults.apply import EFFECTS
+from sim.faults.plan import FaultKind
+from sim.faults.recipes import RECIPES
 from spark.job import CHECKS as SPARK_CHECKS
+from tests.architecture.test_citations import sections
 from tests.architecture.tree import project, python_files, text, tracked
 
 HANDBOOK = [path for path in tracked() if path.endswith(".md") and path != "CHANGELOG.md"]
@@ -139,6 +144,20 @@ def test_layers_are_told_as_they_are_enforced() -> None:
 def test_every_check_is_in_its_table(page: str, heading: str, checks: set[str]) -> None:
     told = {row[0].split()[0] for row in cells(section(page, heading))} - {"Id", "check"}
     assert told == checks
+
+
+def test_every_check_that_both_checkers_have_is_compared() -> None:
+    assert set(COMPARED_CHECKS) == set(CHECKS) & set(SPARK_CHECKS)
+
+
+def test_every_fault_of_the_simulator_is_in_its_table_and_drawn() -> None:
+    rows = [row for row in cells(section("docs/simulation.md", "## Faults")) if len(row) == 3]
+    told = {kind.value for kind in FaultKind if any(f"`{kind.value}`" in row[2] for row in rows)}
+    assert told == {kind.value for kind in FaultKind}
+    drawn = {recipe.kind for package in RECIPES.values() for recipe in package}
+    assert drawn == set(EFFECTS) == set(FaultKind)
+    known = sections("docs/spec/proof.md")
+    assert {name for row in rows[1:] for name in re.findall(r"[A-Z]\d+", row[0])} <= known
 
 
 def refused_role() -> bool:
