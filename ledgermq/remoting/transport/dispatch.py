@@ -8,7 +8,7 @@ Whatever a handler raises is answered, even a broken assertion: one request neve
 Only a `FatalError` does, and where the data are in danger one is raised
 (`ledgermq.runtime.errors`).
 
-Source: NettyRemotingAbstract.processRequestCommand (protocol.md 1.7).
+Source: NettyRemotingAbstract.processRequestCommand (spec/wire.md 1.7).
 """
 
 import asyncio
