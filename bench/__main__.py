@@ -175,7 +175,7 @@ def _measure_ours(row: OurRow, windows: list[int], size: int, seconds: float) ->
         tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as home,
         Cluster(Path(home), replicas=row.replicas, sync_flush=row.sync_flush) as cluster,
     ):
-        command = [sys.executable, "-m", "bench.load", cluster.namesrv_addr, "bench"]
+        command = [sys.executable, "-P", "-m", "bench.load", cluster.namesrv_addr, "bench"]
         more = () if row.auto_batch else (load.SINGLY,)
         return {w: _load(command, w, size, (WARMUP_S, seconds), more) for w in windows}
 

@@ -104,7 +104,7 @@ class Cluster(ServerProcesses):
     def _spawn(self, module: str, args: list[str], name: str = "") -> subprocess.Popen[bytes]:
         with (self._home / f"{name or module}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", module, *args],
+                [sys.executable, "-P", "-m", module, *args],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "HOME": str(self._home)},

@@ -136,7 +136,7 @@ def measure(windows: list[int], size: int, seconds: float) -> dict[int, Measurem
     """Start the server, run every window against it, end it."""
     port = free_port_block(1)
     server = subprocess.Popen(
-        [sys.executable, "-m", "bench.echo", str(port)], stdout=subprocess.PIPE
+        [sys.executable, "-P", "-m", "bench.echo", str(port)], stdout=subprocess.PIPE
     )
     try:
         assert server.stdout is not None

@@ -144,7 +144,7 @@ class _Node:
 
     def __init__(self, own: str, peers: list[str], setting: str, journal: str) -> None:
         self.name = own
-        module = [sys.executable, "-m", "bench.pysyncobj_peer"]
+        module = [sys.executable, "-P", "-m", "bench.pysyncobj_peer"]
         command = [*module, own, ",".join(peers), setting, journal]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -110,7 +110,7 @@ async def _through_a_socket(store: MessageStore, messages: int) -> dict[str, flo
     port = await server.start("127.0.0.1", 0)
     watch = Stopwatch()
     client = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.store_reads", "--drain", str(port),
+        sys.executable, "-P", "-m", "bench.store_reads", "--drain", str(port),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -127,7 +127,7 @@ def _started(options: argparse.Namespace, step: str, directory: str) -> tuple[fl
 
 def _run(options: argparse.Namespace, step: str, directory: str) -> str:
     command = [
-        sys.executable, "-m", "bench.store_start", "--step", step, "--directory", directory,
+        sys.executable, "-P", "-m", "bench.store_start", "--step", step, "--directory", directory,
         "--gib", str(options.gib), "--queues", str(options.queues), "--small", str(options.small),
         "--lost", str(options.lost), "--kind", options.kind,
     ]  # fmt: skip

@@ -124,7 +124,7 @@ def missed(found: dict[str, Figures]) -> list[str]:
 
 def _run(arguments: list[str]) -> Figures:
     done = subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, "-P", "-m", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         timeout=PART_TIMEOUT_S,

@@ -19,7 +19,7 @@ from chaos.foreign import TableReader
 from chaos.run import convert_interrupted
 from chaos.scenario import Scenario, baseline, demo, failover, zombies
 from chaos.show import show_judgement
-from chaos.verdict import combine, judge_in_process
+from chaos.verdict import combine, judge_in_process, write_judgement
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "demo": lambda o: demo(seconds=o.seconds, rate=o.rate),
@@ -66,6 +66,7 @@ def _check(run: Path, console: Console) -> int:
     problems: list[str] = []
     convert_interrupted(run)
     judgement = combine(judge_in_process(run), None, spark_wanted=False)
+    write_judgement(run, judgement)
     show_judgement(console, judgement, TableReader(run, problems).read("faults"), run)
     return judgement.exit_code
 

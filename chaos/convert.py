@@ -8,6 +8,7 @@ Source: spec/proof.md 4.3.
 """
 
 import bisect
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -144,6 +145,15 @@ def read_table(run: Path, name: str) -> list[Row]:
     """Return a table's rows, [] if the run has none."""
     parts = sorted((run / "tables" / name).glob("*.parquet"))
     return [row for part in parts for row in pq.read_table(part).to_pylist()]
+
+
+def recorded_rows(run: Path, names: Iterable[str]) -> int:
+    """Return how many rows these tables of a run have together; one that is damaged counts 0."""
+    rows = 0
+    for path in (path for name in names for path in (run / "tables" / name).glob("**/*.parquet")):
+        with contextlib.suppress(OSError, pa.ArrowException):
+            rows += pq.read_metadata(path).num_rows
+    return rows
 
 
 def _cell(value: object, ddl: str) -> object:

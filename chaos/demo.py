@@ -1,14 +1,15 @@
 """``ledgermq demo``: three brokers under faults, then the verdict of two checkers.
 
-Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 254 usage, 255
-harness failure. Source: spec/proof.md 4.2, README.md#two-commands.
+Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded, 130 interrupted
+(143 by SIGTERM), 254 usage, 255 harness failure. Source: spec/proof.md 4.2,
+README.md#two-commands.
 """
 
 import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,22 +21,31 @@ from rich.text import Text
 from chaos.backends.base import ClusterFailed
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.convert import read_table
+from chaos.hints import has_target, program
 from chaos.parts import RunOptions
-from chaos.run import run_scenario
+from chaos.record import DamagedRecording
+from chaos.run import convert_interrupted, run_scenario
 from chaos.scenario import Scenario, demo, flush_of
 from chaos.show import show_judgement
 from chaos.verdict import (
     Judgement,
+    SparkOutcome,
     combine,
     judge_in_process,
     judge_with_spark,
     make_report,
+    spark_limit_s,
+    write_judgement,
 )
 from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
 
 RATE_MAX = 5_000.0
 SECONDS_MAX = 3_600.0
+SPARK_LIMIT_MAX_S = 86_400.0
+EXIT_INTERRUPTED = 130
+"""As shells say it of a command that Ctrl-C ended."""
+EXIT_TERMINATED = 143
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,24 +64,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_and_judge(scenario: Scenario, options: argparse.Namespace) -> int:
     """Run a scenario, judge it, print everything; return the exit code."""
     console = Console(highlight=False)
+    if options.out is not None and options.out.exists():
+        console.print(Text(f"--out {options.out}: there is something already"), soft_wrap=True)
+        return EXIT_USAGE
+    run = options.out or new_run_directory(Path("runs"))
     try:
-        return asyncio.run(_go(scenario, options, console))
+        return asyncio.run(_go(scenario, options, run, console))
     except (ClusterFailed, OSError) as error:
         console.print(Text(f"the run failed: {error}", style="bold red"), soft_wrap=True)
         return EXIT_HARNESS
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print("interrupted; everything that was started has been ended")
-        return EXIT_HARNESS
+    except KeyboardInterrupt:
+        say_interrupted(console, run)
+        return EXIT_INTERRUPTED
+    except asyncio.CancelledError:
+        say_interrupted(console, run)
+        return EXIT_TERMINATED
 
 
-async def _go(scenario: Scenario, options: argparse.Namespace, console: Console) -> int:
+def say_interrupted(console: Console, run: Path) -> None:
+    """Make what was recorded of a run readable; print where it is and how to look at it."""
+    console.print("interrupted; everything that was started has been ended")
+    if not (run / "run.json").is_file():
+        console.print(Text(f"nothing was recorded in {run}"), soft_wrap=True)
+        return
+    try:
+        convert_interrupted(run)
+    except (DamagedRecording, OSError) as error:
+        console.print(Text(f"what was recorded is damaged: {error}"), soft_wrap=True)
+    console.print(Text(f"Partial run: {run}"), soft_wrap=True)
+    console.print(Text(f"  {program()} check {run}   what it shows so far"), soft_wrap=True)
+
+
+async def _go(scenario: Scenario, options: argparse.Namespace, run: Path, console: Console) -> int:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    run = options.out or new_run_directory(Path("runs"))
-    if run.exists():
-        console.print(Text(f"--out {run}: there is something already"), soft_wrap=True)
-        return EXIT_USAGE
     seed = options.seed if options.seed is not None else SystemClock().wall_ms() % 1_000_000
     chosen = RunOptions(run=run, seed=seed, backend=options.backend, mutant=options.mutant)
     scenario = replace(scenario, flush=flush_of(seed, options.flush))
@@ -82,13 +109,9 @@ async def _go(scenario: Scenario, options: argparse.Namespace, console: Console)
         await run_scenario(scenario, chosen, view)
         view.phase("check", "in process: the history against the replicas' logs")
         local = judge_in_process(run)
-        spark = None
-        if options.spark:
-            view.phase("spark", "the same questions again, as a Spark job")
-            spark = await judge_with_spark(run)
-            if spark is None:
-                view.notice(f"the Spark job gave no result; its log: {run / 'logs' / 'spark.log'}")
-        judgement = combine(local, spark, spark_wanted=options.spark)
+        spark = await _ask_spark(run, options, view)
+        judgement = combine(local, spark.found, spark_wanted=options.spark, why=spark.why)
+        write_judgement(run, judgement)
         view.phase("report", "drawing")
         report = await make_report(run)
         if report is None:
@@ -96,6 +119,17 @@ async def _go(scenario: Scenario, options: argparse.Namespace, console: Console)
     show_judgement(console, judgement, read_table(run, "faults"), run)
     say_next(console, judgement, options, (run, report))
     return judgement.exit_code
+
+
+async def _ask_spark(run: Path, options: argparse.Namespace, view: View) -> SparkOutcome:
+    if not options.spark:
+        return SparkOutcome(found=None)
+    limit_s = options.spark_limit or spark_limit_s(run)
+    view.phase("spark", f"the same questions again, as a Spark job (at most {limit_s:.0f} s)")
+    outcome = await judge_with_spark(run, limit_s)
+    if outcome.found is None:
+        view.notice(f"the Spark job gave no result: {outcome.why}")
+    return outcome
 
 
 def say_next(
@@ -109,12 +143,21 @@ def say_next(
     if report is not None:
         console.print(Text(f"Report: {report.resolve()}"), soft_wrap=True)
     console.print("What to try next:")
+    for command, what in next_steps(judgement, options, run):
+        console.print(Text(f"  {command:<41}  {what}"), soft_wrap=True)
+
+
+def next_steps(
+    judgement: Judgement, options: argparse.Namespace, run: Path
+) -> Iterator[tuple[str, str]]:
+    """Yield commands to try after a run, as they work where we are, and what each does."""
     if judgement.verdict != "invalid" and options.mutant is None:
-        console.print("  make demo ARGS=--break=ack-before-quorum   a planted bug: must be INVALID")
-    if options.backend == "local":
-        console.print("  make docker-demo                           the same in containers")
-    again = f"  ledgermq check {run} --only A1,A15"
-    console.print(Text(f"{again:<43}  Spark's checks again, by name"), soft_wrap=True)
+        make = "make demo ARGS=--break=ack-before-quorum"
+        command = make if has_target("demo") else f"{program()} demo --break ack-before-quorum"
+        yield command, "a planted bug: must be INVALID"
+    if options.backend == "local" and has_target("docker-demo"):
+        yield "make docker-demo", "the same in containers"
+    yield f"{program()} check {run} --only A1,A15", "Spark's checks again, by name"
 
 
 def new_run_directory(root: Path) -> Path:
@@ -143,6 +186,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
     made.add_argument("--backend", choices=("local", "docker"), default="local")
     made.add_argument(
         "--no-spark", dest="spark", action="store_false", help="only the in-process checker"
+    )
+    made.add_argument(
+        "--spark-limit",
+        type=_between(1, SPARK_LIMIT_MAX_S),
+        metavar="SECONDS",
+        help="how long the Spark job may take; by default what the size of the history asks for",
     )
     return made
 

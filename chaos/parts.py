@@ -47,6 +47,8 @@ class Parts:
     """Processes that ended though nobody ended them."""
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
     t0_wall_us: int = 0
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    """The phases so far, and when each began."""
 
     @property
     def plan(self) -> Plan:
@@ -62,8 +64,17 @@ class Parts:
 
     def phase(self, name: str, text: str) -> None:
         """Mark the beginning of a phase in the history and on the screen."""
+        self.begun.append((name, self.clock.monotonic_ns()))
         self.event("phase", {"name": name})
         self.view.phase(name, text)
+
+    def phases(self) -> list[dict[str, Any]]:
+        """Return the phases with their times, as run.json has them; the last goes on until now."""
+        ends = [t for _, t in self.begun[1:]] + [self.clock.monotonic_ns()]
+        return [
+            {"name": name, "t0": t0, "t1": t1}
+            for (name, t0), t1 in zip(self.begun, ends, strict=True)
+        ]
 
     def event(self, f: str, value: dict[str, Any]) -> None:
         """Record an event of the harness."""

@@ -282,6 +282,8 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "raft_group": RAFT_GROUP,
         "quorum": len(nodes) // 2 + 1,
         "t0_wall_us": parts.t0_wall_us,
+        "t0_mono_ns": parts.view.t0_ns,
+        "phases": parts.phases(),
         "contract": contract,
         "coverage": dict(scenario.coverage),
         "problems": list(problems),

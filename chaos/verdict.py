@@ -7,21 +7,23 @@ the verdict is at best unknown. Source: spec/proof.md 3.0, 4.2.
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.process import ROOT
+from chaos.backends.process import environment, python
 from chaos.checker import check_history, unreadable
 from chaos.checker.compose import EXIT_CODES, EXIT_HARNESS
 from chaos.checker.model import INVALID, NOT_CHECKED, UNKNOWN
+from chaos.convert import recorded_rows
 from chaos.load import load_history
 from ledgermq.runtime.cancel import timeout
 
-SPARK_TIMEOUT_S = 240.0
+SPARK_START_S = 240.0
+"""For the JVM, the plans and the checks of a small run, on a machine that has other work."""
+SPARK_ROWS_PER_S = 1_000.0
+"""A tenth of what one slow core checks."""
 REPORT_TIMEOUT_S = 90.0
 COMPARED_CHECKS = (
     "A1", "A5", "A6", "A7", "A8", "A9", "A11", "A15", "A27", "A30", "A31", "A32", "A33", "A34",
@@ -57,38 +59,66 @@ def judge_in_process(run: Path) -> dict[str, Any]:
     return found
 
 
-async def judge_with_spark(run: Path) -> dict[str, Any] | None:
-    """Run the Spark job and return its results; None if it gave none (its log says why)."""
-    code = await run_module(["spark.check_history", str(run)], run / "logs" / "spark.log")
+def spark_limit_s(run: Path) -> float:
+    """Return how long the Spark job may take over a run, by what was recorded in it."""
+    return SPARK_START_S + recorded_rows(run, ("sends", "deliveries")) / SPARK_ROWS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOutcome:
+    """What the Spark job found; None and the reason if it found nothing."""
+
+    found: dict[str, Any] | None
+    why: str = ""
+
+
+async def judge_with_spark(run: Path, limit_s: float | None = None) -> SparkOutcome:
+    """Run the Spark job and return its results, or why there are none.
+
+    It is ended after ``limit_s``, by default what `spark_limit_s` says.
+    """
+    limit = spark_limit_s(run) if limit_s is None else limit_s
+    log = run / "logs" / "spark.log"
     path = run / "verdict" / "results.json"
-    if code in {EXIT_HARNESS, None} or not path.exists():
-        return None
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    path.unlink(missing_ok=True)  # of an earlier job
+    code = await run_module(["spark.check_history", str(run)], log, limit)
+    if code is None:
+        rows = recorded_rows(run, ("sends", "deliveries"))
+        why = f"it was ended after {limit:.0f} s, its limit for {rows:,} sends and deliveries"
+        return SparkOutcome(found=None, why=f"{why} (--spark-limit sets another)")
+    if code == EXIT_HARNESS or not path.exists():
+        return SparkOutcome(found=None, why=f"it failed with exit code {code}; its log: {log}")
+    return SparkOutcome(found=json.loads(path.read_text()))
 
 
-async def run_module(
-    arguments: Sequence[str], log: Path, timeout_s: float = SPARK_TIMEOUT_S
-) -> int | None:
+async def run_module(arguments: Sequence[str], log: Path, timeout_s: float) -> int | None:
     """Run ``python -m`` with these arguments; return its exit code, None if it took too long."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *arguments, stdout=out, stderr=out, env=environment
+            *python("-m", *arguments), stdout=out, stderr=out, env=environment()
         )
     try:
         async with timeout(timeout_s):
             return await process.wait()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return None
+    finally:
+        if process.returncode is None:  # out of time, or whoever waits was interrupted
+            process.kill()
+            await process.wait()
 
 
 def combine(
-    local: Mapping[str, Any], spark: Mapping[str, Any] | None, *, spark_wanted: bool
+    local: Mapping[str, Any],
+    spark: Mapping[str, Any] | None,
+    *,
+    spark_wanted: bool,
+    why: str = "",
 ) -> Judgement:
-    """Compose the final verdict: the worst of both; disagreement makes it at best unknown."""
+    """Compose the final verdict: the worst of both; disagreement makes it at best unknown.
+
+    ``why`` says why the Spark job gave no result.
+    """
     verdict, reasons = local["verdict"], list(local["reasons"])
     disagreements: tuple[str, ...] = ()
     exit_code = int(local.get("exit_code", 0))
@@ -102,7 +132,7 @@ def combine(
             reasons += [f"Spark: {reason}" for reason in spark["reasons"]]
     elif spark_wanted:
         verdict = max(verdict, UNKNOWN, key=_RANK.__getitem__)
-        reasons.append("the Spark job gave no result")
+        reasons.append("the Spark job gave no result" + (f": {why}" if why else ""))
     if disagreements:
         verdict = max(verdict, UNKNOWN, key=_RANK.__getitem__)
         reasons += [f"the checkers disagree: {line}" for line in disagreements]
@@ -132,6 +162,17 @@ def compare(local: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:
         if ours is not None and theirs is not None and ours != theirs:
             lines.append(f"{name}: {ours} in process, {theirs} on Spark")
     return lines
+
+
+def write_judgement(run: Path, judgement: Judgement) -> None:
+    """Write RUN/verdict/judgement.json: the verdict that a person is told, here and in a report."""
+    told = {
+        "verdict": judgement.verdict,
+        "exit_code": judgement.exit_code,
+        "reasons": list(judgement.reasons),
+        "disagreements": list(judgement.disagreements),
+    }
+    (run / "verdict" / "judgement.json").write_text(json.dumps(told, indent=2) + "\n")
 
 
 async def make_report(run: Path) -> Path | None:

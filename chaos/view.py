@@ -41,6 +41,11 @@ class View:
         self._live.stop()
 
     @property
+    def t0_ns(self) -> int:
+        """When the view began: the zero of every time that is shown of a run."""
+        return self._t0
+
+    @property
     def seconds(self) -> float:
         """Seconds since the view began."""
         return (self._clock.monotonic_ns() - self._t0) / 1e9

@@ -2,9 +2,10 @@
 
 Knows no protocol and no cluster; each subcommand imports what it needs when it is called, so that
 ``--help`` is quick. Exit codes: 0 done, 1 a verdict or an operation is negative, 2 wrong usage or
-input, 130 interrupted; the commands that give a verdict (demo, check, chaos, sim, fuzz) use 254 for
-wrong usage and 255 for a failure of the harness. Source: the exit codes of Jepsen-like harnesses
-as the design of the chaos suite fixes them.
+input, 130 interrupted. For the commands that end with a verdict (demo, check, chaos, sim) 2 says
+that the verdict is unknown, so they use 254 for wrong usage; they and fuzz use 255 for a failure
+of the harness. Source: the exit codes of Jepsen-like harnesses as the design of the chaos suite
+fixes them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer.exceptions import TyperException
@@ -41,12 +42,13 @@ EXIT_FAILED: Final = 1
 EXIT_VERDICT_USAGE: Final = 254
 EXIT_HARNESS: Final = 255
 EXIT_INTERRUPTED: Final = 130
-VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos", "sim", "fuzz"})
+VERDICT_COMMANDS: Final = frozenset({"demo", "check", "chaos", "sim"})
+"""What they end with is a verdict, and 2 says that it is unknown."""
+HARNESS_COMMANDS: Final = VERDICT_COMMANDS | {"fuzz"}
 
 app = typer.Typer(
     name="ledgermq",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -72,6 +74,25 @@ app.add_typer(certs.app)
 doctor.register(app)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    # The help of the program itself is that of `app`.
+    pass
+
+
 @app.command(rich_help_panel="About")
 def version() -> None:
     """Print the version of LedgerMQ, of the protocol it speaks and of Python.
@@ -94,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line ``arguments`` (without the program's name); return the exit code."""
-    verdict = bool(arguments) and arguments[0] in VERDICT_COMMANDS
+    command = arguments[0] if arguments else ""
+    verdict = command in VERDICT_COMMANDS
     try:
         result = app(arguments, prog_name="ledgermq", standalone_mode=False)
     except TyperException as error:
@@ -105,7 +127,7 @@ def run(arguments: list[str]) -> int:
     except SystemExit as stop:  # argparse of a package, which says why by itself
         return EXIT_VERDICT_USAGE if verdict and stop.code == EXIT_USAGE else _exit_code(stop)
     except Exception as error:  # noqa: BLE001  # outermost: anything unforeseen becomes one line
-        return _unforeseen(error, verdict=verdict)
+        return _unforeseen(error, harness=command in HARNESS_COMMANDS)
     return result if isinstance(result, int) else 0
 
 
@@ -119,16 +141,20 @@ def _refused(error: TyperException, *, verdict: bool) -> int:
     return EXIT_VERDICT_USAGE if verdict else EXIT_USAGE
 
 
-def _unforeseen(error: Exception, *, verdict: bool) -> int:
+def _unforeseen(error: Exception, *, harness: bool) -> int:
+    from chaos.needs import MissingExtra, explain
     from ledgermq.runtime.errors import FatalError
 
     if os.environ.get("LEDGERMQ_TRACE"):
         traceback.print_exception(error)
     if isinstance(error, FatalError):
         _complain(error.message)
-        return EXIT_HARNESS if verdict else error.exit_code
-    _complain(f"{type(error).__name__}: {error} (LEDGERMQ_TRACE=1 shows where)")
-    return EXIT_HARNESS if verdict else EXIT_FAILED
+        return EXIT_HARNESS if harness else error.exit_code
+    lacking = explain(error) if isinstance(error, ModuleNotFoundError) else None
+    if isinstance(error, MissingExtra):
+        lacking = str(error)
+    _complain(lacking or f"{type(error).__name__}: {error} (LEDGERMQ_TRACE=1 shows where)")
+    return EXIT_HARNESS if harness else EXIT_FAILED
 
 
 def _exit_code(stop: SystemExit) -> int:

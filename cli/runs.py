@@ -13,10 +13,13 @@ from typing import Annotated
 
 import typer
 
+from chaos.hints import program
+from chaos.needs import missing, require
+
 PANEL = "Faults and proof"
 EXITS = (
-    "Exit code: 0 valid, 1 invalid, 2 unknown, 3 valid but contract exceeded, 254 usage, "
-    "255 harness failure."
+    "Exit code: 0 valid, 1 invalid, 2 unknown, 3 valid but contract exceeded, 130 interrupted, "
+    "254 usage, 255 harness failure."
 )
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -42,7 +45,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(chaos)
     app.command(
         rich_help_panel=PANEL,
-        epilog="Exit code: 0 nothing found, 1 something found, 254 usage, 255 harness failure.",
+        epilog="Exit code: 0 nothing found, 1 something found, 2 usage, 255 harness failure.",
     )(fuzz)
     app.command(rich_help_panel=PANEL, context_settings=PASS_ON)(bench)
 
@@ -66,6 +69,12 @@ def demo(
         Flush | None, typer.Option(help="When brokers flush; by default the seed says.")
     ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
+    spark_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="How long the Spark job may take (default: by the history)."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/TIME).")
     ] = None,
@@ -80,6 +89,7 @@ def demo(
 
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
     """
+    _need_for_a_run(spark=not no_spark)
     from chaos.demo import main
     from mutants.patches import ALL
 
@@ -89,12 +99,22 @@ def demo(
             param_hint="--break",
         )
     given = {"--break": mutant, "--seed": seed, "--seconds": seconds, "--rate": rate, "--out": out}
+    given["--spark-limit"] = spark_limit
     arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
     arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
         if value is not None:
             arguments += [name, str(value)]
     raise typer.Exit(main(arguments))
+
+
+def _need_for_a_run(*, spark: bool) -> None:
+    """Refuse at once what would fail after a minute of faults."""
+    if not spark:
+        require("chaos")
+    else:
+        only_spark = not missing("chaos")
+        require("chaos", "spark", instead="leave Spark out: --no-spark" if only_spark else "")
 
 
 def check(
@@ -115,9 +135,13 @@ def check(
     """
     if not run.is_dir():
         raise typer.BadParameter(
-            f"{run} is not a directory; make a run first: ledgermq demo", param_hint="RUN"
+            f"{run} is not a directory; make a run first: {program()} demo", param_hint="RUN"
         )
+    require("chaos", "spark")
+    from chaos.run import convert_interrupted
     from spark.check_history import main
+
+    convert_interrupted(run)
 
     arguments = [str(run)]
     for name, value in (("--master", master), ("--only", only)):
@@ -131,6 +155,7 @@ def chaos(context: typer.Context) -> None:
 
     Example: ledgermq chaos --help
     """
+    _need_for_a_run(spark=context.args[:1] == ["run"] and "--no-spark" not in context.args)
     from chaos.__main__ import main
 
     raise typer.Exit(main(context.args))
@@ -141,6 +166,7 @@ def bench(context: typer.Context) -> None:
 
     Example: ledgermq bench
     """
+    require("bench")
     from bench.__main__ import main
 
     raise typer.Exit(main(context.args))
@@ -169,6 +195,7 @@ def fuzz(
 
     Example: ledgermq fuzz --minutes 10
     """
+    require("chaos")
     from chaos.fuzz.__main__ import main
 
     arguments = ["--minutes", str(minutes), "--seed", str(seed), "--flush", flush.value]

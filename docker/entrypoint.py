@@ -67,7 +67,7 @@ def make_certificates(group: str, members: list[str]) -> None:
 
 def call(*arguments: str) -> None:
     """Run ``ledgermq``; raises if it fails."""
-    subprocess.run([sys.executable, "-m", "cli", *arguments], check=True)  # noqa: S603  # our own
+    subprocess.run([sys.executable, "-P", "-m", "cli", *arguments], check=True)  # noqa: S603  # our own
 
 
 def await_certificates(values: dict[str, str]) -> None:
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> NoReturn:
     server = [role, "-c", str(config)]
     if command == "mutant":
         server = ["mutants", arguments[1], "--", *server]
-    os.execv(python, [python, "-m", *server])  # noqa: S606  # that is what an entry point does
+    os.execv(python, [python, "-P", "-m", *server])  # noqa: S606  # that is what an entry point does
 
 
 if __name__ == "__main__":

@@ -27,19 +27,21 @@ class Child:
     async def start(
         cls, name: str, command: Sequence[str], log: Path, *, pipes: bool = False
     ) -> "Child":
-        """Start ``python ARGS`` of this interpreter, in the project's root."""
+        """Start ``python ARGS`` of this interpreter; it imports nothing of the current directory.
+
+        With ``-m`` Python puts the current directory first, and a person's own ``store.py`` there
+        would be taken for ours.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
-        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=str(ROOT))
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
                 *leash,
-                sys.executable,
-                *command,
+                *python(*command),
                 stdin=asyncio.subprocess.PIPE if pipes else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if pipes else out,
                 stderr=out,
-                env=environment,
+                env=environment(PYTHONUNBUFFERED="1"),
                 start_new_session=True,
             )
         return cls(name, process)
@@ -78,6 +80,16 @@ class Child:
         if self.process.returncode is not None:
             return "gone"
         return process_state(self.pid)
+
+
+def python(*arguments: str) -> list[str]:
+    """Return the command that runs this interpreter without the current directory on its path."""
+    return [sys.executable, "-P", *arguments]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return what a process of the harness gets: our packages first; its own children as safe."""
+    return dict(os.environ, PYTHONPATH=str(ROOT), PYTHONSAFEPATH="1", **settings)
 
 
 def process_state(pid: int) -> str:

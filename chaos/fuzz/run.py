@@ -270,7 +270,7 @@ async def _verify(store: Path, output: Path) -> int:
     """Check a store with the command an operator would use; return its exit code."""
     with output.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli", "store", "verify", str(store), stdout=out, stderr=out
+            sys.executable, "-P", "-m", "cli", "store", "verify", str(store), stdout=out, stderr=out
         )
         try:
             async with timeout(VERIFY_TIMEOUT_S):

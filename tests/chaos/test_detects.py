@@ -10,7 +10,7 @@ from chaos.convert import read_table
 from chaos.parts import RunOptions
 from chaos.run import run_scenario
 from chaos.scenario import Scenario, Workload, minority_leader
-from chaos.verdict import combine, judge_in_process, judge_with_spark
+from chaos.verdict import SparkOutcome, combine, judge_in_process, judge_with_spark
 from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
 
@@ -32,15 +32,15 @@ SHORT = Scenario(
 def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path, mutant, verdict):
     run, screen = tmp_path / "run", io.StringIO()
 
-    async def body() -> dict[str, object] | None:
+    async def body() -> SparkOutcome:
         with View(Console(file=screen), SystemClock()) as view:
             async with asyncio.timeout(90):
                 await run_scenario(SHORT, RunOptions(run=run, seed=1, mutant=mutant), view)
         # One JVM is enough: a valid run is what the demo shows Spark every time.
-        return await judge_with_spark(run) if mutant is not None else None
+        return await judge_with_spark(run) if mutant is not None else SparkOutcome(found=None)
 
     spark = asyncio.run(body())
-    judgement = combine(judge_in_process(run), spark, spark_wanted=mutant is not None)
+    judgement = combine(judge_in_process(run), spark.found, spark_wanted=mutant is not None)
     said = (judgement.reasons, screen.getvalue())
     assert judgement.disagreements == (), said
     assert judgement.verdict == verdict, said

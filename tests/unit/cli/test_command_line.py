@@ -1,10 +1,15 @@
 """The command line: help that explains itself, one-line errors, exit codes."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
+import typer
 
-from cli.main import run
+from chaos import needs
+from cli.main import VERDICT_COMMANDS, app, run
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
@@ -34,8 +39,9 @@ def test_every_command_explains_itself(
         assert "Example: ledgermq" in shown
 
 
-def test_version_names_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["version"]) == 0
+@pytest.mark.parametrize("word", ["version", "--version", "-V"])
+def test_version_names_the_protocol(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([word]) == 0
     assert re.match(r"ledgermq \d+\.\d+\.\d+ \(RocketMQ remoting protocol", capsys.readouterr().out)
 
 
@@ -51,6 +57,7 @@ def test_version_names_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--no-such-option"], 254, "--no-such-option"),
         (["demo", "--break", "no-such-bug"], 254, "ack-before-quorum"),
         (["check", "no/such/run"], 254, "no/such/run is not a directory"),
+        (["fuzz", "--frames", "many"], 2, "'--frames'"),
     ],
 )
 def test_wrong_usage_is_one_line_with_what_to_do(
@@ -63,6 +70,83 @@ def test_wrong_usage_is_one_line_with_what_to_do(
     assert captured.err.startswith("ledgermq: ")
     assert said in captured.err
     assert "--help" in captured.err
+
+
+def commands() -> list[list[str]]:
+    """Return every command there is, as the words that name it."""
+    found = []
+
+    def walk(command: object, words: list[str]) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, [*words, name])
+        if not hasattr(command, "commands"):
+            found.append(words)
+
+    walk(typer.main.get_command(app), [])
+    return found
+
+
+def test_every_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    everything = commands()
+    assert len(everything) > 30
+    for words in everything:
+        if words in (["chaos"], ["bench"]):  # they parse their own
+            continue
+        expected = 254 if words[0] in VERDICT_COMMANDS else 2
+        assert run([*words, "--no-such-option"]) == expected, words
+        assert "--no-such-option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "code"), [(["chaos", "walk"], 254), (["bench", "--walk"], 2)])
+def test_commands_that_parse_their_own_options_use_the_same_codes(words, code, capsys) -> None:
+    assert run(words) == code
+    assert "usage" in "".join(capsys.readouterr())
+
+
+def test_a_shell_can_complete_commands() -> None:
+    environment = {
+        **os.environ, "_LEDGERMQ_COMPLETE": "complete_bash",
+        "COMP_WORDS": "ledgermq con", "COMP_CWORD": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "cli"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["consume"], done
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "extra"),
+    [
+        (["demo"], 255, "chaos,spark"),
+        (["demo", "--no-spark"], 255, "chaos"),
+        (["check", "."], 255, "chaos,spark"),
+        (["chaos", "run", "baseline"], 255, "chaos,spark"),
+        (["fuzz"], 255, "chaos"),
+        (["bench"], 1, "bench"),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_what_to_install(
+    words: list[str], code: int, extra: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(needs, "find_spec", lambda _name: None)
+    assert run(words) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert f"pip install 'ledgermq[{extra}]'" in captured.err
+
+
+def test_a_module_that_an_extra_brings_is_never_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'pyarrow.lib'", name="pyarrow.lib")
+
+    monkeypatch.setattr("cli.doctor.PROBES", (absent,))
+    assert run(["doctor"]) == 1
+    assert "not installed: pyarrow; run: pip install 'ledgermq[chaos]'" in capsys.readouterr().err
 
 
 def test_group_without_subcommand_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

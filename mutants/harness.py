@@ -1,0 +1,24 @@
+"""Planted bugs of what surrounds the system: processes of a run, its figures, its ports, its words.
+
+The tests that find them plant them. No broker has them, so ``demo --break`` does not offer them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch, patches
+
+_BUGS: Final = (
+    Mutant(
+        name="modules-of-the-user",
+        breaks="Processes of a run import from the current directory before they import ours.",
+        source="python -m: the current directory comes first on the path.",
+        plant=patches(
+            patch("chaos.backends.process:python", ('"-P", ', "")),
+            patch("chaos.backends.process:environment", (', PYTHONSAFEPATH="1"', "")),
+        ),
+    ),
+)
+
+HARNESS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _BUGS}
