@@ -3,6 +3,7 @@
 Shared by the steps of a run (`chaos.run`, `chaos.churn`, `chaos.closing`); it does nothing itself.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,9 @@ class Parts:
 
     def phases(self) -> list[dict[str, Any]]:
         """Return the phases with their times, as run.json has them; the last goes on until now."""
-        ends = [t for _, t in self.begun[1:]] + [self.clock.monotonic_ns()]
+        marks = [*self.begun, ("", self.clock.monotonic_ns())]
         return [
-            {"name": name, "t0": t0, "t1": t1}
-            for (name, t0), t1 in zip(self.begun, ends, strict=True)
+            {"name": name, "t0": t0, "t1": t1} for (name, t0), (_, t1) in itertools.pairwise(marks)
         ]
 
     def event(self, f: str, value: dict[str, Any]) -> None:

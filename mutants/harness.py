@@ -1,6 +1,6 @@
 """Planted bugs of what surrounds the system: processes of a run, its figures, its ports, its words.
 
-The tests that find them plant them. No broker has them, so ``demo --break`` does not offer them.
+Tests find them, see ``HARNESS_BUGS`` in `mutants.patches`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from mutants.planting import Mutant, patch, patches
 
-_BUGS: Final = (
+HARNESS: Final = (
     Mutant(
         name="modules-of-the-user",
         breaks="Processes of a run import from the current directory before they import ours.",
@@ -20,5 +20,3 @@ _BUGS: Final = (
         ),
     ),
 )
-
-HARNESS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _BUGS}

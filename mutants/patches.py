@@ -16,6 +16,7 @@ from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
 from mutants.fairness import FAIRNESS
 from mutants.groups import GROUPS
+from mutants.harness import HARNESS
 from mutants.namesrv import NAMESRV
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
@@ -79,3 +80,6 @@ BY_TESTS: Final[dict[str, Mutant]] = {
 """What a test finds that plants it; the simulator cannot show it, or only on a seed not known."""
 
 ALL: Final[dict[str, Mutant]] = {**MUTANTS, **BY_TESTS}
+
+HARNESS_BUGS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in HARNESS}
+"""Bugs of what runs and judges brokers: their tests plant them, ``demo --break`` has none."""

@@ -10,7 +10,7 @@ import pytest
 from chaos import hints
 from chaos.backends.process import Child
 from chaos.verdict import run_module
-from mutants.harness import HARNESS
+from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 
 OURS = ("broker", "chaos", "client", "ledgermq", "namesrv", "runtime", "spark", "store")
@@ -49,7 +49,7 @@ def test_the_jobs_after_a_run_are_ours_wherever_they_start(theirs: Path) -> None
 
 
 def test_without_safe_paths_processes_would_take_the_modules_of_the_user(theirs: Path) -> None:
-    with planted(HARNESS["modules-of-the-user"]):
+    with planted(HARNESS_BUGS["modules-of-the-user"]):
         code, said = started("broker")
     assert code != 0
     assert "broker.py of the user" in said
