@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +17,20 @@ import typer
 from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
-    from ledgermq.client import ConsumeContext, ConsumeStatus, Message, MessageExt
+    from ledgermq.client import (
+        ConsumeContext,
+        ConsumeStatus,
+        Message,
+        MessageExt,
+        PushConsumer,
+        RemotingError,
+    )
 
+JOIN_S = 5.0
+"""How long a group may take to be joined before the reason why not is an error."""
+WATCH_S = 1.0
+QUIET_S = 5.0
+"""When a person who sees no message is told what is waited for."""
 PANEL = "Messages"
 NAMESRV_HELP = "Name servers, separated by ';'. Also from the environment variable NAMESRV_ADDR."
 NameServers = Annotated[
@@ -110,12 +123,24 @@ def consume(
     """Consume as a member of a group and print each message: queue, queue offset, body.
 
     A new group starts at the beginning. Offsets are committed, so the next call goes on where
-    this one stopped. Exit code 1 if --count was not reached.
+    this one stopped. Exit code 1, and why, if --count was not reached, if no name server answers
+    or if none knows the topic.
 
     Example: ledgermq consume -t orders --count 10 --seconds 30
     """
     wanted = Wanted(topic=topic, expression=expression, group=group, count=count, seconds=seconds)
+    check_expression(expression)
     raise typer.Exit(asyncio.run(_consume(parse_addresses(namesrv), wanted)))
+
+
+def check_expression(text: str) -> None:
+    """Raise ``typer.BadParameter`` unless ``text`` is * or tags separated by ||."""
+    parts = [part.strip() for part in text.split("||")]
+    if text.strip() and not all(parts):
+        raise typer.BadParameter(f"{text!r} has an empty tag", param_hint="--tags")
+    if wrong := next((part for part in parts if re.search(r"[|\x00-\x1f]|.\s.|^\*.", part)), None):
+        said = f"{wrong!r} is no tag; tags are separated by ' || ', and * alone takes all"
+        raise typer.BadParameter(said, param_hint="--tags")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,38 +153,94 @@ class Wanted:
     count: int
     seconds: float
 
+    @property
+    def what(self) -> str:
+        """The messages that are waited for, in words."""
+        chosen = "" if self.expression.strip() in {"", "*"} else f" with tags {self.expression}"
+        return f"messages of {self.topic}{chosen}"
+
+
+class Printer:
+    """Prints messages as they come, and knows when there are enough."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted.count
+        self.seen = 0
+        self.enough = asyncio.Event()
+
+    def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        """Take some messages, unless there were enough."""
+        from ledgermq.client import ConsumeStatus
+
+        if self._wanted and self.seen >= self._wanted:
+            return ConsumeStatus.RECONSUME_LATER
+        for message in messages:
+            self.seen += 1
+            where = f"{context.queue.broker_name}/{context.queue.queue_id}"
+            typer.echo(f"{where} {message.queue_offset} {message.body.decode(errors='replace')}")
+        if self._wanted and self.seen >= self._wanted:
+            self.enough.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
 
 async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
     from ledgermq.client import (
         ClientConfig,
         ConsumeFrom,
         ConsumeOptions,
-        ConsumeStatus,
+        InvalidMessage,
         PushConsumer,
+        RemotingError,
     )
 
-    seen = 0
-    enough = asyncio.Event()
-
-    def listener(messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        nonlocal seen
-        if wanted.count and seen >= wanted.count:
-            return ConsumeStatus.RECONSUME_LATER
-        for message in messages:
-            seen += 1
-            where = f"{context.queue.broker_name}/{context.queue.queue_id}"
-            typer.echo(f"{where} {message.queue_offset} {message.body.decode(errors='replace')}")
-        if wanted.count and seen >= wanted.count:
-            enough.set()
-        return ConsumeStatus.CONSUME_SUCCESS
-
-    config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
-    consumer = PushConsumer(
-        config, listener, options=ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
-    )
-    consumer.subscribe(wanted.topic, wanted.expression)
+    printer = Printer(wanted)
+    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+    try:
+        config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
+        consumer = PushConsumer(config, printer.listen, options=options)
+        consumer.subscribe(wanted.topic, wanted.expression)
+    except InvalidMessage as error:  # the options' fault
+        raise typer.BadParameter(str(error)) from error
     async with consumer:
+        try:
+            await consumer.wait_joined(min(JOIN_S, wanted.seconds or JOIN_S))
+        except RemotingError as error:
+            typer.echo(f"ledgermq: {in_words(error, wanted.topic, addresses)}", err=True)
+            return 1
+        watch = asyncio.create_task(_watch(consumer, printer, wanted))
         with contextlib.suppress(TimeoutError):
             async with timeout(wanted.seconds or None):
-                await enough.wait()
-    return 1 if seen < wanted.count else 0
+                await printer.enough.wait()
+        watch.cancel()
+    if printer.seen >= wanted.count:
+        return 0
+    short = f"{printer.seen} of {wanted.count} {wanted.what} came in {wanted.seconds:g} s"
+    typer.echo(f"ledgermq: {short}", err=True)
+    return 1
+
+
+def in_words(error: RemotingError, topic: str, addresses: tuple[str, ...]) -> str:
+    """Return why a topic can not be consumed, with what to do about it."""
+    from ledgermq.client import NameServersUnreachable, NoRoute
+
+    servers = ", ".join(addresses)
+    if isinstance(error, NameServersUnreachable):
+        return f"no name server answers at {servers}; start one, or name another with --namesrv"
+    if isinstance(error, NoRoute):
+        return f"topic {topic} can not be consumed: {error} ({servers}); send to it first"
+    return f"topic {topic} can not be consumed: {error}"
+
+
+async def _watch(consumer: PushConsumer, printer: Printer, wanted: Wanted) -> None:
+    """Tell a person who waits what hinders, once each, and that nothing has come yet."""
+    told = ""
+    quiet = 0.0
+    while True:
+        await asyncio.sleep(WATCH_S)
+        quiet += WATCH_S
+        hindrance = "; ".join(str(error) for _, error in sorted(consumer.problems.items()))
+        if hindrance and hindrance != told:
+            typer.echo(f"ledgermq: {hindrance}; trying again", err=True)
+        told = hindrance
+        if quiet == QUIET_S and not printer.seen:
+            typer.echo(f"ledgermq: waiting for {wanted.what} (Ctrl-C ends)", err=True)

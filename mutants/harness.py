@@ -19,4 +19,14 @@ HARNESS: Final = (
             patch("chaos.backends.process:environment", (', PYTHONSAFEPATH="1"', "")),
         ),
     ),
+    Mutant(
+        name="silent-consumer",
+        breaks="A consumer that no name server answers waits for ever and says nothing.",
+        source="Seen in this system: ledgermq consume ended with code 1 and no word.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer._hindered",
+            ("self._problems[topic] = error", "self._joined.set()"),
+            ("logging.INFO if str(before) == str(error) else logging.WARNING", "logging.DEBUG"),
+        ),
+    ),
 )

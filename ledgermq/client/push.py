@@ -15,7 +15,7 @@ from ledgermq.client.assignment import Assignment
 from ledgermq.client.background import Background
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.consume import ConsumeService, Listener
-from ledgermq.client.errors import NoRoute
+from ledgermq.client.errors import NameServersUnreachable, NoRoute
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
@@ -81,6 +81,8 @@ class PushConsumer(StartStop):
         self._subscriptions: dict[str, Subscription] = {}
         self._retry_topic = retry_topic(config.group)
         self._masters: dict[str, str] = {}
+        self._problems: dict[str, RemotingError] = {}
+        self._joined = asyncio.Event()
         self._queues_at_first: dict[str, frozenset[MessageQueue]] = {}
         """The queues that a topic had when this consumer looked first: what a later one holds was
         sent since then, and none of it may be skipped."""
@@ -96,6 +98,14 @@ class PushConsumer(StartStop):
         """The tasks of this consumer."""
         return self._instance.background
 
+    @property
+    def problems(self) -> dict[str, RemotingError]:
+        """Why topics are not consumed now, by topic; empty while all is well.
+
+        `NameServersUnreachable`, `NoRoute` for a topic that nobody knows, or what a broker said.
+        """
+        return dict(self._problems)
+
     def subscribe(self, topic: str, expression: str = "*") -> None:
         """Subscribe to ``topic``; ``expression`` is ``*`` or ``TagA || TagB``.
 
@@ -109,8 +119,9 @@ class PushConsumer(StartStop):
     async def start(self) -> None:
         """Join the group and begin consuming, in the background.
 
-        Topics that do not exist yet are picked up once they do. Errors: ``ValueError`` without any
-        subscription.
+        Topics that do not exist yet are picked up once they do, and name servers that are down
+        are asked again: what hinders is logged as a warning, told by `problems`, and raised by
+        `wait_joined`. Errors: ``ValueError`` without any subscription.
         """
         if not self._subscriptions:
             raise ValueError("subscribe to a topic before start()")
@@ -120,6 +131,21 @@ class PushConsumer(StartStop):
         background.spawn(self._rebalance_loop, "rebalance")
         background.every(config.leader_check_ms, self._check_leaders, "leaders")
         background.every(config.persist_offset_ms, self.assignment.commit_all, "commit")
+
+    async def wait_joined(self, timeout_s: float = 10.0) -> None:
+        """Wait until this member has its share of every topic; raises what hinders it by then.
+
+        Errors: ``NameServersUnreachable``, ``NoRoute`` for a topic that nobody knows, or what a
+        broker said. The consumer goes on trying: call `stop` to give up.
+        """
+        try:
+            async with timeout(timeout_s):
+                await self._joined.wait()
+        except TimeoutError:
+            for _, error in sorted(self._problems.items()):
+                raise error from None
+            late = f"group {self.config.group} was not joined in {timeout_s:g} s"
+            raise NameServersUnreachable(late) from None
 
     async def stop(self) -> None:
         """Finish the listener calls in progress, commit, leave the group, close.
@@ -228,26 +254,41 @@ class PushConsumer(StartStop):
         for topic in sorted(self._subscriptions):
             try:
                 route = await self.routes.get(topic)
-            except NoRoute:
+            except NoRoute as error:
                 self._queues_at_first.setdefault(topic, frozenset())
+                self._hindered(topic, error)
                 continue  # It does not exist yet; _check_leaders goes on looking.
             except RemotingError as error:
-                _log.info("topic=%s event=no_route error=%s", topic, error)
+                self._hindered(topic, error)
                 balanced = False
                 continue
             queues = route.subscribe_queues
             self._queues_at_first.setdefault(topic, frozenset(queues))
             if not queues:
+                self._hindered(topic, NoRoute(f"topic {topic} has no queue that can be read"))
                 continue
             try:
                 ids = await self._group_members(queues[0])
             except RemotingError as error:
-                _log.info("topic=%s event=rebalance_failed error=%s", topic, error)
+                self._hindered(topic, error)
                 balanced = False
                 continue
             mine = self.options.allocate(self.client_id, queues, ids)
             balanced &= await self.assignment.change(topic, mine)
+            self._problems.pop(topic, None)
+        if balanced and not self._problems:
+            self._joined.set()
         return balanced
+
+    def _hindered(self, topic: str, error: RemotingError) -> None:
+        """Keep why a topic is not consumed; each reason is a warning once."""
+        if topic == self._retry_topic:  # made by the broker that counts this member
+            _log.info("topic=%s event=not_consumed error=%s", topic, error)
+            return
+        before = self._problems.get(topic)
+        self._problems[topic] = error
+        level = logging.INFO if str(before) == str(error) else logging.WARNING
+        _log.log(level, "topic=%s event=not_consumed error=%s", topic, error)
 
     async def _group_members(self, queue: MessageQueue) -> list[str]:
         """Return the ids of the group's members, this one among them; raises ``RemotingError``."""
