@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.ports import free_port_block
 from bench.processes import START_TIMEOUT_S, ServerProcesses, wait_for_port
+from chaos.backends.ports import take_port_block
 
 GROUP = "BenchGroup"
 RAFT_STATUS = 29001
@@ -67,7 +67,7 @@ class Cluster(ServerProcesses):
 
     def _start(self) -> None:
         self._home.mkdir(parents=True, exist_ok=True)
-        base = free_port_block(1 + 2 * self._replicas)
+        base = take_port_block(1 + 2 * self._replicas)
         self.namesrv_addr = f"127.0.0.1:{base}"
         self._namesrv = self._spawn("namesrv", ["-p", str(base)])
         wait_for_port(base, self._namesrv)

@@ -16,8 +16,8 @@ from typing import cast
 
 import uvloop
 
-from bench.ports import free_port_block
 from bench.result import Measurement, summarize
+from chaos.backends.ports import take_port_block
 
 RECEIVE_BYTES = 1 << 20
 RESPONSE = (
@@ -134,7 +134,7 @@ async def _drive(port: int, window: int, size: int, times_s: tuple[float, float]
 
 def measure(windows: list[int], size: int, seconds: float) -> dict[int, Measurement]:
     """Start the server, run every window against it, end it."""
-    port = free_port_block(1)
+    port = take_port_block(1)
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", "bench.echo", str(port)], stdout=subprocess.PIPE
     )

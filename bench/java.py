@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.ports import free_port_block
 from bench.processes import ServerProcesses, wait_for_port
+from chaos.backends.ports import take_port_block
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = REPOSITORY / "tests" / "interop" / "java"
@@ -112,7 +112,7 @@ class RealRocketMQ(ServerProcesses):
         for name in ("namesrv", "broker"):
             log = LOGBACK.format(path=self._home / f"{name}.log")
             (conf / f"logback_{name}.xml").write_text(log, encoding="utf-8")
-        base = free_port_block(2 + self._replicas * 21)
+        base = take_port_block(2 + self._replicas * 21)
         self.namesrv_addr = f"127.0.0.1:{base}"
         namesrv_conf = conf / "namesrv.conf"
         namesrv_conf.write_text(f"listenPort={base}\n", encoding="utf-8")

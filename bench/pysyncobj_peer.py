@@ -26,8 +26,8 @@ from typing import Any
 
 from pysyncobj import SyncObj, SyncObjConf, replicated
 
-from bench.ports import free_port_block
 from bench.result import Measurement, summarize
+from chaos.backends.ports import take_port_block
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "default-single": {"autoTick": True, "appendEntriesUseBatch": False},
@@ -192,7 +192,7 @@ def _run(
     setting: str, directory: str, windows: list[int], load: tuple[int, float, bool]
 ) -> Iterator[tuple[int, Measurement]]:
     size, seconds, embedded = load
-    base = free_port_block(3)
+    base = take_port_block(3)
     names = [f"127.0.0.1:{base + i}" for i in range(3)]
     nodes = []
     try:

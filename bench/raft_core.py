@@ -9,9 +9,7 @@ machine; nothing is asserted.
 
 import argparse
 import asyncio
-import contextlib
 import json
-import socket
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import uvloop
 
+from chaos.backends.ports import take_ports
 from dledger.appender import Appender
 from dledger.codec.entry import encode_span, index_units
 from dledger.codec.peer import PeerCodec
@@ -207,13 +206,8 @@ async def node_rate(
     size: int, window: int, flush: FlushDiskType, seconds: float
 ) -> dict[str, float]:
     """Return acknowledged appends a second, and CPU microseconds an append in the process."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(size):
-            one = stack.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            ports.append(one.getsockname()[1])
-    peers = {f"n{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports)}
+    ports = enumerate(take_ports(size))
+    peers = {f"n{number}": f"127.0.0.1:{port}" for number, port in ports}
     with tempfile.TemporaryDirectory() as path:
         pairs: list[tuple[DLedgerNode, Feeder]] = []
         for node_id in peers:

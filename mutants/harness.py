@@ -20,6 +20,25 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="ports-only-found-free",
+        breaks="A port is given that was free a moment ago; another run may be given it, too.",
+        source="Seen in this system: tests that ran beside each other took each other's ports.",
+        plant=patch("chaos.backends.ports:_take_one", (" or not _lock(port)", "")),
+    ),
+    Mutant(
+        name="report-measures-otherwise",
+        breaks="The report takes the longest gap of the seconds around a change of leader.",
+        source="Seen in this system: 1,130 ms on the terminal, 1,973 ms in the report.",
+        plant=patch(
+            "chaos.report.data:_stall",
+            ("np.searchsorted(acks, begin)", "np.searchsorted(acks, begin - 1.0)"),
+            (
+                "service_gap(acks[first:last].tolist(), begin, until)",
+                "(float(np.diff(acks[first:last]).max()), 0.0)",
+            ),
+        ),
+    ),
+    Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",

@@ -1,7 +1,7 @@
 """A cluster of processes on this machine: name servers, brokers, and a proxy on every broker link.
 
 Broker i is told the proxy's ports as the addresses of its peers, so everything that i sends to j
-passes the link ``i>j``. No root. Children die with the harness. Ports are free ones of loopback.
+passes the link ``i>j``. No root. Children die with the harness.
 
 Source: spec/proof.md 2.1 (processes), contract of ``python -m namesrv`` and ``python -m broker``.
 """
@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +23,13 @@ from chaos.backends.base import (
     LinkState,
     link_names,
 )
+from chaos.backends.ports import HOST, take_ports
 from chaos.backends.process import Child
 from chaos.backends.sparse import copy_used_prefix
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.runtime.cancel import timeout
 
-HOST = "127.0.0.1"
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 STOP_TIMEOUT_S = 8.0
@@ -98,7 +97,7 @@ class LocalCluster:
         self.links = ProxyLinks(self._control)
         self._name_servers: list[tuple[int, Child]] = []
         self._proxy: Child | None = None
-        ports = free_ports(2 * len(spec.nodes) + spec.name_servers)
+        ports = take_ports(2 * len(spec.nodes) + spec.name_servers)
         self._ns_ports = ports[: spec.name_servers]
         broker_ports = ports[spec.name_servers :]
         self._nodes = {
@@ -313,18 +312,6 @@ def socket_path(run: Path) -> Path:
 def is_segment(path: Path) -> bool:
     """Return whether a file is named as DLedger names its segments: 20 digits."""
     return len(path.name) == 20 and path.name.isdigit()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return distinct ports of loopback that are free now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind((HOST, 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 async def accepts(port: int) -> bool:

@@ -4,6 +4,7 @@ Source: spec/proof.md 3.7.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 
 from chaos.checker.model import (
@@ -46,6 +47,21 @@ def check_failover(history: History) -> Result:
     )
 
 
+def service_gap(acks: Sequence[float], t_on0: float, t_on1: float) -> tuple[float, float] | None:
+    """Return for how long nothing was acknowledged around ``t_on0..t_on1``, and when it ended.
+
+    ``acks`` are the times of acknowledgements, sorted. None: nothing was acknowledged later. This
+    is what a terminal and a report both mean by the gap around a fault.
+    """
+    if not len(acks) or acks[-1] < t_on1:
+        return None
+    return max(
+        (after - max(before, t_on0), after)
+        for before, after in pairwise([0, *acks])
+        if before <= t_on1 and after >= t_on0
+    )
+
+
 def _words(row: Row) -> str:
     if row["ms"] is None:
         return "never served again"
@@ -55,13 +71,7 @@ def _words(row: Row) -> str:
 
 def _failover_row(history: History, fault: Row, acks: list[int]) -> Row:
     t_on0, t_on1 = fault["t_on0"], fault["t_on1"]
-    gaps = [
-        (after - max(before, t_on0), after)
-        for before, after in pairwise([0, *acks])
-        if before <= t_on1 and after >= t_on0
-    ]
-    served = bool(acks) and acks[-1] >= t_on1
-    gap, first = max(gaps) if served else (None, None)
+    gap, first = service_gap(acks, t_on0, t_on1) or (None, None)
     healed = [t for t in _lifted(history, fault) if first is not None and t <= first]
     since_heal = first - max(healed) if first is not None and healed else None
     return {

@@ -27,8 +27,8 @@ def check_refused(history: History) -> Result:
         for (group, key), t in sorted(refusals.items())
         if last[group, key] <= t
     ]
-    undrained = [d for d in history.drain if not d["drained"]]
-    if found and undrained:
+    drained = history.drain and all(d["drained"] for d in history.drain)
+    if found and not drained:  # also a run that was interrupted before it drained
         return undecided("A27", f"{len(found)} did not come again, but queues were not drained")
     return result("A27", found, f"{len(refusals)} refused, {len(found)} did not come again")
 

@@ -1,7 +1,9 @@
 """Reads what a report shows from a run directory: verdicts, faults, series for the plots.
 
 Every table is optional; what is missing or broken is left out and named in ``notes``. Times are
-seconds since the run's start. Source: spec/proof.md 4.3, 4.5.
+seconds since the zero of ``run.json``, the one that the terminal showed; a fault is in force, and
+a gap in service is measured, as `chaos.checker.effects` defines it. Source: spec/proof.md 4.3,
+4.5.
 """
 
 import json
@@ -13,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from chaos.checker.effects import service_gap
 
 NS: Final = 1e9
 ROWS_MAX: Final = 30_000_000  # above this a table's plot is left out, not the page
@@ -26,13 +30,14 @@ Words = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRow:
-    """A fault of the plan, as the report shows it."""
+    """A fault of the plan; in force from ``start`` to ``end``, its injection began at ``began``."""
 
     fault_id: str
     kind: str
     targets: str
     method: str
     status: str
+    began: float | None
     start: float | None
     end: float | None
     witness: dict[str, Any]
@@ -65,6 +70,8 @@ class RunData:
     run: dict[str, Any] = field(default_factory=dict)
     spark: dict[str, Any] = field(default_factory=dict)
     inprocess: dict[str, Any] = field(default_factory=dict)
+    judgement: dict[str, Any] = field(default_factory=dict)
+    """What follows from both checkers; empty if only one looked."""
     notes: list[str] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
     failovers: list[Failover] = field(default_factory=list)
@@ -81,6 +88,7 @@ def load_run(path: Path) -> RunData:
     data.run = _json(path / "run.json", data.notes)
     data.spark = _json(path / "verdict" / "results.json", data.notes)
     data.inprocess = _json(path / "verdict" / "inprocess.json", [])
+    data.judgement = _json(path / "verdict" / "judgement.json", [])
     sends = _table(path, "sends", data, "t_inv t_cmp outcome topic queue_id msg_key")
     probes = _table(path, "raft_probe", data, "node t0 t1 ok role term commit group")
     zero = _zero(data.run, sends, probes)
@@ -169,7 +177,9 @@ def _send_series(sends: pa.Table, zero: float) -> Series:
     outcome = _strings(sends, "outcome")
     outcome[outcome == ""] = "info"
     done = np.where(np.isnan(end), start, end)
-    return {"start": start, "end": done, "latency": done - start, "outcome": outcome}
+    answered = np.where(np.isnan(end), np.inf, end)
+    times = {"start": start, "end": done, "answered": answered}
+    return {**times, "latency": done - start, "outcome": outcome}
 
 
 def _unseen(path: Path, data: RunData, sends: pa.Table, zero: float) -> Series:
@@ -231,10 +241,10 @@ def _faults(path: Path, data: RunData, zero: float) -> list[FaultRow]:
     table = _table(path, "faults", data, columns)
     rows = []
     for raw in table.to_pylist() if table is not None else []:
-        start = _first(raw, "t_on0", "t_on1")
-        end = _first(raw, "t_off1", "t_off0")
-        begin = None if start is None else (start - zero) / NS
-        stop = None if end is None else (end - zero) / NS
+        began, start, end = (
+            None if t is None else (t - zero) / NS
+            for t in (_first(raw, "t_on0", "t_on1"), _first(raw, "t_on1"), _first(raw, "t_off0"))
+        )
         rows.append(
             FaultRow(
                 fault_id=str(raw["fault_id"]),
@@ -242,10 +252,11 @@ def _faults(path: Path, data: RunData, zero: float) -> list[FaultRow]:
                 targets=", ".join(raw["targets"] or ()),
                 method=str(raw["method"] or ""),
                 status=str(raw["status"] or ""),
-                start=begin,
-                end=stop,
+                began=began,
+                start=start,
+                end=end,
                 witness=dict(raw["witness"] or {}),
-                in_flight=_overlapping(data.sends, begin, stop),
+                in_flight=_overlapping(data.sends, start, end),
             )
         )
     return sorted(rows, key=lambda row: (row.start is None, row.start or 0.0))
@@ -256,10 +267,9 @@ def _first(row: dict[str, Any], *names: str) -> int | None:
 
 
 def _overlapping(sends: Series, start: float | None, end: float | None) -> int:
-    if not sends or start is None:
+    if not sends or start is None or end is None:
         return 0
-    until = np.inf if end is None else end
-    return int(((sends["start"] <= until) & (sends["end"] >= start)).sum())
+    return int(((sends["start"] <= end) & (sends["answered"] >= start)).sum())
 
 
 def _failovers(data: RunData) -> list[Failover]:
@@ -280,7 +290,8 @@ def _failovers(data: RunData) -> list[Failover]:
             continue  # an old leader that has not heard yet
         if before is not None and term > before[1]:
             fault = _cause(data.faults, before[2], before[0], t)
-            begin = before[0] if fault is None or fault.start is None else fault.start
+            begin = before[0] if fault is None or fault.began is None else fault.began
+            until = t if fault is None or fault.start is None else fault.start
             changes.append(
                 Failover(
                     group=group,
@@ -289,7 +300,7 @@ def _failovers(data: RunData) -> list[Failover]:
                     term=int(term),
                     at=t,
                     leaderless_ms=(t - begin) * 1000,
-                    stall_ms=_stall(acks, begin, t),
+                    stall_ms=_stall(acks, begin, until),
                     cause="" if fault is None else f"{fault.fault_id} {fault.kind}",
                 )
             )
@@ -302,12 +313,14 @@ def _cause(faults: list[FaultRow], node: str, last_seen: float, elected: float) 
     near = [
         f
         for f in faults
-        if f.start is not None and node in f.targets and last_seen - 15.0 <= f.start <= elected
+        if f.began is not None and node in f.targets and last_seen - 15.0 <= f.began <= elected
     ]
     return near[-1] if near else None
 
 
-def _stall(acks: Floats, begin: float, elected: float) -> float | None:
-    """Return the longest time (ms) without an acknowledged send around a change of leader."""
-    around = acks[(acks >= begin - 1.0) & (acks <= elected + 10.0)]
-    return float(np.diff(around).max() * 1000) if len(around) > 1 else None
+def _stall(acks: Floats, begin: float, until: float) -> float | None:
+    """Return the longest time (ms) without an acknowledged send around ``begin..until``."""
+    first = max(0, int(np.searchsorted(acks, begin)) - 1)
+    last = int(np.searchsorted(acks, until, side="right")) + 1
+    found = service_gap(acks[first:last].tolist(), begin, until)
+    return None if found is None else found[0] * 1000

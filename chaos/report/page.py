@@ -93,10 +93,16 @@ def _e(value: object) -> str:
     return html.escape(str(value))
 
 
+def _judged(data: RunData) -> dict[str, Any]:
+    """Return what a person was told: of both checkers, or of the only one that looked."""
+    return data.judgement or data.spark or data.inprocess
+
+
 def _verdict_word(data: RunData) -> str:
-    if data.spark.get("exit_code") == 3:
+    judged = _judged(data)
+    if judged.get("exit_code") == 3:
         return "valid, but the contract was exceeded"
-    return str(data.spark.get("verdict") or data.inprocess.get("verdict") or "not checked")
+    return str(judged.get("verdict") or "not checked")
 
 
 def _head(data: RunData, run_id: str) -> str:
@@ -110,7 +116,7 @@ def _head(data: RunData, run_id: str) -> str:
     ]
     if data.run.get("mutant"):
         facts.append(f"planted fault in the broker: {data.run['mutant']}")
-    reasons = data.spark.get("reasons") or data.inprocess.get("reasons") or []
+    reasons = _judged(data).get("reasons") or []
     lines = "".join(f"<li>{_e(reason)}</li>" for reason in reasons)
     stated = data.spark.get("contract", {}).get("stated") or data.run.get("contract") or {}
     promise = ", ".join(f"{key} {value}" for key, value in stated.items())
@@ -124,7 +130,7 @@ def _head(data: RunData, run_id: str) -> str:
 
 
 def _counts(data: RunData) -> str:
-    counts = data.spark.get("counts") or data.inprocess.get("counts") or {}
+    counts = data.inprocess.get("counts") or data.spark.get("counts") or {}
     cells = []
     for name, alarming in _COUNTS:
         value = counts.get(name)
@@ -135,33 +141,41 @@ def _counts(data: RunData) -> str:
 
 
 def _checks(data: RunData) -> str:
-    checks: dict[str, Any] = data.spark.get("checks") or data.inprocess.get("checks") or {}
+    ours: dict[str, Any] = data.inprocess.get("checks") or {}
+    theirs: dict[str, Any] = data.spark.get("checks") or {}
+    checks = {**theirs, **ours}  # the words of the terminal, in its order
     if not checks:
         return "<h2>Checks</h2><p class=none>No checker has looked at this run yet.</p>"
-    other = data.inprocess.get("checks", {}) if data.spark.get("checks") else {}
-    rows = []
-    for name, check in checks.items():
-        verdict = str(check.get("verdict", ""))
-        second = str(other.get(name, {}).get("verdict", "")) if other else ""
-        css = "none" if verdict == "not checked" else verdict
-        rows.append(
-            f"<tr><td><b>{_e(name)}</b></td><td>{_e(check.get('title', ''))}</td>"
-            f'<td class="{_e(css)}">{_e(verdict)}</td><td class=n>{check.get("count", 0):,}</td>'
-            f"<td class=soft>{_e(check.get('summary', ''))}</td>"
-            + (f"<td class=soft>{_e(second)}</td></tr>" if other else "</tr>")
-        )
-    head = "<tr><th>check<th><th>verdict<th class=n>found<th>" + (
-        "<th>second checker" if other else ""
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    rows = "".join(
+        f"<tr><td><b>{_e(name)}</b></td><td>{_e(checks[name].get('title', ''))}</td>"
+        f"{_said(ours.get(name))}{_said(theirs.get(name))}"
+        f"<td class=n>{checks[name].get('count', 0):,}</td>"
+        f"<td class=soft>{_e(checks[name].get('summary', ''))}</td></tr>"
+        for name in names
     )
-    table = f"<div class=wide><table>{head}{''.join(rows)}</table></div>"
+    head = "<tr><th>check<th><th>in process<th>Spark<th class=n>found<th>"
     evidence = "".join(
         _evidence(name, item)
-        for name, check in checks.items()
-        for item in check.get("evidence", [])
-        if check.get("verdict") != "valid"
+        for name in names
+        for item in _telling(theirs.get(name)) or _telling(ours.get(name))
     )
     shown = f"<h2>Evidence</h2>{evidence}" if evidence else ""
-    return f"<h2>Checks</h2>{table}{shown}"
+    return f"<h2>Checks</h2><div class=wide><table>{head}{rows}</table></div>{shown}"
+
+
+def _said(check: dict[str, Any] | None) -> str:
+    """Return the cell of one checker's word on a check; a dash if it does not have the check."""
+    if check is None:
+        return "<td class=none>-</td>"
+    verdict = str(check.get("verdict", ""))
+    return f'<td class="{_e("none" if verdict == "not checked" else verdict)}">{_e(verdict)}</td>'
+
+
+def _telling(check: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the evidence of a check that did not pass."""
+    found: list[dict[str, Any]] = (check or {}).get("evidence") or []
+    return found if check is not None and check.get("verdict") != "valid" else []
 
 
 def _evidence(name: str, item: dict[str, Any]) -> str:
@@ -223,8 +237,9 @@ def _failovers(data: RunData) -> str:
     )
     return (
         "<h2>Failovers</h2><p class=soft>From the fault (or the last sight of the old leader) to "
-        "the first sight of the new one; and the longest time around it in which no send was "
-        "acknowledged.</p><div class=wide><table><tr><th class=n>at<th>leader<th class=n>term"
+        "the first sight of the new one; and, as check A41 measures it, the longest time without "
+        "an acknowledged send that touches the fault, from its beginning.</p>"
+        "<div class=wide><table><tr><th class=n>at<th>leader<th class=n>term"
         f"<th>cause<th class=n>without leader<th class=n>no acknowledgement{rows}</table></div>"
     )
 

@@ -39,7 +39,11 @@ def check_refused(context: Context) -> CheckResult:
     rows = refused.join(last, ["gname", "msg_key"], "left").filter("coalesce(last, -1) <= t")
     explain = text(message_name(), " was refused by ", F.col("gname"), " and never came again")
     result = _told(context, result, rows.withColumn("key", F.col("msg_key")), explain)
-    if result.count and context.table("drain").filter("not coalesce(drained, false)").head(1):
+    drain = context.table("drain")
+    drained = context.history.rows("drain") and not drain.filter(
+        "not coalesce(drained, false)"
+    ).head(1)
+    if result.count and not drained:  # also a run that was interrupted before it drained
         result.verdict, result.count = UNKNOWN, 0
         result.summary = "what was refused did not come again, but queues were not drained"
     return result

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import lzma
-import socket
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import uvloop
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from chaos.backends.ports import take_ports
 from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.protocol.message import MessageExt, decode_records
@@ -89,12 +89,6 @@ def retry_topics_of_earlier_runs(frames: list[Frame]) -> list[str]:
     return [
         topic for topic, code in first_answers.items() if code == 0 and topic.startswith("%RETRY%")
     ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Peer:
@@ -253,7 +247,7 @@ async def broker(directory: Path, **settings: Any) -> AsyncIterator[BrokerContro
         broker_name="broker-a",
         broker_ip1="127.0.0.1",
         bind_address="127.0.0.1",
-        listen_port=free_port(),
+        listen_port=take_ports(1)[0],
         store_path=str(directory),
         segment_bytes=1 << 20,
         **settings,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
+from chaos.backends.ports import take_ports as free_ports
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.transport.client import RemotingClient
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
 
 WAIT_S = 10.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:

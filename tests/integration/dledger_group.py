@@ -1,25 +1,16 @@
 """A group of real nodes in one process, for tests of the log on real disks and sockets."""
 
 import asyncio
-import contextlib
-import socket
 
 import uvloop
 
+from chaos.backends.ports import take_ports as free_ports
 from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.node import DLedgerNode
 
 LIMIT_S = 20
 SEGMENT = 1 << 16
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Listener:

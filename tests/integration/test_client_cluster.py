@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.backends.ports import take_ports
 from ledgermq.client import (
     ClientConfig,
     ConsumeFrom,
@@ -39,7 +39,7 @@ class Processes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        ports = iter(free_ports(8))
+        ports = iter(take_ports(8))
         self._namesrv = [next(ports) for _ in range(2)]
         self.listen = {node: next(ports) for node in NODES}
         self._raft = {node: next(ports) for node in NODES}
@@ -94,17 +94,6 @@ class Processes:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=log, stderr=log
             )
-
-
-def free_ports(count: int) -> list[int]:
-    holders = [socket.socket() for _ in range(count)]
-    try:
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [holder.getsockname()[1] for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from chaos.backends.ports import take_ports
 from ledgermq.remoting.protocol.bodies import (
     RegisterBrokerBody,
     TopicConfig,
@@ -29,12 +30,6 @@ from namesrv.server import NameServer
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20
 REGISTER = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "brokerId": "0"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -67,7 +62,7 @@ def registration(**changes: str) -> RemotingCommand:
 def test_it_serves_until_a_signal_comes(tmp_path):
     config = tmp_path / "namesrv.conf"
     config.write_text(f"listenPort=1\nbindAddress=127.0.0.1\nkvConfigPath={tmp_path}/kv.json\n")
-    port = free_port()
+    (port,) = take_ports(1)
     with process("-c", str(config), "-p", str(port)) as started:
         assert started.stderr is not None
         line = started.stderr.readline()

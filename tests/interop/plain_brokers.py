@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from bench.java import LOGBACK, JavaTools
-from bench.ports import free_port_block
 from bench.processes import wait_for_port
+from chaos.backends.ports import take_port_block
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.message import MessageExt, decode_records
 from ledgermq.remoting.transport.client import RemotingClient
@@ -29,7 +29,7 @@ class PlainBroker:
     def __init__(self, home: Path, store: Path, settings: dict[str, object]) -> None:
         home.mkdir(parents=True, exist_ok=True)
         # listenPort - 2 is RocketMQ's second port, + 1 its HA service.
-        self.port = free_port_block(4) + 2
+        self.port = take_port_block(4) + 2
         self.address = f"127.0.0.1:{self.port}"
         self.home = home
         self.store = store

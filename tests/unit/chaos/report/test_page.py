@@ -5,8 +5,12 @@ import re
 
 import pytest
 
+from chaos.checker.compose import CHECKS
+from chaos.load import load_history
 from chaos.report.data import load_run
 from chaos.report.page import write_report
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 from tests.spark.generate import MS, HistoryBuilder
 
 SECOND = 1_000 * MS
@@ -83,10 +87,64 @@ def test_a_failover_is_measured_from_the_fault(tmp_path):
     (failover,) = data.failovers
     assert (failover.old, failover.new, failover.term) == ("n0", "n1", 2)
     assert failover.leaderless_ms == pytest.approx(500)
-    assert failover.stall_ms == pytest.approx(700)
+    assert failover.stall_ms == pytest.approx(603)
     assert failover.cause == "f0 kill"
     assert [fault.effective for fault in data.faults] == [True, False]
     assert data.faults[0].in_flight == 20
+
+
+def gaps(run):
+    """Return the gap around the kill as the checker says it, and as the report does."""
+    found = CHECKS["A41"](load_history(run))
+    (failover,) = load_run(run).failovers
+    return found.evidence[0]["ms"], failover.stall_ms
+
+
+def test_the_report_and_the_terminal_measure_one_gap(tmp_path):
+    ours, reported = gaps(a_run(tmp_path))
+    assert reported == pytest.approx(ours)
+    with planted(HARNESS_BUGS["report-measures-otherwise"]):
+        ours, reported = gaps(tmp_path / "run")
+    assert reported != pytest.approx(ours)
+
+
+def test_the_report_counts_the_sends_that_the_checker_counts(tmp_path):
+    run = HistoryBuilder()
+    for number in range(40):
+        run.clock = number * SECOND // 10
+        run.send(outcome="ok" if number % 3 else "info")
+    run.fault("pause", ["n1"], SECOND, 2 * SECOND)
+    run.add("faults", fault_id="f1", kind="kill", targets=["n0"], status="failed", t_on0=SECOND)
+    path = run.write(tmp_path / "run")
+    told = CHECKS["A47"](load_history(path)).details["faults"]
+    reported = {fault.fault_id: fault.in_flight for fault in load_run(path).faults}
+    assert reported == {row["fault_id"]: row["in_flight"] for row in told}
+    assert reported["f0"] > 0
+
+
+def test_the_page_shows_what_the_terminal_showed(tmp_path):
+    """Every check of either checker, the terminal's counts, and the verdict of both together."""
+    run = a_run(tmp_path)
+    (run / "verdict").mkdir()
+    word = {"verdict": "valid", "count": 0, "summary": "fine", "title": "lost", "evidence": []}
+    only = word | {"title": "time without acknowledgements", "summary": "f0 603 ms"}
+    ours = {"A1": word, "A41": only}
+    theirs = {"A1": word | {"summary": "said by Spark"}, "A99": word}
+    for name, content in {
+        "inprocess": {"verdict": "valid", "checks": ours, "counts": {"sent": 80}},
+        "results": {"verdict": "valid", "checks": theirs},
+        "judgement": {"verdict": "unknown", "exit_code": 2, "reasons": ["the checkers disagree"]},
+    }.items():  # fmt: skip
+        file = {"results": "results.json"}.get(name, f"{name}.json")
+        (run / "verdict" / file).write_text(json.dumps(content))
+    page = write_report(run).read_text()
+    assert '<div class="verdict unknown">Unknown</div>' in page
+    assert "the checkers disagree" in page
+    rows = re.findall(r"<tr><td><b>(A\d+)</b></td>", page)
+    assert rows == ["A1", "A41", "A99"]
+    assert "f0 603 ms" in page
+    assert "said by Spark" not in page
+    assert "<dt>sent</dt><dd>80</dd>" in page
 
 
 def test_unseen_counts_what_was_acknowledged_and_not_yet_delivered(tmp_path):
