@@ -43,12 +43,13 @@ format: $(STAMP) ## Apply what make check would ask for, as far as a tool can
 docker-image: $(STAMP) ## Build the image ledgermq:latest (starts an engine if it may, makes a base if none can be pulled)
 	@bash docker/engine.sh start
 	@bash docker/build.sh
+	@echo "An engine that this started goes on running, for compose; to stop it: bash docker/engine.sh stop"
 
-docker-demo: docker-image ## The same job as make demo against a cluster of containers
-	@$(BIN)/ledgermq demo --backend docker $(ARGS)
+docker-demo: $(STAMP) ## The same job as make demo against a cluster of containers (stops an engine that it started)
+	@bash docker/engine.sh run bash -c 'bash docker/build.sh && exec "$$0" demo --backend docker "$$@"' $(BIN)/ledgermq $(ARGS)
 
-docker-test: docker-image ## Tests of the image and of the compose cluster
-	@$(BIN)/pytest -m docker tests/docker $(ARGS)
+docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an engine that it started)
+	@bash docker/engine.sh run bash -c 'bash docker/build.sh && exec "$$0" -m docker tests/docker "$$@"' $(BIN)/pytest $(ARGS)
 
 interop: $(STAMP) ## The published Java client on our cluster, the real broker on our files (needs Java and Maven)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)

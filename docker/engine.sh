@@ -3,7 +3,9 @@
 # Usage: docker/engine.sh start   install if needed, start if none answers, wait until ready
 #        docker/engine.sh stop    stop the engine that "start" started; another one is left alone
 #        docker/engine.sh status  say what there is; exit 0 if an engine answers
-# Exit codes: 0 an engine answers; 3 none does and none can be started here (the reason is printed).
+#        docker/engine.sh run COMMAND ...   start one if needed, run the command, stop what was started
+# Exit codes: 0 an engine answers; 3 none does and none can be started here (the reason is printed);
+# of "run" that of the command.
 set -euo pipefail
 state=${LEDGERMQ_ENGINE_STATE:-/var/run/ledgermq-engine}
 log=$state/dockerd.log
@@ -74,9 +76,31 @@ stop_engine() {
     fi
 }
 
+stop_service() { # the engine that installing its package has started
+    if have systemctl && systemctl stop docker.socket docker.service 2>/dev/null; then :
+    elif have service; then service docker stop >/dev/null 2>&1 || true; fi
+    if [ -z "$(answers || true)" ]; then say "stopped the Docker engine, which did not run before"
+    else say "the Docker engine that was installed goes on running; stop it: service docker stop"; fi
+}
+
+run_with_engine() { # a command in $@: an engine that did not answer before does not answer after
+    local before code=0
+    before=$(answers || true)
+    if [ -z "$before" ]; then trap 'leave_as_before' EXIT; fi
+    start_engine || return $?
+    "$@" || code=$?
+    return "$code"
+}
+
+leave_as_before() {
+    if [ -f "$state/pid" ]; then stop_engine
+    elif [ -n "$(answers || true)" ]; then stop_service; fi
+}
+
 case ${1:-} in
+    run) shift; run_with_engine "$@" ;;
     start) start_engine ;;
     stop) stop_engine ;;
     status) if v=$(answers) && [ -n "$v" ]; then say "answers: $v"; else say "none answers"; exit 3; fi ;;
-    *) echo "usage: $0 start|stop|status" >&2; exit 2 ;;
+    *) echo "usage: $0 start|stop|status|run COMMAND ..." >&2; exit 2 ;;
 esac

@@ -20,6 +20,12 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="doctor-looks-only",
+        breaks="The doctor reports a module as there because its file is.",
+        source="Seen in this system: all was well, and Spark failed for want of distutils.",
+        plant=patch("cli.doctor:_modules", ("IMPORT, *modules", '"", *modules')),
+    ),
+    Mutant(
         name="ports-only-found-free",
         breaks="A port is given that was free a moment ago; another run may be given it, too.",
         source="Seen in this system: tests that ran beside each other took each other's ports.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 TOPIC = "grouped"
 ROUNDS, AT_ONCE = 5, 90
 START_TIMEOUT_S = 30
+DISPATCH_TIMEOUT_S = 10
 
 Sent = list[tuple[Message, SendResult]]
 
@@ -71,9 +73,19 @@ async def read_all(config: ClientConfig) -> dict[tuple[MessageQueue, int], Messa
     return found
 
 
+async def read_all_of(
+    config: ClientConfig, count: int, within_s: float = DISPATCH_TIMEOUT_S
+) -> dict[tuple[MessageQueue, int], MessageExt]:
+    """Read until there are ``count``: RocketMQ fills queues a moment after it has acknowledged."""
+    deadline = time.monotonic() + within_s
+    while len(found := await read_all(config)) < count and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    return found
+
+
 async def check_each_is_where_its_result_says(config: ClientConfig, sent: Sent) -> None:
     """Compare what is stored with what was acknowledged: each message once, under its ids."""
-    found = await read_all(config)
+    found = await read_all_of(config, len(sent))
     assert len(found) == len(sent)
     for original, result in sent:
         stored = found.pop((result.queue, result.queue_offset))

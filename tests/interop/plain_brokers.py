@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from bench.java import LOGBACK, JavaTools
@@ -18,6 +19,7 @@ from ledgermq.remoting.transport.client import RemotingClient
 from tests.integration.broker_cluster import pull_fields, send_fields
 
 STOP_S = 40
+SETTLE_S = 10.0
 ASK_MS = 10_000
 PULL_NOT_FOUND = 19
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -136,6 +138,18 @@ class Questions:
             assert answer.code == 0, answer
             found.append(int(answer.ext_fields["offset"]))
         return found[0], found[1]
+
+    async def settled_limits(self, topic: str, queue_id: int, end: int) -> tuple[int, int]:
+        """Return the limits of a queue once its maximum is ``end``, or what they are in the end.
+
+        RocketMQ fills its queues from the log a moment after it has acknowledged.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        while (found := await self.limits(topic, queue_id))[1] < end:
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
+        return found
 
     async def read_all(self, topic: str, queue_id: int) -> list[MessageExt]:
         """Return all messages of a queue."""

@@ -2,11 +2,14 @@
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
 from cli import doctor
 from cli.main import run
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,59 @@ def test_a_met_need_has_no_consequence() -> None:
     assert doctor.need("x", False, "found", "bad luck").consequence == "bad luck"
 
 
-def test_json_lists_every_probe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_modules_are_imported_and_not_only_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halfway.py").write_text("import no_such_module\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = doctor._modules("x", ["json", "halfway"], "ledgermq[chaos]")
+    assert found.state is doctor.State.MISSING
+    assert found.found == "halfway ModuleNotFoundError No module named 'no_such_module'"
+    assert found.consequence == "run: make setup"
+    monkeypatch.chdir(tmp_path)
+    assert doctor._modules("x", ["halfway"], "ledgermq[chaos]").consequence == (
+        "run: pip install 'ledgermq[chaos]'"
+    )
+    assert doctor._modules("x", ["json"], "ledgermq").state is doctor.State.OK
+    with planted(HARNESS_BUGS["doctor-looks-only"]):
+        looked = doctor._modules("x", ["json", "halfway"], "ledgermq[chaos]")
+    assert looked.state is doctor.State.OK
+
+
+def test_spark_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "missing", lambda _extra: ["distutils"])
+    found = doctor.spark_job()
+    assert found.state is doctor.State.MISSING
+    assert found.found == "not tried without distutils"
+    monkeypatch.setattr(doctor, "missing", lambda _extra: [])
+    monkeypatch.setattr(doctor, "_try", lambda *_: (False, ["x", "no JVM"]))
+    assert doctor.spark_job().found == "no JVM"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_runs_a_job_here() -> None:
+    found = doctor.spark_job()
+    assert found.state is doctor.State.OK, found
+    assert "calls Python" in found.found
+
+
+def test_the_disk_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "synced in" in doctor.disk().found
+    assert list(tmp_path.iterdir()) == []
+
+    def broken() -> float:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(doctor, "_sync_ms", broken)
+    assert doctor.disk().state is doctor.State.MISSING
+
+
+def test_json_lists_every_probe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_try", lambda *_: (True, []))  # Spark takes its time
     code = run(["doctor", "--json"])
     findings = json.loads(capsys.readouterr().out)
     assert len(findings) == len(doctor.PROBES)

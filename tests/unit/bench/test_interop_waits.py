@@ -1,0 +1,42 @@
+"""What the interop tests wait for: queues that RocketMQ fills after it has acknowledged."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration import test_auto_batch
+from tests.interop import plain_brokers
+
+
+class Late(plain_brokers.Questions):
+    """A broker whose queue grows with each question."""
+
+    def __init__(self, ends: list[int]) -> None:
+        self.ends = ends
+
+    async def limits(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return 0, self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+
+
+def test_limits_are_asked_until_the_queue_has_what_was_acknowledged() -> None:
+    late = Late([1, 2, 5])
+    assert asyncio.run(late.settled_limits("t", 0, 5)) == (0, 5)
+
+
+def test_what_never_comes_is_still_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_brokers, "SETTLE_S", 0.1)
+    assert asyncio.run(Late([4]).settled_limits("t", 0, 5)) == (0, 4)
+    assert asyncio.run(Late([6]).settled_limits("t", 0, 5)) == (0, 6)
+
+
+def test_messages_are_read_until_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [{1: "a"}, {1: "a", 2: "b"}]
+
+    async def read(_config: Any) -> Any:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(test_auto_batch, "read_all", read)
+    config: Any = None
+    assert len(asyncio.run(test_auto_batch.read_all_of(config, 2))) == 2
+    assert len(asyncio.run(test_auto_batch.read_all_of(config, 3, within_s=0.1))) == 2
