@@ -45,6 +45,12 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="spark-without-a-word",
+        breaks="A Spark job that reaches its limit is a job that failed; nobody says which limit.",
+        source="Seen in this system: UNKNOWN after 240 s, with a pointer to an empty log.",
+        plant=patch("chaos.verdict:judge_with_spark", ("if code is None:", "if False:")),
+    ),
+    Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",
