@@ -29,8 +29,8 @@ class Child:
     ) -> "Child":
         """Start ``python ARGS`` of this interpreter; it imports nothing of the current directory.
 
-        With ``-m`` Python puts the current directory first, and a person's own ``store.py`` there
-        would be taken for ours.
+        With ``-m`` Python puts the current directory first, and a file there that is named as a
+        module of ours would be taken for it.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
