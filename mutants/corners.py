@@ -50,4 +50,30 @@ CORNERS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="renewal-refused",
+        breaks="Who has a lock and asks for it again is refused, as anybody else.",
+        source="RocketMQ RebalanceLockManager.tryLockBatch: its own lock counts as locked.",
+        plant=patch(
+            "broker.queue_lock:QueueLockTable.grantable",
+            ("owner in (None, change.client_id)", "owner is None"),
+        ),
+    ),
+    Mutant(
+        name="renewal-without-effect",
+        breaks="A lock that is asked for again runs out when it would have before.",
+        source="RocketMQ RebalanceLockManager.tryLockBatch: setLastUpdateTimestamp.",
+        plant=patch(
+            "broker.queue_lock:QueueLockTable.apply_lock",
+            (
+                "_Lease(change.client_id, now_ms + self._lease_ms)",
+                "_Lease(change.client_id, lease.until_ms if lease is not None"
+                " and lease.client_id == change.client_id else now_ms + self._lease_ms)",
+            ),
+            (
+                "        if self._leases.pop(key, None) is None:\n",
+                "        lease = self._leases.pop(key, None)\n        if lease is None:\n",
+            ),
+        ),
+    ),
 )

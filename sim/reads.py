@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 MS_PER_S: Final = 1000
 FOUND_MAX: Final = 64
+HELD_MS_MAX: Final = 65_536
+RENEW_MS: Final = 3_000
+RENEWALS_MAX: Final = 3
+"""Who keeps a lock asks for it again, up to so often."""
 QUERY_AGE_MAX: Final = 40
 """A query asks for one of the so many messages that were acknowledged last."""
 
@@ -151,9 +155,15 @@ class Reads:
         if is_mine:
             judge.on_locked(place, owner, self._record.now_ns)
         if op.messages % 2:  # who was refused gives back, too: nothing comes of it
-            await asyncio.sleep(op.size_bytes / MS_PER_S)
+            await asyncio.sleep(min(op.size_bytes, HELD_MS_MAX) / MS_PER_S)
             judge.on_unlocking(place, owner)
             await call(queue, lambda addr: api.unlock(addr, owner, [queue]))
+            return
+        for _ in range(op.choice % (RENEWALS_MAX + 1) if is_mine else 0):
+            await asyncio.sleep(RENEW_MS / MS_PER_S)
+            is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
+            judge.on_renewed(place, owner, self._record.now_ns, is_granted=is_mine)
+            self._record.count("locks_renewed", is_mine)
 
     async def _query(self, op: Op) -> None:
         """Ask for a message that this client knows of: by key, by unique key, or by id."""

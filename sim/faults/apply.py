@@ -54,6 +54,7 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.HUNG_DISK: disk.HungDisk,
     FaultKind.BIT_ROT: disk.BitRot,
     FaultKind.WIPE: disk.Wipe,
+    FaultKind.SPOIL: disk.Spoil,
     FaultKind.LYING_SYNC: disk.LyingSync,
     FaultKind.CLOCK_JUMP: cluster.ClockJump,
     FaultKind.CLOCK_DRIFT: cluster.ClockDrift,

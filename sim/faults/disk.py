@@ -138,9 +138,13 @@ class BitRot(Effect):
         """Flip bits."""
         self.stage.guard.rotten[self.name] = None
         self.stage.excused[self.name] = None
+        self.flip_all()
+        self.target.watch.excuse_rot(self.name)
+
+    def flip_all(self) -> None:
+        """Flip as many bits as the event says."""
         for number in range(int(self.event.number("bytes", 1))):
             self._rotted += self._flip(number)
-        self.target.watch.excuse_rot(self.name)
 
     def count(self) -> float:
         """Return how many bytes are rotten."""
@@ -159,6 +163,23 @@ class BitRot(Effect):
             if disk.rot(path, offset, 1 << rng.randint(0, 7)):
                 return True
         return False
+
+
+class Spoil(BitRot):
+    """A replica is killed, and what it has made of its log is damaged before it starts again."""
+
+    def objection(self) -> str:
+        """See `Effect`. The log has it all."""
+        return ""
+
+    def apply(self) -> None:
+        """Kill the process, and flip bits."""
+        self.target.crash(self.name)
+        self.flip_all()
+
+    def undo(self) -> None:
+        """Start the process."""
+        self.target.start(self.name)
 
 
 class Wipe(Effect):

@@ -27,7 +27,14 @@ BEHIND_P: Final = 0.12
 BEHIND_SEGMENT_BYTES: Final = 16 * 1024
 BEHIND_CHECKPOINT_MS: Final = 300
 BEHIND_COMPACT_P: Final = 0.3
-EXTRA: Final = (Package.ALONE, Package.BEHIND)
+DERIVED_P: Final = 0.1
+"""Seeds in which queue files are damaged."""
+HUGE_P: Final = 0.03
+"""Seeds in which polite clients send bodies of up to a mebibyte."""
+HUGE_BODY_MAX: Final = 1_000_000
+HUGE_SEGMENT_BYTES: Final = 4 << 20
+HUGE_RATE_PER_S: Final = 2.0
+EXTRA: Final = (Package.ALONE, Package.DERIVED, Package.BEHIND)
 """Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
@@ -62,6 +69,8 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     on = _choose_packages(rng.split("packages")) if packages is None else tuple(packages)
     if packages is None and rng.split("gone").chance(BEHIND_P):
         on = (*on, Package.BEHIND)
+    if packages is None and rng.split("files").chance(DERIVED_P):
+        on = (*on, Package.DERIVED)
     options = _draw_options(rng.split("options"), overkill=overkill, on=on)
     if options.alone and packages is None and rng.split("alone").chance(ALONE_FAULTS_P):
         on = (*on, Package.ALONE)
@@ -71,11 +80,21 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     events.sort(key=lambda event: (event.at_ms, event.package.value, event.seed))
     if not overkill:
         events = within_budget(events, options)
-    return Plan(
-        seed=seed,
-        options=options,
-        workload=_draw_workload(rng.split("workload"), options, on=on),
-        events=tuple(events[:EVENTS_MAX]),
+    workload = _draw_workload(rng.split("workload"), options, on=on)
+    if Package.BEHIND not in on and packages is None and rng.split("large bodies").chance(HUGE_P):
+        options = structs.replace(options, segment_bytes=HUGE_SEGMENT_BYTES)
+        workload = _with_huge_bodies(workload)
+    return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
+
+
+def _with_huge_bodies(workload: Workload) -> Workload:
+    """Return a workload of few large messages: none of them alone, not as a burst of hundreds."""
+    return structs.replace(
+        workload,
+        body_max=HUGE_BODY_MAX,
+        rate_per_s=min(HUGE_RATE_PER_S, workload.rate_per_s),
+        batch_p=0.0,
+        burst_p=0.0,
     )
 
 

@@ -38,6 +38,8 @@ class Package(Enum):
     NAMESRV = "namesrv"
     ALONE = "alone"
     """What happens to a broker outside the group."""
+    DERIVED = "derived"
+    """What a replica has made of its log is damaged while it is down."""
     BEHIND = "behind"
     """A replica is away for long, or has lost all, while the others drop what it lacks."""
 
@@ -78,6 +80,7 @@ class FaultKind(Enum):
     HUNG_DISK = "hung_disk"
     BIT_ROT = "bit_rot"
     WIPE = "wipe"
+    SPOIL = "spoil"
     LYING_SYNC = "lying_sync"
 
     CLOCK_JUMP = "clock_jump"

@@ -243,6 +243,15 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.DISK_FULL, _at(ALONE, free_bytes=(0, 32_768))),
         Recipe(FaultKind.CRASH_LOOP, _at(ALONE, count=(2, 4), period_ms=(100, 700, 2_000))),
     ),
+    Package.DERIVED: (
+        Recipe(
+            FaultKind.SPOIL,
+            _on_broker(
+                glob=("*/consumequeue/*", "*/consumequeue.checkpoint", "*/consumequeue*"),
+                bytes=(1, 3),
+            ),
+        ),
+    ),
     Package.BEHIND: (
         Recipe(FaultKind.CRASH, _away, 2),
         Recipe(FaultKind.ISOLATE, _away),

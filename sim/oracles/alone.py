@@ -163,6 +163,9 @@ class Alone:
     def on_locked(self, queue: Queue, owner: str, now_ns: int) -> None:
         """Locks of a broker on its own end with its process."""
 
+    def on_renewed(self, queue: Queue, owner: str, now_ns: int, *, is_granted: bool) -> None:
+        """Likewise."""
+
     def on_unlocking(self, queue: Queue, owner: str) -> None:
         """Likewise."""
 

@@ -175,6 +175,21 @@ class Clients:
         self._locks[queue] = (owner, now_ns)
 
     @guarded
+    def on_renewed(self, queue: Queue, owner: str, now_ns: int, *, is_granted: bool) -> None:
+        """Who has a lock has asked for it again: it is given, as long as it has not run out."""
+        known, since_ns = self._locks.get(queue, ("", -LEASE_NS))
+        if known != owner:
+            return  # it ran out, and another has it
+        if is_granted:
+            self._locks[queue] = (owner, now_ns)
+        elif now_ns - since_ns < LEASE_NS:
+            self._report(
+                "A21 a lock that is not renewed",
+                f"{owner} has had {queue[0]}/{queue[1]} since {since_ns / 1e9:.3f} s, and is "
+                f"refused",
+            )
+
+    @guarded
     def on_unlocking(self, queue: Queue, owner: str) -> None:
         """A client gives a lock back, or has at least asked for that."""
         if self._locks.get(queue, ("",))[0] == owner:

@@ -429,6 +429,24 @@ def test_rot_flips_a_synced_byte_of_one_replica_only(make):
     assert world.nemesis.rotten() == ("n1",)
 
 
+def test_a_process_starts_again_on_spoiled_queues_and_a_sound_log(make):
+    world = make(event("spoil", target="n1", glob="*/consumequeue/*", bytes=2, for_ms=500))
+    disk = world.disk("n1")
+    files = {}
+    for name in ("consumequeue", "data"):
+        disk.make_directories(f"/s/{name}")
+        files[name] = disk.open(f"/s/{name}/0", size=4096)
+        files[name].pwrite(0, [b"\x55" * 1000])
+        files[name].fdatasync()
+    world.run(3_000)
+    assert world.log == ["end n1", "start n1"]
+    found = {name: disk.read(f"/s/{name}/0")[:1000] for name in files}
+    assert found["data"] == b"\x55" * 1000
+    assert sum(bin(byte ^ 0x55).count("1") for byte in found["consumequeue"]) == 2
+    assert world.rot_excused == []
+    assert world.nemesis.rotten() == ()
+
+
 @pytest.mark.parametrize("target", ["n1", "all"])
 def test_full_disk_is_freed(make, target):
     world = make(event("disk_full", target=target, free_bytes=0))

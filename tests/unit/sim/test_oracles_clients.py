@@ -243,6 +243,32 @@ def test_lock_of_a_queue_has_one_owner_until_it_is_given_back(truth: Truth):
     assert found(findings) == "A21 a queue locked by two"
 
 
+@pytest.mark.parametrize(
+    ("owner", "after_ns", "is_granted", "is_sound"),
+    [
+        ("p0-1", 1, True, True),
+        ("p0-1", 1, False, False),
+        ("p0-1", LEASE_NS, False, True),
+        ("p0-2", 1, False, True),
+    ],
+)
+def test_who_has_a_lock_gets_it_again_until_it_runs_out(
+    truth: Truth, owner: str, after_ns: int, *, is_granted: bool, is_sound: bool
+):
+    clients, findings = judge(truth)
+    clients.on_locked(QUEUE, "p0-1", 5)
+    clients.on_renewed(QUEUE, owner, 5 + after_ns, is_granted=is_granted)
+    assert (findings.first is None) == is_sound
+
+
+def test_a_renewed_lock_runs_anew(truth: Truth):
+    clients, findings = judge(truth)
+    clients.on_locked(QUEUE, "p0-1", 0)
+    clients.on_renewed(QUEUE, "p0-1", LEASE_NS - 1, is_granted=True)
+    clients.on_locked(QUEUE, "p0-2", LEASE_NS)
+    assert found(findings) == "A21 a queue locked by two"
+
+
 def test_store_times_never_fall_along_the_log(truth: Truth):
     truth.times = {(3, 1): 7, (4, 1): 7, (5, 1): 6, (6, 1): 5}
     for index, offset in ((3, 3), (4, 4), (5, 5), (6, 5)):

@@ -135,9 +135,10 @@ def test_tables_that_are_something_else_are_a_violation(what):
         one.judge()
 
 
-def test_a_lease_lasts_a_minute_and_no_longer():
+@pytest.mark.parametrize("more_ms", [LEASE_MS, -LEASE_MS // 10])
+def test_a_lease_lasts_a_minute_from_when_it_was_last_asked_for(more_ms):
     one = One()
-    one.state.locks._leases["g", "orders", 1].until_ms += LEASE_MS
+    one.state.locks._leases["g", "orders", 1].until_ms += more_ms
     with pytest.raises(Violation, match="A21 lease"):
         one.judge()
 

@@ -10,7 +10,13 @@ import pytest
 
 from sim.faults.apply import EFFECTS
 from sim.faults.budget import damage_ms, problems, within_budget
-from sim.faults.draw import BEHIND_COMPACT_P, BEHIND_SEGMENT_BYTES, draw
+from sim.faults.draw import (
+    BEHIND_COMPACT_P,
+    BEHIND_SEGMENT_BYTES,
+    HUGE_BODY_MAX,
+    HUGE_RATE_PER_S,
+    draw,
+)
 from sim.faults.plan import (
     FaultEvent,
     FaultKind,
@@ -153,6 +159,15 @@ def test_a_replica_that_is_behind_has_others_that_drop_what_it_lacks(plans):
             assert plan.options.segment_bytes == BEHIND_SEGMENT_BYTES
             assert plan.workload.compact_p == BEHIND_COMPACT_P
     assert 80 <= shown <= 160, "of a thousand"
+
+
+def test_large_bodies_fit_into_their_segments_and_are_few(plans):
+    large = [plan for plan in plans if plan.workload.body_max == HUGE_BODY_MAX]
+    assert 10 <= len(large) <= 60, "of a thousand"
+    for plan in large:
+        assert plan.options.segment_bytes > 2 * HUGE_BODY_MAX
+        assert plan.workload.rate_per_s <= HUGE_RATE_PER_S
+        assert plan.workload.batch_p == plan.workload.burst_p == 0.0
 
 
 def test_targets_are_roles(plans):
