@@ -38,7 +38,8 @@ RARE: Final = frozenset({
 
 SHOWN: Final = frozenset({
     "client-failed-though-stored", "client-ok-without-answer", "client-retried-on-another-queue",
-    "client-revoked-queue-pulled", "client-sets-host-bits", "queue-end-one-short",
+    "client-revoked-queue-pulled", "client-sets-host-bits", "offsets-of-nothing",
+    "queue-end-one-short",
 })  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""
 

@@ -26,7 +26,7 @@ from broker.wake_up import WakeUp
 from dledger.errors import RottenEntry
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from store.key_query import KeyResult
 from store.results import Boundary, PutStatus
@@ -206,7 +206,7 @@ def test_an_offset_of_what_does_not_exist_is_not_kept(
     assert len(answer.remark or "") < 1_000
     assert not bench.tables.offsets.has_pending
     assert bench.tables.offsets.room.used == 0
-    with planted(BY_TESTS["offsets-of-nothing"]):
+    with planted(ALL["offsets-of-nothing"]):
         bench.offset.handle_update(connection, frame(15, commitOffset=8, **{**QUEUE, **fields}))
     assert bench.tables.offsets.has_pending
 
