@@ -52,7 +52,7 @@ class RaftMode:
         self._config = config
         self._disk = disk
         self._store = store
-        self._state = state
+        self._state, self._store = state, store
         self.snapshot = Snapshot(f"{config.store_path}/config", state, disk, clock)
         self.log = DLedgerNode(
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
@@ -75,6 +75,7 @@ class RaftMode:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
         self.log.judge_states(state_problem)
+        self._store.compare_clocks(self.log.clocks)
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""

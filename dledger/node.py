@@ -18,8 +18,9 @@ from functools import partial
 from typing import Any, Final
 
 from dledger.appender import Appender
+from dledger.clocks import Clocks
 from dledger.config import DLedgerConfig
-from dledger.core.messages import AskMembers, Message, ToldMembers
+from dledger.core.messages import AskMembers, Message, TellClock, ToldMembers
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
 from dledger.core.snapshot import SnapshotMeta
@@ -123,8 +124,6 @@ class DLedgerNode(Office):
         self.commit_index: LogIndex = -1
         """Last index told to the listener (at start: what the checkpoint had)."""
 
-    # Life
-
     def open(self) -> None:
         """Claim the directory and recover the log; entries can be read from then on.
 
@@ -156,9 +155,11 @@ class DLedgerNode(Office):
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
         self._desk = MembershipDesk(config, self._raft, self._store, self._transport)
+        self.clocks = Clocks(self._raft, self._clock, self._transport.send, config.tell_clock_ms)
         self._takers: dict[type[Message], Callable[[Any], None]] = {
             **dict.fromkeys(REPAIR_MESSAGES, self._on_repair_message),
             **dict.fromkeys((AskMembers, ToldMembers), self._desk.voucher.on_message),
+            TellClock: self.clocks.on_message,
         }
         self.trimmer = Trimmer(config, self._raft, self._store)
         """Drops the beginning of the log."""
@@ -356,6 +357,7 @@ class DLedgerNode(Office):
     def _look_after_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)
         self._desk.voucher.pass_time(now_ms)
+        self.clocks.pass_time(now_ms)
         self._disk_watch.look()
         reason = "disk_hung" if self._disk_watch.is_hung else self._repairer.must_not_lead
         if reason != self._raft.state.hindered:

@@ -5,6 +5,7 @@ Nothing here changes anything. `DLedgerNode` is one; the parts are its own.
 
 from collections.abc import Iterator
 
+from dledger.clocks import Clocks
 from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import LEADER, LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
@@ -27,6 +28,7 @@ class ReplicaView:
     """An index is the number of an entry, not a place in the log."""
 
     config: DLedgerConfig
+    clocks: Clocks
     commit_index: LogIndex
     _committed_position: int
     _raft: Raft
@@ -185,6 +187,7 @@ class ReplicaView:
             "store_id": self._replica.identity.store_id,
             **describe_membership(state),
             "preferred_leader": state.config.preferred_leader,
+            "clocks_ahead_ms": self.clocks.ahead(),
             "transfer": None if transfer is None else transfer.target,
             "election_timeout_ms": self.config.election_ticks_min * self.config.tick_ms,
             "leader_contact_ms": None if self.is_leader else self._since(state.contact_tick),

@@ -110,5 +110,40 @@ PEERS: Final = (
             ("elif meta is not None:", "else:"),
         ),
     ),
+    Mutant(
+        name="majority-clock-ignored",
+        breaks="A member that starts with a wrong clock stamps by it, whatever others say.",
+        source="Each member believes its own clock alone.",
+        plant=patch(
+            "dledger.clocks:Clocks.correction_ms", ("if len(apart) >= quorum:", "if False:")
+        ),
+    ),
+    Mutant(
+        name="one-clock-overrules",
+        breaks="One member with a wrong clock makes the stamps of the others wrong.",
+        source="An average, or the highest, of all clocks.",
+        plant=patch(
+            "dledger.clocks:Clocks.correction_ms",
+            ("quorum = majority(len(voters))", "quorum = 1"),
+            ("if near and near + (self._state.node_id in voters) >= quorum:", "if near > 1:"),
+        ),
+    ),
+    Mutant(
+        name="poisoned-stamps-stay",
+        breaks="One message stamped years ahead stamps all that follow, until clocks catch up.",
+        source="Stamps that may never fall, whatever made them rise.",
+        plant=patch(
+            "store.stamps:Stamps._compare", ("if self.last > wall_ms + HEAL_MS:", "if False:")
+        ),
+    ),
+    Mutant(
+        name="poisoned-segment-stays",
+        breaks="A segment that a wrong clock closed keeps all behind it from being dropped by age.",
+        source="The age of a segment read from one message.",
+        plant=patch(
+            "store.retention:_closing_times",
+            ("if closed_ms <= now_ms or behind_ms is None:", "if True:"),
+        ),
+    ),
 )
 """Those that tests find."""

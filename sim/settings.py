@@ -28,10 +28,17 @@ class SimBrokerConfig(BrokerConfig):
     sim_retention_ms: int = 0
     """How old a segment becomes; 0: ``clean_interval_ms`` is 0, and none goes."""
 
+    sim_tell_clock_ms: int = 0
+    """How often members tell each other their clocks."""
+
     def dledger_config(self) -> DLedgerConfig:
         """Return the settings of the replicated log."""
         config = BrokerConfig.dledger_config(self)
-        return replace(config, index_segment_bytes=INDEX_SEGMENT_BYTES)
+        return replace(
+            config,
+            index_segment_bytes=INDEX_SEGMENT_BYTES,
+            tell_clock_ms=self.sim_tell_clock_ms,
+        )
 
     def store_config(self) -> StoreConfig:
         """Return the settings of the store: how long a message waits for a majority is drawn."""

@@ -2,8 +2,7 @@
 
 It ties together what lies beside it: `CommitLog` appends, `Dispatcher` indexes what is committed,
 `Reader` answers, `store.recovery` starts from what is on disk. It decides when things happen: what
-a commit or a change of role sets off, and what a tick does. Everything runs in the loop thread
-except the syncing of a checkpoint.
+a commit or a change of role sets off, and what a tick does; in the loop thread, but for syncs.
 
 Life: construct, `attach` the node, `load`, start the node, `start`, ..., `stop`, stop the node.
 Source: docs/architecture.md; contract of the store between broker and log.
@@ -30,6 +29,7 @@ from store.mending import Mender
 from store.notes import is_sound_note
 from store.reader import Reader
 from store.recovery import Recovered, agree_with_log, load_queues
+from store.stamps import GroupClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -202,8 +202,12 @@ class MessageStore:
 
     def status(self) -> dict[str, int]:
         """Return what an administrator asks: entries without a message, what the clocks say."""
-        quarantined = self._dispatcher.quarantine.count
-        return {"quarantined": quarantined, **self._commit_log.stamps.status()}
+        stamps = self._commit_log.stamps.status()
+        return {"quarantined": self._dispatcher.quarantine.count, **stamps}
+
+    def compare_clocks(self, group: GroupClock) -> None:
+        """Stamp messages with the time that the group agrees on."""
+        self._commit_log.stamps.group = group
 
     @property
     def applied_index(self) -> int:

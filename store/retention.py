@@ -137,13 +137,31 @@ def expired_before(
     forced = _is_forced(situation, config)
     oldest_kept_ms = situation.now_ms - config.reserved_ms
     begin = None
-    for segment in segments[:-1][: config.files_per_round]:
-        closed_ms = segment.closed_ms
+    closed = _closing_times(segments, situation.now_ms)
+    for segment, closed_ms in zip(segments[:-1][: config.files_per_round], closed, strict=False):
         is_expired = forced or (closed_ms is not None and closed_ms <= oldest_kept_ms)
         if not is_expired or segment.end > covered:
             break
         begin = segment.end
     return begin
+
+
+def _closing_times(segments: Sequence[Segment], now_ms: int) -> list[int | None]:
+    """Return when each was closed.
+
+    What was closed in the future was closed by a wrong clock: before the next one whose time can be
+    true. As long as there is none, it is not old.
+    """
+    found: list[int | None] = []
+    behind_ms: int | None = None
+    for segment in reversed(segments):
+        closed_ms = segment.closed_ms
+        if closed_ms is not None:
+            if closed_ms <= now_ms or behind_ms is None:
+                behind_ms = closed_ms
+            closed_ms = behind_ms
+        found.append(closed_ms)
+    return found[::-1]
 
 
 def last_start(starts: Iterable[int], covered: int) -> int | None:

@@ -6,13 +6,21 @@ a time that was believed, and what the monotonic clock has counted since. A wall
 of the line by more than `JUMP_MS` has leapt; stamps go along the line then, until the wall clock is
 back, or has kept its new time for `FOLLOW_MS`: whoever set it had that long to set it back.
 
-At a start there is no line yet. The first one is the wall clock's, unless that is more than
-`IDLE_MAX_MS` ahead of the last stamp in the log: no group is taken to have been silent for so long.
-A stamp in the log that is ahead of the line moves the line up to it. Pure but for the clocks.
+At a start there is no line yet. In a group, one that has not heard the others begins with the last
+stamp of the log, for `UNHEARD_MS` at most. Otherwise the first one is the wall clock's, unless that
+is more than `IDLE_MAX_MS` ahead of the last stamp in the log: no group is taken to have been silent
+for so long. A stamp in the log that is ahead of the line moves the line up to it.
+
+In a group the members compare their clocks (`GroupClock`). Where a majority says that the own wall
+clock is wrong, it is corrected by what they say, at a start as at any time. And where a majority
+agrees on the time, a log whose last stamp lies more than `HEAL_MS` in the future goes on with the
+right time: stamps fall once, from those that a wrong clock has made. A search by time then finds
+the right message behind them, or the first of the wrong ones, which is earlier, and never a later
+one. Pure but for the clocks.
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
@@ -22,8 +30,30 @@ JUMP_MS: Final = 60_000
 FOLLOW_MS: Final = 3_600_000
 """As long as retention by age distrusts a clock that leapt (`store.retention`)."""
 IDLE_MAX_MS: Final = 366 * 24 * 3_600_000
+HEAL_MS: Final = 24 * 3_600_000
+"""Less than this ahead, a log waits for the time to come."""
+UNHEARD_MS: Final = 5_000
+"""A leader hears a majority within a second or so, or they are of a version that tells no clock."""
 
 _log = logging.getLogger(__name__)
+
+
+class GroupClock(Protocol):
+    """What a majority of the group says of the time."""
+
+    def correction_ms(self) -> int | None:
+        """Return what to add to the own wall clock, None where no majority says anything."""
+        ...
+
+
+class Alone:
+    """A `GroupClock` of nobody."""
+
+    def correction_ms(self) -> None:
+        """Return that nobody says anything."""
+
+
+ALONE: Final = Alone()
 
 
 class Stamps:
@@ -31,7 +61,12 @@ class Stamps:
 
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
-        self._wall_ms = clock.wall_ms
+        self._own_wall_ms = clock.wall_ms
+        self._correction_ms = 0
+        self.group: GroupClock = ALONE
+        self._unheard_since_ms: int | None = None
+        """When the line was drawn at the last stamp of the log, to wait for the others."""
+        self._has_heard = False
         self._line_ms = clock.wall_ms()
         self._line_at_ms = clock.monotonic_ms()
         self._trusted_ms = self._line_ms + JUMP_MS
@@ -44,7 +79,7 @@ class Stamps:
 
     def now(self) -> int:
         """Return the time to stamp a message with. Hot."""
-        wall_ms = self._wall_ms()
+        wall_ms = self._own_wall_ms() + self._correction_ms
         if wall_ms > self.last:
             if wall_ms > self._trusted_ms:
                 wall_ms = self._judge(wall_ms)
@@ -58,9 +93,14 @@ class Stamps:
         line_ms = self._line(monotonic_ms)
         if stored_ms > line_ms or 0 < stored_ms < line_ms - IDLE_MAX_MS:
             self._draw(stored_ms, monotonic_ms)
+        elif not self._has_heard and self.group is not ALONE and 0 < stored_ms < line_ms - JUMP_MS:
+            self._draw(stored_ms, monotonic_ms)
+            self._unheard_since_ms = monotonic_ms
 
     def tick(self) -> None:
         """Look at the clocks, from time to time: a leap counts from when it happened."""
+        self._compare(self.group.correction_ms())
+        self._maybe_wait_no_more()
         wall_ms = self._wall_ms()
         self._judge(wall_ms)
         monotonic_ms = self._clock.monotonic_ms()
@@ -70,10 +110,39 @@ class Stamps:
         ):
             self._draw(wall_ms, monotonic_ms)
 
+    def _compare(self, correction_ms: int | None) -> None:
+        """Go by what a majority says; where there is none, by what one said last."""
+        if correction_ms is None:
+            return
+        self._has_heard = True
+        if abs(correction_ms - self._correction_ms) > JUMP_MS:
+            _log.warning(
+                "event=clock_%s correction_ms=%d: most other members have another time",
+                "overruled" if correction_ms else "believed_again", correction_ms,
+            )  # fmt: skip
+            self._correction_ms, self._leapt_by_ms = correction_ms, 0
+            self._draw(self._wall_ms(), self._clock.monotonic_ms())
+        wall_ms = self._wall_ms()
+        if self.last > wall_ms + HEAL_MS:
+            _log.warning("event=stamps_healed ahead_ms=%d", self.last - wall_ms)
+            self.last = wall_ms
+            self._draw(wall_ms, self._clock.monotonic_ms())
+
+    def _maybe_wait_no_more(self) -> None:
+        """Believe the wall clock, as the others have corrected it or said nothing."""
+        since_ms, monotonic_ms = self._unheard_since_ms, self._clock.monotonic_ms()
+        if since_ms is not None and (self._has_heard or monotonic_ms - since_ms >= UNHEARD_MS):
+            self._unheard_since_ms, self._has_heard, self._leapt_by_ms = None, True, 0
+            self._draw(self._wall_ms(), monotonic_ms)
+
+    def _wall_ms(self) -> int:
+        return self._own_wall_ms() + self._correction_ms
+
     def status(self) -> dict[str, int]:
         """Return what an administrator asks, in ms."""
         return {
             "clock_ahead_ms": self._leapt_by_ms,
+            "clock_correction_ms": self._correction_ms,
             "log_ahead_of_clock_ms": max(0, self.last - self._wall_ms()),
         }
 
@@ -94,6 +163,8 @@ class Stamps:
                 self._leapt_by_ms = 0
                 _log.warning("event=clock_is_back ahead_ms=%d", wall_ms - line_ms)
             return wall_ms
+        if self._unheard_since_ms is not None:
+            return line_ms
         ahead_ms = wall_ms - line_ms
         if not self._leapt_by_ms or abs(ahead_ms - self._leapt_by_ms) > JUMP_MS:
             self._leapt_by_ms, self._leapt_at_ms = ahead_ms, monotonic_ms

@@ -52,6 +52,7 @@ from dledger.core.messages import (
     Readmit,
     Readmitted,
     SnapshotReply,
+    TellClock,
     TimeoutNow,
     ToldMembers,
     VoteReply,
@@ -93,6 +94,7 @@ CODES: Final[dict[type[Message], int]] = {
     FetchedSnapshot: 31043,
     AskMembers: 31044,
     ToldMembers: 31045,
+    TellClock: 31046,
 }
 _CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
     31020: InstallSnapshot,
@@ -134,6 +136,7 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31042: struct.Struct(">qq"),  # last_index, offset
     31043: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
     31044: struct.Struct(">q"),  # version
+    31046: struct.Struct(">q"),  # wall clock, ms
     31045: struct.Struct(">I"),  # CRC of the configuration, which follows the names as JSON
 }
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {

@@ -246,6 +246,15 @@ class ToldMembers(msgspec.Struct, frozen=True, gc=False):
     configuration: Configuration
 
 
+class TellClock(msgspec.Struct, frozen=True, gc=False):
+    """What the sender's wall clock shows, see `dledger.clocks`."""
+
+    sender: NodeId
+    receiver: NodeId
+    term: Term
+    wall_ms: int
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteReply
@@ -266,6 +275,7 @@ Message: TypeAlias = (
     | FetchedSnapshot
     | AskMembers
     | ToldMembers
+    | TellClock
     | InstallSnapshot
     | SnapshotReply
 )
@@ -327,6 +337,7 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     FetchSnapshot: lambda m: f"last={m.last_index} offset={m.offset}",
     FetchedSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
     AskMembers: lambda m: f"version={m.version}",
+    TellClock: lambda m: f"wall_ms={m.wall_ms}",
     ToldMembers: lambda m: m.configuration.describe(),
     InstallSnapshot: lambda m: f"{m.id.describe()} offset={m.offset} bytes={len(m.data)}",
     SnapshotReply: lambda m: f"{m.id.describe()} offset={m.offset}",

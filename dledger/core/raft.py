@@ -40,6 +40,7 @@ from dledger.core.messages import (
     Readmit,
     Readmitted,
     SnapshotReply,
+    TellClock,
     TimeoutNow,
     ToldMembers,
     VoteReply,
@@ -230,8 +231,8 @@ class Raft:
                 snapshot_sender.on_snapshot_reply(state, message)
             case FetchEntries() | FetchedEntries() | FetchSnapshot() | FetchedSnapshot():
                 pass  # not Raft's business, see `dledger.repair`
-            case AskMembers() | ToldMembers():
-                pass  # see `dledger.vouching`
+            case AskMembers() | ToldMembers() | TellClock():
+                pass  # see `dledger.vouching`, `dledger.clocks`
             case _:
                 assert_never(message)
 

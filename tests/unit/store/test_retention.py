@@ -59,8 +59,12 @@ def at(hour: int = DAY, level: Level = Level.OK, *, asked: bool = False) -> Situ
         # Never in the middle: what stands in front of it keeps it.
         (log(YOUNG, OLD), at(NIGHT), None),
         (log(None, OLD), at(NIGHT), None),
-        # A clock that was ahead for a while: its messages do not count as old.
-        (log(FUTURE, OLD), at(NIGHT), None),
+        # A clock that was ahead for a while: its messages do not count as old by themselves, but
+        # they were there before what a right clock has stamped.
+        (log(FUTURE), at(NIGHT), None),
+        (log(FUTURE, YOUNG), at(NIGHT), None),
+        (log(FUTURE, OLD), at(NIGHT), 200),
+        (log(OLD, FUTURE, FUTURE, YOUNG), at(NIGHT), 100),
         (log(FUTURE, OLD), at(DAY, Level.FORCED), 200),
         (log(*[OLD] * 30), at(NIGHT), 1_000),
     ],
@@ -168,9 +172,22 @@ def test_what_goes_is_whole_covered_bounded_and_old_or_forced(
     assert len(gone) <= config.files_per_round
     assert is_due(situation, config)
     forced = config.cleans_forcibly and situation.level >= Level.FORCED
-    for segment in gone:
-        assert forced or segment.closed_ms is not None
-        assert forced or segment.closed_ms <= situation.now_ms - config.reserved_ms  # type: ignore[operator]  # told in the line before
+    oldest_kept_ms = situation.now_ms - config.reserved_ms
+    for number, segment in enumerate(gone):
+        if forced:
+            break
+        assert segment.closed_ms is not None
+        behind = [one.closed_ms for one in segments[number:] if one.closed_ms is not None]
+        believed = [stamp for stamp in behind if stamp <= situation.now_ms]
+        assert believed
+        assert believed[0] <= oldest_kept_ms
+        assert segment.closed_ms <= oldest_kept_ms or segment.closed_ms > situation.now_ms
+
+
+def test_the_planted_bug_keeps_what_a_wrong_clock_has_closed() -> None:
+    assert expired_before(log(FUTURE, OLD), EVERYTHING, at(NIGHT), CONFIG) == 200
+    with planted(BY_TESTS["poisoned-segment-stays"]):
+        assert expired_before(log(FUTURE, OLD), EVERYTHING, at(NIGHT), CONFIG) is None
 
 
 @given(logs, situations, configs, st.integers(0, 4_200), st.integers(0, 4_200), st.integers(0, 9))

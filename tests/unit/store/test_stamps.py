@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.layout import read_record
-from store.stamps import FOLLOW_MS, IDLE_MAX_MS, JUMP_MS, Stamps
+from store.stamps import FOLLOW_MS, HEAL_MS, IDLE_MAX_MS, JUMP_MS, UNHEARD_MS, Stamps
 from tests.unit.store.fakes import World
 
 T0 = 1_700_000_000_000
@@ -62,7 +62,7 @@ def test_a_leap_ahead_for_one_message_leaves_no_trace(clock, caplog):
     clock.wall -= YEARS
     assert stamps.now() == T0 + 10
     stamps.tick()
-    assert stamps.status() == {"clock_ahead_ms": 0, "log_ahead_of_clock_ms": 0}
+    assert not any(stamps.status().values())
     clock.wall += 7
     assert stamps.now() == T0 + 17
     told = [record.getMessage().split(" ")[0] for record in caplog.records]
@@ -187,3 +187,108 @@ def test_messages_and_state_are_stamped_so():
 def test_planted_stamps_that_follow_a_leap_are_found_here():
     with planted(BY_TESTS["stamps-follow-a-leap"]):
         assert stamps_around_a_leap() == [T0, T0 + YEARS, T0 + YEARS, T0 + YEARS]
+
+
+# What the others say
+
+
+class Group:
+    """A majority that says something, or nothing."""
+
+    def __init__(self, correction=None):
+        self.correction = correction
+
+    def correction_ms(self):
+        return self.correction
+
+
+def grouped(clock, correction=None):
+    stamps = Stamps(clock)
+    stamps.group = Group(correction)
+    return stamps
+
+
+DAYS = 100 * 24 * HOUR
+
+
+@pytest.mark.parametrize("wrong", [DAYS, -DAYS])
+def test_a_majority_corrects_a_clock_that_was_wrong_from_the_start(clock, wrong):
+    clock.wall += wrong
+    stamps = grouped(clock)
+    stamps.carry_on(T0 - HOUR)
+    assert stamps.now() <= T0 - HOUR + JUMP_MS or wrong < 0
+    stamps.group.correction = -wrong
+    stamps.tick()
+    assert stamps.now() == T0
+    assert stamps.status()["clock_correction_ms"] == -wrong
+    clock.wall, stamps.group.correction = T0 + 1_000, 0
+    clock.monotonic += 1_000
+    stamps.tick()
+    assert stamps.now() == T0 + 1_000
+
+
+def test_a_leader_that_has_heard_nobody_waits_a_moment(clock):
+    stamps = grouped(clock)
+    stamps.carry_on(T0 - DAYS)
+    assert stamps.now() == T0 - DAYS
+    clock.run(stamps, UNHEARD_MS - 1_000, step=1_000)
+    assert stamps.now() == T0 - DAYS + UNHEARD_MS - 1_000
+    clock.run(stamps, 1_000, step=1_000)
+    assert stamps.now() == clock.wall
+    stamps.carry_on(T0 - DAYS)
+    assert stamps.now() == clock.wall, "only at its first office"
+
+
+def test_a_leader_that_has_heard_the_others_does_not_wait(clock):
+    stamps = grouped(clock, 0)
+    stamps.tick()
+    stamps.carry_on(T0 - DAYS)
+    assert stamps.now() == T0
+
+
+def heals(clock, correction):
+    stamps = grouped(clock, correction)
+    stamps.carry_on(T0 + YEARS)
+    assert stamps.now() == T0 + YEARS
+    stamps.tick()
+    return stamps.now() == T0
+
+
+def test_a_poisoned_log_heals_once_a_majority_agrees_on_the_time(clock, caplog):
+    assert heals(clock, 0)
+    assert "event=stamps_healed" in caplog.text
+    assert not heals(TwoClocks(), None)
+    with planted(BY_TESTS["poisoned-stamps-stay"]):
+        assert not heals(TwoClocks(), 0)
+
+
+def test_stamps_a_little_ahead_wait_for_the_time(clock):
+    stamps = grouped(clock, 0)
+    stamps.carry_on(T0 + HEAL_MS)
+    stamps.tick()
+    assert stamps.now() == T0 + HEAL_MS
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=30),
+    st.integers(0, 30),
+    st.integers(1, 8),
+    st.integers(-5, 70),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_search_by_time_in_a_healed_queue_skips_nothing(steps, at, poisoned, wanted):
+    """Messages stored at ``wanted`` or later are never before what the search answers."""
+    true, now = [], 0
+    for step in steps:
+        now += step % 4
+        true.append(now)
+    stored = [t + 1_000 if at <= i < at + poisoned else t for i, t in enumerate(true)]
+    low, high = 0, len(stored)
+    while low < high:  # as `Reader.offset_by_time` does
+        middle = (low + high) // 2
+        if stored[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    right = next((i for i, t in enumerate(true) if t >= wanted), len(true))
+    assert low <= right or not any(t < 1_000 for t in stored[right:low])
