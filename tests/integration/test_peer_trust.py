@@ -11,7 +11,7 @@ from dledger.codec.handshake import Acceptor, Dialler
 from dledger.codec.peer import PeerCodec
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
-from ledgermq.remoting.protocol.certificates import node_identity
+from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.runtime.clock import SystemClock
@@ -277,6 +277,8 @@ async def heard_with(tmp_path, authority, stem, sender):
         (node_identity("other", "n7"), "n7"),
         (node_identity("group", "n7"), "n1"),
         (node_identity("group", "n7"), "n2"),
+        (Identity(Role.ADMIN, "n1"), "n1"),
+        (Identity(Role.ADMIN, "group/n1"), "n1"),
     ],
 )
 def test_a_certificate_speaks_for_its_owner_in_its_group(tmp_path, authority, identity, sender):
