@@ -116,10 +116,10 @@ class Stamps:
             return
         self._has_heard = True
         if abs(correction_ms - self._correction_ms) > JUMP_MS:
-            _log.warning(
-                "event=clock_%s correction_ms=%d: most other members have another time",
-                "overruled" if correction_ms else "believed_again", correction_ms,
-            )  # fmt: skip
+            if correction_ms:
+                _log.warning("event=clock_overruled correction_ms=%d by=majority", correction_ms)
+            else:
+                _log.warning("event=clock_believed by=majority")
             self._correction_ms, self._leapt_by_ms = correction_ms, 0
             self._draw(self._wall_ms(), self._clock.monotonic_ms())
         wall_ms = self._wall_ms()
