@@ -83,4 +83,40 @@ FAIRNESS: Final = (
             "broker.processor.pull:PullProcessor._rerun", ("+ seen // WORK_MESSAGES", "+ 0 * seen")
         ),
     ),
+    Mutant(
+        name="client-takes-any-route",
+        breaks="A client makes an object of each queue of a route, however many are claimed.",
+        source="RocketMQ's client makes a list of writeQueueNums queues, up to 2^31.",
+        plant=patch(
+            "ledgermq.client.route:_add_queues",
+            ("if len(queues) + count > ROUTE_QUEUES_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="client-remembers-all-brokers",
+        breaks="A client remembers each broker that any route ever named.",
+        source="A name server that tells other names at each question.",
+        plant=patch(
+            "ledgermq.client.route:RouteCache._store",
+            ("if len(self._addrs) > BROKERS_KNOWN_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="client-takes-any-offset",
+        breaks="A client takes messages of any offsets from a pull.",
+        source="A message that comes twice never counts against what may be cached.",
+        plant=patch(
+            "ledgermq.client.pulled:check_places",
+            ("if not offset < message.queue_offset < end:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="client-inflates-everything",
+        breaks="All messages of a pull are decompressed, whatever they take.",
+        source="A frame of 1 MB that takes 2 GB.",
+        plant=patch(
+            "ledgermq.client.pulled:decode_pulled",
+            ("if inflated_bytes >= PULLED_CONTENT_BYTES_MAX:", "if False:"),
+        ),
+    ),
 )

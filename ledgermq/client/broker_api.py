@@ -4,13 +4,14 @@ Every function takes the broker's address and raises ``RemotingError`` (``Respon
 broker's code and remark when it refused). Source: MQClientAPIImpl; spec/wire.md 3.4-3.7, 3.9.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus
 from ledgermq.client.name_servers import Caller
-from ledgermq.client.pulled import decode_pulled
+from ledgermq.client.pulled import check_places, decode_pulled
 from ledgermq.remoting.protocol.bodies import (
     ConsumerIdList,
     HeartbeatData,
@@ -31,6 +32,7 @@ PULL_COMMIT = 1
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 
+_INT64 = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _PULL_STATUS: dict[int, PullStatus] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
@@ -94,10 +96,16 @@ class BrokerApi:
         status = _PULL_STATUS.get(response.code)
         if status is None:
             raise for_code(response.code, response.remark)
-        messages = decode_pulled(response.body) if status is PullStatus.FOUND else []
+        next_offset = _number(response, "nextBeginOffset")
+        messages: list[MessageExt] = []
+        if status is PullStatus.FOUND:
+            messages, is_whole = decode_pulled(response.body)
+            check_places(messages, request.offset, next_offset, request.max_count)
+            if not is_whole:
+                next_offset = messages[-1].queue_offset + 1
         return PullResult(
             status=status,
-            next_offset=_number(response, "nextBeginOffset"),
+            next_offset=next_offset,
             min_offset=_number(response, "minOffset"),
             max_offset=_number(response, "maxOffset"),
             messages=messages,
@@ -152,13 +160,13 @@ class BrokerApi:
         response = await self._call(
             addr, RequestCode.QUERY_MESSAGE, fields, also_ok=ResponseCode.QUERY_NOT_FOUND
         )
-        return [] if response.code else decode_pulled(response.body)
+        return [] if response.code else _decode_all(response.body)
 
     async def view_message(self, addr: str, physical_offset: int) -> MessageExt:
         """Return the message at an offset of the broker's log; code 1 raises: there is none."""
         fields = {"offset": str(physical_offset)}
         response = await self._call(addr, RequestCode.VIEW_MESSAGE_BY_ID, fields)
-        messages = decode_pulled(response.body)
+        messages = _decode_all(response.body)
         if len(messages) != 1:
             raise RemoteProtocolError(f"{len(messages)} messages instead of one")
         return messages[0]
@@ -267,9 +275,15 @@ def _command(code: RequestCode, fields: dict[str, str], body: bytes = b"") -> Re
     return RemotingCommand(code=code, language=LanguageCode.PYTHON, ext_fields=fields, body=body)
 
 
+def _decode_all(body: bytes) -> list[MessageExt]:
+    messages, is_whole = decode_pulled(body)
+    if not is_whole:
+        raise RemoteProtocolError("the messages are too large to be decompressed together")
+    return messages
+
+
 def _number(response: RemotingCommand, name: str) -> int:
     text = (response.ext_fields or {}).get(name)
-    try:
-        return int(text or "")
-    except ValueError as error:
-        raise RemoteProtocolError(f"response field {name}: {text!r} is no number") from error
+    if text is None or _INT64.match(text) is None:
+        raise RemoteProtocolError(f"response field {name}: {str(text)[:30]!r} is no number")
+    return int(text)

@@ -6,31 +6,54 @@ Service.resetRetryAndNamespace.
 
 import logging
 
+from ledgermq.client.limits import PULLED_CONTENT_BYTES_MAX
 from ledgermq.remoting.protocol.compression import TYPE_MASK
-from ledgermq.remoting.protocol.errors import ProtocolError
+from ledgermq.remoting.protocol.errors import ProtocolError, RemoteProtocolError
 from ledgermq.remoting.protocol.message import FLAG_COMPRESSED, MessageExt, decode_records
 from ledgermq.remoting.protocol.properties import RETRY_TOPIC
 
 _log = logging.getLogger(__name__)
 
 
-def decode_pulled(body: bytes) -> list[MessageExt]:
-    """Return the messages of a pull; raises ``RemoteProtocolError`` if they are no records.
+def decode_pulled(body: bytes) -> tuple[list[MessageExt], bool]:
+    """Return the messages of an answer, and whether these are all of them.
 
-    A body that cannot be decompressed is handed on as it is, with its flag: refusing it would
-    stop the queue for ever.
+    They are not where decompressing all would take too much memory. Errors:
+    ``RemoteProtocolError`` if they are no records. A body that cannot be decompressed is handed on
+    as it is, with its flag: refusing it would stop the queue for ever.
     """
     messages = decode_records(body)
-    for message in messages:
+    inflated_bytes = 0
+    for number, message in enumerate(messages):
         if message.sys_flag & FLAG_COMPRESSED:
+            if inflated_bytes >= PULLED_CONTENT_BYTES_MAX:
+                return messages[:number], False
             try:
                 message.body = message.content()
             except ProtocolError as error:
                 offset = message.queue_offset
                 _log.warning("topic=%s offset=%d body=unreadable %s", message.topic, offset, error)
                 continue
+            inflated_bytes += len(message.body)
             message.sys_flag &= ~(FLAG_COMPRESSED | TYPE_MASK)
-    return messages
+    return messages, True
+
+
+def check_places(messages: list[MessageExt], begin: int, end: int, count_max: int) -> None:
+    """Refuse what no pull from ``begin`` on can have found. Errors: `RemoteProtocolError`.
+
+    The bookkeeping of a queue relies on offsets that rise: a message that comes again and again
+    would never count against what may be cached.
+    """
+    if len(messages) > count_max:
+        raise RemoteProtocolError(f"{len(messages)} messages where {count_max} were asked for")
+    offset = begin - 1
+    for message in messages:
+        if not offset < message.queue_offset < end:
+            raise RemoteProtocolError(
+                f"queue offset {message.queue_offset} where one of {offset + 1} to {end} was due"
+            )
+        offset = message.queue_offset
 
 
 def restore_topic(message: MessageExt) -> MessageExt:

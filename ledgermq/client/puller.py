@@ -116,7 +116,7 @@ class Puller:
         self._illegal_offset_seen = False
         self._broker_id = result.suggested_broker_id
         t_end_ns = host.clock.monotonic_ns()
-        if result.status is PullStatus.FOUND:
+        if result.messages:
             messages = host.subscription(process_queue.queue.topic).select(result.messages)
             process_queue.put(messages, result.next_offset)
             host.service.submit(process_queue, messages, (t_start_ns, t_end_ns))

@@ -8,15 +8,17 @@ Source: TopicRouteData, MQClientInstance.topicRouteData2TopicPublishInfo, broker
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ledgermq.client.background import join
 from ledgermq.client.errors import NoRoute
+from ledgermq.client.limits import BROKERS_KNOWN_MAX, ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.name_servers import NameServers
 from ledgermq.remoting.protocol.bodies import TopicRouteData
-from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.errors import RemoteProtocolError, RemotingError
 from ledgermq.runtime.clock import Clock
 
 PERM_READ = 4
@@ -26,6 +28,8 @@ ASK_AGAIN_MS = 20
 """A failure asks for a route at once, but so long after the last failure that did."""
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+
+_COUNT = re.compile(r"[0-9]{1,9}\Z")
 
 _log = logging.getLogger(__name__)
 
@@ -52,20 +56,25 @@ class TopicRoute:
 
 
 def make_route(topic: str, data: TopicRouteData, t_fetched_ns: int = 0) -> TopicRoute:
-    """Return the view of ``data``; an ordered topic keeps only the queues of its order config."""
+    """Return the view of ``data``; an ordered topic keeps only the queues of its order config.
+
+    Errors: ``RemoteProtocolError`` for a route that would fill the memory.
+    """
+    if len(data.broker_datas) > ROUTE_BROKERS_MAX:
+        raise RemoteProtocolError(f"topic {topic!r}: a route with {len(data.broker_datas)} brokers")
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     ordered = _parse_order(data.order_topic_conf)
     publish: list[MessageQueue] = []
     subscribe: list[MessageQueue] = []
     for queues in data.queue_datas:
-        if queues.broker_name not in brokers:
+        name = queues.broker_name
+        if name not in brokers:
             continue
         if queues.perm & PERM_WRITE:
-            count = ordered.get(queues.broker_name, 0) if ordered else queues.write_queue_nums
-            publish += [MessageQueue(topic, queues.broker_name, i) for i in range(count)]
+            count = ordered.get(name, 0) if ordered else queues.write_queue_nums
+            _add_queues(publish, topic, name, count)
         if queues.perm & PERM_READ:
-            count = queues.read_queue_nums
-            subscribe += [MessageQueue(topic, queues.broker_name, i) for i in range(count)]
+            _add_queues(subscribe, topic, name, queues.read_queue_nums)
     return TopicRoute(
         topic=topic,
         publish_queues=tuple(publish),
@@ -73,6 +82,12 @@ def make_route(topic: str, data: TopicRouteData, t_fetched_ns: int = 0) -> Topic
         brokers=brokers,
         t_fetched_ns=t_fetched_ns,
     )
+
+
+def _add_queues(queues: list[MessageQueue], topic: str, name: str, count: int) -> None:
+    if len(queues) + count > ROUTE_QUEUES_MAX:
+        raise RemoteProtocolError(f"topic {topic!r}: a route with {len(queues) + count} queues")
+    queues += [MessageQueue(topic, name, number) for number in range(count)]
 
 
 def make_provisional_route(
@@ -238,6 +253,9 @@ class RouteCache:
         changed = {name for name, addrs in route.brokers.items() if self._addrs.get(name) != addrs}
         self._routes[route.topic] = route
         self._addrs.update(route.brokers)
+        if len(self._addrs) > BROKERS_KNOWN_MAX:
+            named = {name for one in self._routes.values() for name in one.brokers}
+            self._addrs = {name: its for name, its in self._addrs.items() if name in named}
         if changed:
             _log.info("topic=%s event=route_changed brokers=%s", route.topic, dict(route.brokers))
             self._on_change(frozenset(changed))
@@ -247,4 +265,4 @@ class RouteCache:
 def _parse_order(text: str | None) -> dict[str, int]:
     """Read ``brokerA:4;brokerB:4``; what does not parse is left out."""
     pairs = (item.rpartition(":") for item in (text or "").split(";"))
-    return {name: int(count) for name, _, count in pairs if name and count.isdigit()}
+    return {name: int(count) for name, _, count in pairs if name and _COUNT.match(count)}

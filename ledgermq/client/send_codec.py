@@ -107,7 +107,7 @@ def decode_send_response(frame: Frame) -> SendResponse:
             int(fields.get("queueOffset", "-1")),
         )
     except ValueError as error:
-        raise RemoteProtocolError(f"send response with fields {fields}") from error
+        raise RemoteProtocolError(f"send response with fields {str(fields)[:300]}") from error
     return SendResponse(command.code, command.remark, stored)
 
 

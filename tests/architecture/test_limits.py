@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "security.md"
 MODULES = (
     "ledgermq.remoting.protocol.limits",
     "ledgermq.remoting.transport.limits",
+    "ledgermq.client.limits",
     "dledger.limits",
     "store.limits",
     "broker.limits",
