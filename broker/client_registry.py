@@ -20,7 +20,7 @@ from broker.serving_limits import (
 from broker.tags import ALL_TAGS, tag_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 EXPIRY_MS = 120_000
 GROUPS_MAX = 100_000
@@ -100,6 +100,12 @@ class ConsumerGroup:
             return False
         self.clients[client.connection.id] = client
         return known is None
+
+    def kept(self, subscriptions: Iterable[Subscription]) -> Iterator[Subscription]:
+        """Return what `update_subscriptions` leaves here, as far as these topics go."""
+        for item in subscriptions:
+            old = self.subscriptions.get(item.topic)
+            yield item if old is None or item.version > old.version else old
 
     def update_subscriptions(self, subscriptions: Sequence[Subscription]) -> bool:
         """Take the subscriptions of a heartbeat; True if a topic came or went.
@@ -208,7 +214,9 @@ class ConsumerRegistry:
             if len(self._groups) >= GROUPS_MAX:
                 return False
             group = ConsumerGroup(name, traits)
-        weight = weight_of(subscriptions) + sum(map(len, msgspec.structs.astuple(traits)))
+        weight = weight_of(group.kept(subscriptions)) + sum(
+            map(len, msgspec.structs.astuple(traits))
+        )
         if not self._weigh(group, client, weight):
             return False
         self._groups[name] = group

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mutants.blind import BLIND
+from mutants.bounds import BOUNDS
 from mutants.clients import CLIENTS
 from mutants.corners import CORNERS
 from mutants.dimensions import DIMENSIONS
@@ -44,6 +45,7 @@ SHOWN: Final = frozenset({
 """Of the bugs that tests find: those that the simulator finds as well."""
 
 _BY_TESTS: Final = (
+    *BOUNDS,
     *CLIENTS,
     *DOOR,
     *FAIRNESS,

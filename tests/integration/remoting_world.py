@@ -104,12 +104,14 @@ class World:
         self.port = port
         self.addr = f"127.0.0.1:{port}"
         self.client = RemotingClient()
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def ask(self, code: int, timeout_ms: int = 3000, **changes: Any) -> RemotingCommand:
         return await self.client.request(self.addr, RemotingCommand(code, **changes), timeout_ms)
 
     async def raw(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
         writer.write(data)
         return reader, writer
 
@@ -128,6 +130,8 @@ async def world(**limits: int) -> AsyncIterator[World]:
         yield built
     finally:
         service.release.set()
+        for writer in built.writers:
+            writer.transport.abort()
         await built.client.close()
         await server.stop()
         assert server.connections == {}

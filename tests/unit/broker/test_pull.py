@@ -386,6 +386,11 @@ def test_a_connection_that_does_not_read_gets_no_data(bench: Bench) -> None:
     assert bench.connection.answers[0].body == b""
 
 
+def test_without_that_it_gets_more_and_more(bench: Bench) -> None:
+    with planted(BY_TESTS["deaf-peer-gets-data"]), pytest.raises(AssertionError):
+        test_a_connection_that_does_not_read_gets_no_data(bench)
+
+
 def test_what_one_held_pull_raises_is_its_own_answer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

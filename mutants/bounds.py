@@ -1,0 +1,94 @@
+"""Planted bugs in bounds on what clients take up: buffers, answers, heartbeats, subscriptions.
+
+Tests find them, see ``BY_TESTS`` in `mutants.patches`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+BOUNDS: Final = (
+    Mutant(
+        name="receive-buffers-unbounded",
+        breaks="Half frames of all connections may take any amount of memory.",
+        source="Netty bounds a frame, not the frames of all connections.",
+        plant=patch(
+            "ledgermq.remoting.transport.server:RemotingServer.on_receive_bytes",
+            ("self.receive_bytes > self._config.receive_bytes_max and more > 0", "False"),
+        ),
+    ),
+    Mutant(
+        name="unsent-answers-unbounded",
+        breaks="What waits for all peers that do not read may take any amount of memory.",
+        source="Netty's high-water mark is one of a channel.",
+        plant=patch(
+            "ledgermq.remoting.transport.server:RemotingServer.on_unsent",
+            ("if sum(self._unsent.values()) <= self._config.unsent_bytes_max:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="deaf-peer-kept",
+        breaks="A peer that reads nothing is kept, however much waits for it.",
+        source="RocketMQ checks isWritable for transaction messages only.",
+        plant=patch(
+            "ledgermq.remoting.transport.connection:Connection._check_backlog",
+            ("if waiting > self._config.write_close_bytes:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="deaf-peer-read-on",
+        breaks="Requests of a peer that does not read its answers are read and answered on.",
+        source="Netty's autoRead stays on.",
+        plant=patch(
+            "ledgermq.remoting.transport.connection:Connection.pause_writing",
+            ("self._pause_reading()", "pass"),
+        ),
+    ),
+    Mutant(
+        name="deaf-peer-gets-data",
+        breaks="A peer that does not read its answers gets messages all the same.",
+        source="RocketMQ PullMessageProcessor writes whatever the channel's state.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._answer",
+            ("if buffers and pull.connection.slow:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="heartbeats-unchecked",
+        breaks="A heartbeat may name any number of groups, topics and tags, of any length.",
+        source="RocketMQ ClientManageProcessor.heartBeat checks nothing.",
+        plant=patch(
+            "broker.processor.client:ClientProcessor.handle_heartbeat",
+            ("_check(heartbeat)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="subscriptions-without-share",
+        breaks="The subscriptions that one address tells may take all room there is.",
+        source="Fair shares: what one takes is not all there is.",
+        plant=patch(
+            "broker.client_registry:ConsumerRegistry._weigh",
+            ("if not room.fits(client.holder, weight):", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="kept-subscriptions-unweighed",
+        breaks="A group is weighed by what a heartbeat says, not by what is kept of it.",
+        source="An older version of a subscription is not taken; its weight was.",
+        plant=patch(
+            "broker.client_registry:ConsumerRegistry.register",
+            ("weight_of(group.kept(subscriptions))", "weight_of(subscriptions)"),
+        ),
+    ),
+    Mutant(
+        name="negative-ordinal-taken",
+        breaks="A negative number stands for the last member of an enumeration.",
+        source="Enumerations may be numbers; fastjson refuses those that are none.",
+        plant=patch(
+            "ledgermq.remoting.protocol.bodies:_member",
+            ("not 0 <= value < len(names)", "value >= len(names)"),
+        ),
+    ),
+)
