@@ -66,10 +66,7 @@ class SubscriptionGroupTable:
         self.data_version = DataVersion(timestamp=timestamp, counter=0)
         self._auto_create = auto_create
         self._groups: dict[str, SubscriptionGroupConfig] = {}
-        for name in SYSTEM_GROUPS:
-            self._groups[name] = SubscriptionGroupConfig(
-                group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
-            )
+        self._add_system_groups()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -108,11 +105,19 @@ class SubscriptionGroupTable:
         )
 
     def restore(self, data: bytes) -> None:
-        """Replace the table by a snapshot.
+        """Replace the table by a snapshot; system groups that it lacks have their defaults.
 
         Raises:
             RemoteProtocolError: the data is not a snapshot.
         """
         snapshot = decode_file(data, _Snapshot)
         self.data_version = snapshot.data_version
+        self._groups.clear()
+        self._add_system_groups()
         self._groups.update(snapshot.subscription_group_table)
+
+    def _add_system_groups(self) -> None:
+        for name in SYSTEM_GROUPS:
+            self._groups[name] = SubscriptionGroupConfig(
+                group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
+            )

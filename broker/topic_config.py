@@ -221,6 +221,12 @@ class TopicTable:
         """
         snapshot = decode_file(data, _Snapshot)
         self.data_version = snapshot.data_version
+        kept = self._system.keys() | {
+            one.topic_name for one in snapshot.topic_config_table.values()
+        }
+        for name in [name for name in self.entries if name not in kept]:
+            self.encoded_bytes -= len(self.entries.pop(name).encoded) + 1
+            self._encoded = None
         for config in snapshot.topic_config_table.values():
             if config.topic_name not in self._system:
                 self._put(config)

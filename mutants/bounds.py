@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.planting import Mutant, patch
+from mutants.planting import Mutant, patch, patches
 
 BOUNDS: Final = (
     Mutant(
@@ -89,6 +89,30 @@ BOUNDS: Final = (
         plant=patch(
             "ledgermq.remoting.protocol.bodies:_member",
             ("not 0 <= value < len(names)", "value >= len(names)"),
+        ),
+    ),
+    Mutant(
+        name="large-message-answered-one",
+        breaks="A message whose header is too large is answered 1, as if it might be stored.",
+        source="RocketMQ answers 13 for properties that are too long.",
+        plant=patch(
+            "ledgermq.remoting.transport.dispatch:RequestDispatcher._refuse_large",
+            ("head.code in _MESSAGES", "False"),
+        ),
+    ),
+    Mutant(
+        name="restored-topics-added",
+        breaks="Topics and groups that a snapshot does not hold stay when it is restored.",
+        source="Seen in this system: tables kept topics of entries that were gone.",
+        plant=patches(
+            patch(
+                "broker.topic_config:TopicTable.restore",
+                ("for name in [", "for name in [] and ["),
+            ),
+            patch(
+                "broker.subscription:SubscriptionGroupTable.restore",
+                ("self._groups.clear()", "pass"),
+            ),
         ),
     ),
 )

@@ -397,6 +397,11 @@ def test_a_bug_that_a_request_hits_is_its_answer_and_told_once(kind, is_hot):
     run_bounded(test())
 
 
+def test_without_its_code_a_refused_message_may_have_been_stored():
+    with planted(BY_TESTS["large-message-answered-one"]), pytest.raises(AssertionError):
+        test_a_header_that_takes_long_to_read_is_refused_unread(310, ResponseCode.MESSAGE_ILLEGAL)
+
+
 def test_without_that_a_request_ends_the_process():
     async def test() -> None:
         watched = Watched(AssertionError("a bug"))
@@ -412,11 +417,15 @@ async def ask_with_large_header(w: World, code: int) -> RemotingCommand:
     return await w.ask(code, 1000, ext_fields={**SEND_FIELDS, **fields})
 
 
-@pytest.mark.parametrize("code", [ECHO, 310])
-def test_a_header_that_takes_long_to_read_is_refused_unread(code):
+@pytest.mark.parametrize(
+    ("code", "answered"),
+    [(ECHO, ResponseCode.SYSTEM_ERROR)]
+    + [(code, ResponseCode.MESSAGE_ILLEGAL) for code in (10, 310, 320)],
+)
+def test_a_header_that_takes_long_to_read_is_refused_unread(code, answered):
     async def test(w: World) -> None:
         answer = await ask_with_large_header(w, code)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.code == answered
         assert "more than 262144" in (answer.remark or "")
         assert (await w.ask(ECHO)).code == 0
 

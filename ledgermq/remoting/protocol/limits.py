@@ -120,7 +120,7 @@ KEY_BYTES_MAX: Final = Limit(
 )
 """For each of them Java's hash is computed. What is short needs no limit of its own."""
 HEADER_BYTES_MAX: Final = Limit(
-    256 * 1024, "header of a frame", Unit.BYTES, Scope.REQUEST, "1, and the request is not read"
+    256 * 1024, "header of a frame", Unit.BYTES, Scope.REQUEST, "1, for a message 13; not read"
 )
 """RocketMQ's 32,767 bytes of properties, each escaped to six, and room for the rest."""
 BODY_BYTES_MAX: Final = Limit(

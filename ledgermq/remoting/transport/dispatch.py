@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import (
     FLAG_RESPONSE,
     RemotingCommand,
@@ -33,6 +33,7 @@ from ledgermq.remoting.protocol.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     ResponseError,
+    for_code,
 )
 from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.limits import HEADER_BYTES_MAX
@@ -49,6 +50,10 @@ Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 
 REASON_CHARACTERS_MAX: Final = 1_000
 """So much of an error's text goes into an answer and into the log; it may quote the request."""
+_MESSAGES: Final = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+"""What makes their header large are properties, for which RocketMQ has a code."""
 BUSY_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 
 
@@ -119,7 +124,9 @@ class RequestDispatcher:
         command = RemotingCommand(
             head.code, head.flag, head.opaque, serialize_type=frame.serialize_type
         )
-        self._answer_error(connection, command, InvalidHeader(remark))
+        is_message = head.code in _MESSAGES
+        error = for_code(ResponseCode.MESSAGE_ILLEGAL, remark) if is_message else None
+        self._answer_error(connection, command, error or InvalidHeader(remark))
 
     def on_hot_error(self, connection: Connection, frame: Frame, error: Exception) -> None:
         """Answer the request of a hot handler that raised; close if its header is none."""
