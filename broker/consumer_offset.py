@@ -20,6 +20,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
+from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import InvalidHeader
 
@@ -188,7 +189,12 @@ class ConsumerOffsetTable:
 
     def snapshot(self) -> bytes:
         """Return the applied offsets as config/consumerOffset.json."""
-        return msgspec.json.format(msgspec.json.encode(_Snapshot(self._applied)), indent=8)
+        return b"".join(self.snapshot_steps())
+
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of config/consumerOffset.json, each with what is applied by then."""
+        rows = list(self._applied.items())
+        return text_in_steps(lambda part: _Snapshot(dict(part)), rows, weigh_offsets)
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot.
@@ -213,6 +219,11 @@ class ConsumerOffsetTable:
     def _applied_offset(self, key: str, queue_id: int) -> int | None:
         queues = self._applied.get(key)
         return None if queues is None else queues.get(queue_id)
+
+
+def weigh_offsets(row: tuple[str, dict[int, int]]) -> int:
+    """Return what the offsets of a group in a topic are in work, compared with other rows."""
+    return 1 + len(row[1]) // 8
 
 
 def room_of(key: str) -> int:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
+    from broker.snapshot import Capture
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.transport.config import TransportConfig
     from ledgermq.remoting.transport.connection import Connection
@@ -104,6 +105,7 @@ class BrokerController:
         self._started = False
         #: One thread, so that a snapshot never overtakes an earlier one.
         self._writer = ThreadPoolExecutor(1, "snapshot")
+        self._saving = asyncio.Lock()
         self.tables = Tables(config, clock)
         self._client = RemotingClient(
             handlers=confirm_handlers(lambda: self._broker_id),
@@ -302,8 +304,21 @@ class BrokerController:
             await self._save_snapshot()
 
     async def _save_snapshot(self) -> None:
-        capture = self._mode.snapshot.capture(self.store.applied_index)
-        if not await self._mode.secure(capture.applied_index):
+        # One at a time: of two that overtake each other the older would be on disk at the end.
+        async with self._saving:
+            await self._save_slices()
+
+    async def _save_slices(self) -> None:
+        steps = self._mode.snapshot.capture_steps(self.store.applied_index)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                capture: Capture = end.value
+                break
+            await asyncio.sleep(0)
+        # Later slices may include entries that were applied meanwhile.
+        if not await self._mode.secure(max(capture.applied_index, self.store.applied_index)):
             return  # the log may lose what these tables include
         loop = asyncio.get_running_loop()
         try:

@@ -20,6 +20,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
+from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import QueueKey, decode_file
 
 if TYPE_CHECKING:
@@ -131,11 +132,11 @@ class QueueLockTable:
 
     def snapshot(self) -> bytes:
         """Return the owners as config/queueLock.json (ours; RocketMQ keeps none)."""
-        rows = [
-            LockChange(group, lease.client_id, [QueueKey("", queue_id, topic)])
-            for (group, topic, queue_id), lease in self._leases.items()
-        ]
-        return msgspec.json.format(msgspec.json.encode(_Saved(rows)), indent=8)
+        return b"".join(self.snapshot_steps())
+
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of config/queueLock.json as it is now."""
+        return text_in_steps(_saved, list(self._leases.items()))
 
     def restore(self, data: bytes, now_ms: int) -> None:
         """Replace the table by a snapshot; every lease starts anew.
@@ -164,6 +165,15 @@ class QueueLockTable:
             return proposed[0]
         lease = self._leases.get(key)
         return lease.client_id if lease is not None and lease.until_ms > now_ms else None
+
+
+def _saved(leases: list[tuple[_Key, _Lease]]) -> _Saved:
+    return _Saved(
+        [
+            LockChange(group, lease.client_id, [QueueKey("", queue_id, topic)])
+            for (group, topic, queue_id), lease in leases
+        ]
+    )
 
 
 def _keys(change: LockChange) -> list[_Key]:

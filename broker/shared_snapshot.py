@@ -26,7 +26,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from broker.replicated_state import ReplicatedState
     from ledgermq.runtime.clock import Clock
@@ -106,17 +106,18 @@ class SharedSnapshot(Snapshot):
         super().restore(files)
         self._floors = dict.fromkeys(self._floors, NOTHING)
 
-    def capture(self, applied_index: int) -> Capture:
-        """Return what changed since the last write; see `Snapshot.capture`."""
-        capture = super().capture(applied_index)
+    def capture_steps(self, applied_index: int) -> Generator[None, None, Capture]:
+        """Return what changed since the last write; see `Snapshot.capture_steps`."""
+        capture = yield from super().capture_steps(applied_index)
         files = {}
-        for name, data in capture.files.items():
+        for name, parts in capture.files.items():
             if name != INDEX_FILE:
                 index = max(applied_index, self._floors.get(name, NOTHING))
-                files[name] = _with_member(self._with_extra(name, data), index)
+                files[name] = [_with_member(self._with_extra(name, b"".join(parts)), index)]
                 self._marks_next[name] = index
         if capture.files:
-            files[INDEX_FILE] = msgspec.json.encode(_Index(applied_index, dict(self._marks_next)))
+            index_file = _Index(applied_index, dict(self._marks_next))
+            files[INDEX_FILE] = [msgspec.json.encode(index_file)]
         return Capture(applied_index, files, capture.revisions)
 
     def _read_index(self) -> _Index | None:
@@ -163,7 +164,7 @@ class SharedSnapshot(Snapshot):
 
     def _extra_of(self, name: str, theirs: dict[str, Any]) -> Extra:
         """Return what a file holds and the table that was restored from it does not."""
-        extra = difference(theirs, loads(self._tables[name].take(), FILE))
+        extra = difference(theirs, loads(b"".join(self._tables[name].parts()), FILE))
         topics = extra.inside.get("topicConfigTable")
         if topics is not None:
             topics.whole = {

@@ -3,7 +3,8 @@
 ``config/`` holds ``topics.json subscriptionGroup.json consumerOffset.json`` as RocketMQ writes
 them, our ``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside.
 Tables are written before the index, each by write, fsync, rename; the previous content is kept as
-``.bak``. A crash in between leaves tables newer than the index, which is harmless: entries set
+``.bak``. Tables are taken in slices, while entries behind the index go on changing them. That, and
+a crash in between, leaves tables newer than the index, which is harmless: entries set
 absolute values and are applied again. If a table cannot be read its backup is taken and the whole
 log is applied again.
 Source: spec/disk.md 5.6; RocketMQ ConfigManager.
@@ -12,7 +13,7 @@ Source: spec/disk.md 5.6; RocketMQ ConfigManager.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -21,7 +22,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from broker.replicated_state import ReplicatedState
     from ledgermq.runtime.clock import Clock
@@ -40,17 +41,17 @@ class _Table(msgspec.Struct):
     """One file: the kinds of records that change it, and how it is taken and restored."""
 
     kinds: tuple[StateKind, ...]
-    take: Callable[[], bytes]
+    parts: Callable[[], Iterator[bytes]]
     restore: Callable[[bytes], None]
     #: Number of records in the file on disk; -1 before the first write.
     saved_revision: int = -1
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """Tables at one moment, ready to be written."""
+    """Tables in their parts, ready to be written: as of an entry, or later."""
 
     applied_index: int
-    files: dict[str, bytes]
+    files: dict[str, list[bytes]]
     revisions: dict[str, int]
 
 
@@ -66,18 +67,20 @@ class Snapshot:
         self._disk = disk
         self._revisions = state.revisions
         self._tables = {
-            "topics.json": _Table((StateKind.TOPIC,), state.topics.snapshot, state.topics.restore),
+            "topics.json": _Table(
+                (StateKind.TOPIC,), state.topics.snapshot_steps, state.topics.restore
+            ),
             "subscriptionGroup.json": _Table(
-                (StateKind.GROUP,), state.groups.snapshot, state.groups.restore
+                (StateKind.GROUP,), state.groups.snapshot_steps, state.groups.restore
             ),
             "consumerOffset.json": _Table(
                 (StateKind.OFFSET, StateKind.FORGET_OFFSETS),
-                state.offsets.snapshot,
+                state.offsets.snapshot_steps,
                 state.offsets.restore,
             ),
             "queueLock.json": _Table(
                 (StateKind.LOCK, StateKind.UNLOCK),
-                state.locks.snapshot,
+                state.locks.snapshot_steps,
                 lambda data: state.locks.restore(data, clock.monotonic_ms()),
             ),
         }
@@ -111,7 +114,7 @@ class Snapshot:
 
     def take(self) -> dict[str, bytes]:
         """Return all tables as they are now, by file name."""
-        return {name: table.take() for name, table in self._tables.items()}
+        return {name: b"".join(table.parts()) for name, table in self._tables.items()}
 
     def restore(self, files: dict[str, bytes]) -> None:
         """Replace the tables by those of `take`; they are written the next time, all of them.
@@ -127,18 +130,32 @@ class Snapshot:
         self._saved_index = -1
 
     def capture(self, applied_index: int) -> Capture:
-        """Return what changed since the last write, in the order to write it.
+        """Return what changed since the last write, see `capture_steps`."""
+        steps = self.capture_steps(applied_index)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("Capture", end.value)
 
-        ``applied_index``: every state record up to this entry is in the tables now.
+    def capture_steps(self, applied_index: int) -> Generator[None, None, Capture]:
+        """Return what changed since the last write, in the order to write it; slice by slice.
+
+        ``applied_index``: every state record up to this entry is in the tables now. What is applied
+        while this goes on may be in them or not.
         """
         capture = Capture(applied_index, {}, {})
         for name, table in self._tables.items():
             revision = self._revision(table)
             if revision != table.saved_revision:
-                capture.files[name] = table.take()
                 capture.revisions[name] = revision
+                parts = capture.files[name] = []
+                for part in table.parts():
+                    if parts:
+                        yield
+                    parts.append(part)
         if capture.files or applied_index != self._saved_index:
-            capture.files[_INDEX_FILE] = msgspec.json.encode(_AppliedIndex(applied_index))
+            capture.files[_INDEX_FILE] = [msgspec.json.encode(_AppliedIndex(applied_index))]
         return capture
 
     def write(self, capture: Capture) -> None:
@@ -150,12 +167,12 @@ class Snapshot:
         if not capture.files:
             return
         self._disk.make_directories(self._directory)
-        for name, data in capture.files.items():
+        for name, parts in capture.files.items():
             path = f"{self._directory}/{name}"
             previous = None if name == _INDEX_FILE else self._disk.read(path)
             if previous is not None:
                 self._disk.replace(path + ".bak", previous)
-            self._disk.replace(path, data)
+            self._disk.replace(path, b"".join(parts))
             if name in self._tables:
                 self._tables[name].saved_revision = capture.revisions[name]
         self._saved_index = capture.applied_index

@@ -7,12 +7,17 @@ Source: spec/wire.md 3.5, 3.9 (200, 201); spec/disk.md 5.6; RocketMQ Subscriptio
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from broker.limits import GROUPS_MAX
+from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, decode_file
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -100,9 +105,13 @@ class SubscriptionGroupTable:
 
     def snapshot(self) -> bytes:
         """Return the table as config/subscriptionGroup.json."""
-        return msgspec.json.format(
-            msgspec.json.encode(_Snapshot(self.data_version, self._groups)), indent=8
-        )
+        return b"".join(self.snapshot_steps())
+
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of config/subscriptionGroup.json as it is now."""
+        version = self.data_version
+        rows = list(self._groups.items())
+        return text_in_steps(lambda part: _Snapshot(version, dict(part)), rows)
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot; system groups that it lacks have their defaults.

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.limits import TOPICS_BYTES_MAX
+from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
 from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from broker.config import BrokerConfig
 
@@ -203,15 +204,19 @@ class TopicTable:
         return change.config.topic_name
 
     def snapshot(self) -> bytes:
-        """Return the table as config/topics.json.
+        """Return the table as config/topics.json, see `snapshot_steps`."""
+        return b"".join(self.snapshot_steps())
+
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of config/topics.json as it is now.
 
         Without the system's topics: these are settings, and another replica that takes this
         snapshot has its own, a topic by its broker's name among them.
         """
-        table = {name: c for name, c in self.configs().items() if name not in self._system}
-        return msgspec.json.format(
-            msgspec.json.encode(_Snapshot(self.data_version, table)), indent=8
-        )
+        version = self.data_version
+        entries = self.entries.items()
+        rows = [(name, entry.config) for name, entry in entries if name not in self._system]
+        return text_in_steps(lambda part: _Snapshot(version, dict(part)), rows)
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot; system topics keep what the settings say.

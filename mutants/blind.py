@@ -34,8 +34,8 @@ BLIND: Final = (
         breaks="The tables on disk have no locks: a restart gives them free.",
         source="The tables are what the log was, up to an entry; none may be left out.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.snapshot",
-            ("in self._leases.items()", "in ()"),
+            "broker.queue_lock:QueueLockTable.snapshot_steps",
+            ("list(self._leases.items())", "[]"),
         ),
     ),
     Mutant(
