@@ -115,6 +115,15 @@ def interpreters() -> list[str]:
     return [sys.executable, *os.environ.get("LEDGERMQ_PYTHONS", "").split()]
 
 
+def runs(interpreter: str) -> bool:
+    """Return whether an interpreter can make environments; a name on the path may be a shim."""
+    words = [interpreter, "-c", "import venv, ensurepip"]
+    found = shutil.which(interpreter)
+    return (
+        found is not None and not subprocess.run(words, capture_output=True, check=False).returncode
+    )
+
+
 class User:
     """Somebody with the wheel in an environment, in a folder full of files named as ours."""
 
@@ -159,8 +168,8 @@ class User:
 def user(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, wheel: Path
 ) -> User:
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not here")
+    if not runs(request.param):
+        pytest.skip(f"{request.param} does not run here")
     return User(tmp_path_factory.mktemp("user"), request.param, wheel)
 
 
