@@ -19,6 +19,7 @@ from mutants.fairness import FAIRNESS
 from mutants.groups import GROUPS
 from mutants.harness import HARNESS
 from mutants.namesrv import NAMESRV
+from mutants.outside import OUTSIDE
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
@@ -65,6 +66,7 @@ _SIMULATED: Final = (
     *BLIND,
     *DIMENSIONS,
     *CORNERS,
+    *OUTSIDE,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
-from sim.consumer_app import LateApp
+from sim.consumer_app import ConsumerApp, LateApp
 from sim.judges import GROUP_NAME
 from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
@@ -98,6 +99,8 @@ class Auditor:
                 await self._read(puller, topic)
         self.stage = "the group has not consumed everything"
         await _until(self._is_drained)
+        self.stage = "members of the group do not share its queues"
+        await _until(self._is_shared)
         self._check_group()
         self.is_done = True
 
@@ -254,6 +257,17 @@ class Auditor:
             for queue, (_, end) in self.ends.items()
             if queue.topic == TOPIC
         )
+
+    def _is_shared(self) -> bool:
+        """Whether each queue of the topic is held by one member of the group, and by one only."""
+        apps = [app for app in self._world.apps.values() if isinstance(app, ConsumerApp)]
+        members = [one for app in apps if not isinstance(app, LateApp) for one in app.members]
+        held = Counter(queue for member in members for queue in member.assigned_queues)
+        for queue in (*self.ends, *self._alone_ends):
+            if members and queue.topic == TOPIC and held[queue] != 1:
+                self.stage = f"{held[queue]} members of the group hold {queue}"
+                return False
+        return True
 
     def _check_group(self) -> None:
         """What the group has committed past, a listener of it has finished: at least once."""

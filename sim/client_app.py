@@ -26,7 +26,7 @@ from ledgermq.client import (
 )
 from ledgermq.client import Outcome as ClientOutcome
 from sim.reads import Reads
-from sim.workload import KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, TOPIC, Kind, Op
+from sim.workload import KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, QUEUES_MORE, TOPIC, Kind, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +147,8 @@ class ClientApp:
                     await self._send_ordered(op)
                 case Kind.CANCEL:
                     await self._send_and_cancel(op)
+                case Kind.GROW:
+                    await self._producer.create_topic(TOPIC, self._workload.queues + QUEUES_MORE)
                 case _:
                     await self._reads.perform(op)
         except RemotingError:

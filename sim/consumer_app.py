@@ -18,6 +18,7 @@ from ledgermq.client import (
     MessageExt,
     PushConsumer,
 )
+from ledgermq.client import rebalance as shares
 from sim.oracles.records import TAGS
 from sim.workload import GROUP, TOPIC
 
@@ -34,6 +35,8 @@ SLOW_MS_MAX: Final = 400
 FAILS_MAX: Final = 2
 """A listener fails for a message at most so often."""
 LOCAL_RETRY_MS: Final = 700
+CACHE_BYTES: Final = 100 << 20
+"""Where a group says nothing else."""
 START: Final = {
     "first": ConsumeFrom.FIRST_OFFSET,
     "last": ConsumeFrom.LAST_OFFSET,
@@ -61,6 +64,8 @@ class ConsumerApp:
         self._workload = workload
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._fails: dict[tuple[str, int, int], int] = {}
+        self.members: list[PushConsumer] = []
+        """Those that stay in their group."""
 
     async def consume(self) -> None:
         """Be a member of the group for ever."""
@@ -68,8 +73,10 @@ class ConsumerApp:
             consume_from=ConsumeFrom.FIRST_OFFSET,
             consume_batch_count=16,
             local_retry_ms=LOCAL_RETRY_MS,
+            allocate=shares.allocate_averagely,
         )
         push = self._member(GROUP, self.name, options, "*")
+        self.members.append(push)
         await push.start()
         await asyncio.get_running_loop().create_future()
 
@@ -152,6 +159,7 @@ class LateApp(ConsumerApp):
             pull_batch_count=late.pull_count,
             suspend_ms=late.suspend_ms,
             local_retry_ms=LOCAL_RETRY_MS,
+            max_cached_bytes=late.cache_bytes or CACHE_BYTES,
         )
         names = [f"{self.name}-{number}" for number in range(late.members)]
         for name in names[:-1] if late.churn_ms else names:

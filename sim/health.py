@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sim.layout import GROUP
+from sim.oracles.route_answers import RouteAnswers
 from sim.oracles.routes import check_gone, missing
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Health:
         self._world = world
         self.servers: dict[str, NameServer] = {}
         """Of name servers, by host."""
+        self.answers: dict[str, RouteAnswers] = {}
+        """Listeners at their end, by host."""
         self.gone: dict[str, int] = {}
         """Hosts whose process has ended and whose kernel has told so, and since when."""
 
@@ -66,6 +69,11 @@ class Health:
                     if one in replicas and self._is_clear(one, host.address, since_ns)
                 }
                 check_gone(name, server.table, gone, self._world.loop.now_ns)
+                self.listener(name).check_present()
+
+    def listener(self, name: str) -> RouteAnswers:
+        """Return who listens at the end of a name server."""
+        return self.answers.setdefault(name, RouteAnswers(name, self.servers))
 
     def wrong_route(self) -> str:
         """Say what the name servers do not tell yet, with everything healed; empty for nothing."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.layout import BROKER_PORT
+from sim.layout import BROKER_PORT, NAMESRV_PORT
 from sim.oracles.brokers import BrokerEnd
 from sim.oracles.wire import Tap
 
@@ -30,7 +30,7 @@ class Taps:
         watch: who judges what replicas answer.
         replicas: those whose process runs.
         askers: by port, the hosts who ask there, and who listens to them.
-        alone: by host, who listens to what a broker outside the group answers.
+        ends: by host, who listens to what a broker outside the group, or a name server, answers.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Taps:
         watch: Watch,
         replicas: Mapping[Process, Replica],
         askers: Mapping[int, tuple[Collection[str], Listener]],
-        alone: Mapping[str, Listener],
+        ends: Mapping[str, Listener],
     ) -> None:
         self._loop = loop
         self._watch = watch
         self._replicas = replicas
         self._askers = askers
-        self._alone = alone
+        self._ends = ends
 
     def listen(self, near: SimTransport, far: SimTransport) -> None:
         """Listen to a connection that somebody has opened, at one end of it or at both."""
@@ -55,9 +55,9 @@ class Taps:
             brokers = self._watch.brokers
             far.tap = tap = self._tap(BrokerEnd(brokers, replica), far, asks=False)
             brokers.add(replica, tap)
-        elif port == BROKER_PORT and far.process is not None:
-            broker = self._alone.get(far.process.host.name)
-            far.tap = None if broker is None else self._tap(broker, far, asks=False)
+        elif port in {BROKER_PORT, NAMESRV_PORT} and far.process is not None:
+            answers = self._ends.get(far.process.host.name)
+            far.tap = None if answers is None else self._tap(answers, far, asks=False)
         if near.process is not None and port in self._askers:
             names, listener = self._askers[port]
             if near.process.host.name in names:

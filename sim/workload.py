@@ -25,6 +25,8 @@ GROUP: Final = "readers"
 """The group of the push consumers, which is judged for loss."""
 PULL_GROUP: Final = "pullers"
 BATCH_MAX: Final = 8
+QUEUES_MORE: Final = 2
+"""Of a topic that grows."""
 KEYS_PER_OP: Final = 256
 BODY_BYTES_MIN: Final = 32
 TAGS_DRAWN: Final = ("", "red", "blue", "Aa", "BB")
@@ -55,6 +57,8 @@ class Kind(Enum):
     QUERY = "query"
     """Asks for messages by a key, by their unique key, and by their id."""
     READ_INDEX = "read_index"
+    GROW = "grow"
+    """Gives the topic two queues more, once; whoever comes later finds them there."""
     COMPACT = "compact"
     """An operator has a broker drop the beginning of its log, as far as may be."""
 
@@ -115,6 +119,7 @@ def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
         *odd,
         (Kind.CANCEL, workload.cancel_p),
         (Kind.QUERY, workload.query_p),
+        (Kind.GROW, workload.grow_p),
     ]
 
 

@@ -39,6 +39,7 @@ from sim.oracles.answers import Answers
 from sim.oracles.base import Findings, Violation
 from sim.oracles.clients import Clients
 from sim.oracles.consuming import Consuming
+from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
@@ -104,7 +105,8 @@ class World:
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
         self.record.follow = self.library.follow
-        self.record.follow_consumer = Consuming(self.findings).follow
+        self.record.follow_consumer = Leaving(self.findings, Consuming(self.findings).follow).follow
+        self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
         self.clients_oracle.requests_of = self.library.possible
         answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
         alone = self._make_alone() if options.alone else None
@@ -116,11 +118,11 @@ class World:
             BROKER_PORT: (self.clients(), self.library),
             NAMESRV_PORT: (self.layout.late, self.judges.routes),
         }
-        taps = Taps(self.loop, self.watch, self._replicas, askers, self._alone_ends())
-        self.network.on_connected = taps.listen
+        self.health = Health(self)
+        ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
+        self.network.on_connected = Taps(self.loop, self.watch, self._replicas, askers, ends).listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
-        self.health = Health(self)
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""

@@ -58,7 +58,7 @@ def odd_send(rng: SplitRng, properties: str) -> OddSend:
             "b": topic,
             "c": "TBW102",
             "d": rng.choice(ODD_NUMBERS) if rng.chance(0.05) else "4",
-            "e": rng.choice(ODD_NUMBERS) if rng.chance(0.05) else str(rng.randint(0, 3)),
+            "e": rng.choice(ODD_NUMBERS) if rng.chance(0.05) else str(rng.randint(0, 4)),
             "f": str(sys_flag),
             "g": str(rng.choice((0, -1, 1, INT64_MAX, 1_600_000_000_000))),
             "h": str(rng.choice((0, 0, 1, -1, INT32_MAX, -INT32_MAX - 1))),

@@ -160,6 +160,7 @@ def _draw_workload(rng: SplitRng, options: Options, *, on: Sequence[Package]) ->
         lock_p=rng.split("locks").choice((0.0, 0.0, 0.05)),
         cancel_p=rng.split("cancels").choice((0.0, 0.0, 0.05)),
         query_p=rng.split("queries").choice((0.0, 0.05, 0.1)),
+        grow_p=rng.split("grow").weighted((0.0, 0.02), (0.88, 0.12)),
         compact_p=compact,
         burst_max=rng.split("burst max").weighted((8, 40, 200), (0.7, 0.22, 0.08)),
         tags=rng.split("tags").chance(0.6),
@@ -190,6 +191,7 @@ def _draw_group(rng: SplitRng, options: Options) -> LateGroup:
         churn_ms=rng.split("churn").choice((0, 0, 1_500, 6_000)),
         suspend_ms=rng.split("suspend").choice((0, 500, 15_000, 25_000)),
         pull_count=rng.split("pulls").choice((1, 8, 32)),
+        cache_bytes=rng.split("cache").choice((0, 0, 600)),
     )
 
 

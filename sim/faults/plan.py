@@ -219,6 +219,8 @@ class LateGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The last member leaves and comes again after so long; 0: it stays."""
     suspend_ms: Count = 15_000
     pull_count: Positive = 32
+    cache_bytes: Count = 0
+    """Bytes that a member keeps before it pulls no more; 0: the library's own limit."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,6 +245,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Sends that are cancelled in flight, likewise."""
     query_p: float = 0.0
     """Queries by key and id, likewise."""
+    grow_p: float = 0.0
+    """How often somebody gives the topic more queues, likewise; the first one counts."""
     compact_p: float = 0.03
     """How often an operator drops old log, of all operations."""
     burst_max: Positive = 8

@@ -20,6 +20,7 @@ from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 from sim.oracles.fidelity import check_stored
 from sim.oracles.records import ENTRY_HEADER_BYTES
+from sim.oracles.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 SEND, PULL, BY_KEY, QUERY_OFFSET, COMMIT_OFFSET = 10, 11, 12, 14, 15
 BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, BY_ID = 29, 30, 31, 32, 33
-LOCK, SEND_V2, SEND_BATCH = 41, 310, 320
+LOCK, SEND_V2, SEND_BATCH, MAKE_TOPIC = 41, 310, 320, 17
 SENDS: Final = (SEND, SEND_V2, SEND_BATCH)
 OF_LEADERS: Final = frozenset({PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST})
 """What a replica that does not lead never answers with success."""
@@ -77,6 +78,7 @@ class Brokers:
         self._truth = truth
         self._tables = tables
         self._polite = polite
+        self.topics = Topics(truth)
         """Addresses of clients that say what they mean."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
@@ -98,6 +100,10 @@ class Brokers:
 
     def on_request(self, replica: Replica, request: Said) -> None:
         """A broker hears a request."""
+        if request.code in SENDS:
+            self.topics.on_send(_topic(request), request)
+        elif request.code == MAKE_TOPIC:
+            self.topics.on_change(request.text("topic"))
         if not replica.is_up:
             request.note = None
             return
@@ -274,7 +280,7 @@ class Brokers:
     def _on_send(self, replica: Replica, request: Said, answer: Said) -> None:
         if answer.code != SUCCESS:
             return
-        topic = request.text("b") or request.text("topic")
+        topic = _topic(request)
         queue_id, offset = answer.number("queueId"), answer.number("queueOffset")
         ids = answer.text("msgId").split(",")
         rows = []
@@ -285,6 +291,7 @@ class Brokers:
                 text = f"says that {one} lies at {topic}/{queue_id}@{offset + number}: {row}"
                 self._fail(self.name, replica, text)
             rows.append(row)
+        self.topics.on_acknowledged(topic, queue_id, replica.name)
         if request.asker in self._polite:
             check_stored(self._truth, replica, request, rows)
 
@@ -365,6 +372,11 @@ def _leads(replica: Replica) -> bool:
     since = state.tick - replica.tick if replica.tick >= 0 else DEPOSED_TICKS + 1
     is_told_late = since <= DEPOSED_TICKS and replica.controller.store.writable
     return since <= WRITTEN_TICKS or is_told_late
+
+
+def _topic(request: Said) -> str:
+    """Return the topic of a send, whose names may have one letter."""
+    return request.text("b") or request.text("topic")
 
 
 def _queue_id(request: Said) -> int:

@@ -160,6 +160,13 @@ class Truth:
 
         ``last_index``: as long as the log ended there.
         """
+        found = self.configuration_of(replica, last_index)
+        return self.first_voters if found is None else found
+
+    def configuration_of(
+        self, replica: Replica, last_index: int | None = None
+    ) -> tuple[str, ...] | None:
+        """Return the same, but None where the log has no configuration."""
         if self.configurations:
             for (index, term), voters in sorted(self.configurations.items(), reverse=True):
                 if last_index is not None and index > last_index:
@@ -169,7 +176,7 @@ class Truth:
                     mark = self.committed[index]  # in the snapshot that it stands on
                 if mark is not None and mark.term == term:
                     return voters
-        return self.first_voters
+        return None
 
 
 def _voters(data: bytes) -> tuple[str, ...] | None:

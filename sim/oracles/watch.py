@@ -23,6 +23,7 @@ from sim.oracles.brokers import Brokers
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.healthy import Healthy
+from sim.oracles.in_force import InForce
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.office import (
     Amnesia,
@@ -94,6 +95,7 @@ class Watch:
         self.log_matching = LogMatching(self.truth, keeps_unsynced=is_sync)
         self.commits = Commits(self.truth, bits, is_sync=is_sync)
         self.changes = Changes(self.truth)
+        self.in_force = InForce(self.truth)
         self.applied = Applied(self.truth)
         self.tables = Tables(self.truth)
         self.brokers = Brokers(self.truth, self.tables, polite)
@@ -115,6 +117,7 @@ class Watch:
             LeaderCompleteness(self.truth),
             self.commits,
             self.changes,
+            self.in_force,
             self.applied,
             self.tables,
             self.healthy,
@@ -264,6 +267,7 @@ class Watch:
             self.commits.on_change(replica, change)
         if not is_log:
             self.changes.on_change(replica, change)
+            self.in_force.on_change(replica, change)
             self.hand_over.on_change(replica, change)
             self.flush_lag.on_change(replica, change)
         if not is_applied:

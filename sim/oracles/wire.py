@@ -3,12 +3,13 @@
 A `Tap` sits at one end of a connection: it cuts what passes there into frames, reads their headers
 with code of its own, and pairs requests with answers. Who listens (`Listener`) judges a request
 and its answer at the moment at which that end said or heard them. What is no frame, or has a header
-that is not plain JSON, is passed over; what follows it on that connection, too.
-Source: spec/wire.md 1.1, 1.2.
+that nobody can read, is passed over; what follows it on that connection, too.
+Source: spec/wire.md 1.1-1.3.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads it
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -36,7 +37,36 @@ class Header(msgspec.Struct, rename="camel", gc=False):
     ext_fields: dict[str, Any] | None = None
 
 
-_read_header = msgspec.json.Decoder(Header, strict=False).decode
+_read_json = msgspec.json.Decoder(Header, strict=False).decode
+_binary_head: Final = struct.Struct(">h3xii").unpack_from
+"""Code, opaque and flag of a header that is not JSON."""
+
+
+def _read_binary(data: bytes) -> Header:
+    """Read a header in RocketMQ's own form. Errors: `EOFError` and others: it is none."""
+    code, opaque, flag = _binary_head(data)
+    at = 13
+    remark, at = _read_text(data, at, 4)
+    size = int.from_bytes(data[at : at + 4], "big")
+    at += 4
+    end = at + size
+    fields: dict[str, Any] = {}
+    while at < end:
+        name, at = _read_text(data, at, 2)
+        fields[name], at = _read_text(data, at, 4)
+    return Header(code, flag, opaque, remark, fields)
+
+
+def _read_text(data: bytes, at: int, width: int) -> tuple[str, int]:
+    start = at + width
+    end = start + int.from_bytes(data[at:start], "big")
+    if end > len(data):
+        raise EOFError
+    return data[start:end].decode(), end
+
+
+_READERS: Final = {0: _read_json, 1: _read_binary}
+"""By the kind of a header, as its frame says."""
 
 
 class Said(msgspec.Struct, gc=False):
@@ -147,9 +177,9 @@ class Tap:
     def _take(self, frame: bytes, *, leaves: bool) -> None:
         header_end = PREFIX_BYTES + int.from_bytes(frame[5:8], "big")
         try:  # `suppress` would take as long as the reading
-            is_read = not frame[4] and header_end <= len(frame)
-            header = _read_header(frame[PREFIX_BYTES:header_end]) if is_read else None
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            reader = _READERS.get(frame[4]) if header_end <= len(frame) else None
+            header = None if reader is None else reader(frame[PREFIX_BYTES:header_end])
+        except (msgspec.MsgspecError, UnicodeDecodeError, struct.error, EOFError):
             header = None
         if header is None:
             self._is_blind = True

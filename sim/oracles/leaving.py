@@ -1,0 +1,144 @@
+"""What a push consumer leaves behind: what its listener has finished is committed, at least tried.
+
+A consumer that stops in good order, or gives a queue back, first asks for a commit that covers all
+that its listener had finished by then: whoever takes the queue next begins there, and hands out
+nothing twice without a cause. Looked at in the consumer itself, since only there it is known what
+was finished when. Source: docs/client.md (stop); RocketMQ DefaultMQPushConsumerImpl.shutdown,
+RebalancePushImpl.removeUnnecessaryMessageQueue.
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from ledgermq.client import ConsumeContext, ConsumeStatus
+from sim.oracles.base import Findings, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledgermq.client import MessageExt, MessageQueue, PushConsumer
+
+NAME: Final = "A10 left without a commit"
+
+
+class Leaving:
+    """Listens to the consumers of a run, as ``others`` do."""
+
+    def __init__(self, findings: Findings, *others: Callable[[PushConsumer], None]) -> None:
+        self._findings = findings
+        self._others = others
+
+    def follow(self, push: PushConsumer) -> None:
+        """Judge how a consumer leaves; before it starts."""
+        for follow in self._others:
+            follow(push)
+        Leaver(push, self._findings)
+
+
+class Holding:
+    """What is known of one queue, from when it was taken."""
+
+    def __init__(self) -> None:
+        self.begun: set[int] = set()
+        """Offsets that the listener was handed and has not finished."""
+        self.finished = -1
+        """The last one that it has."""
+        self.asked: int | None = None
+        """What the last commit was about."""
+
+    @property
+    def wanted(self) -> int:
+        """Where whoever takes the queue next is to begin, at least."""
+        return min(self.begun, default=self.finished + 1) if self.finished >= 0 else 0
+
+
+class Leaver:
+    """One life of one consumer."""
+
+    def __init__(self, push: PushConsumer, findings: Findings) -> None:
+        self._push = push
+        self._findings = findings
+        self._holdings: dict[MessageQueue, Holding] = {}
+        assignment, service = push.assignment, push.service
+        self._take, self._release = assignment._take, assignment._release
+        self._commit, self._commit_all = assignment._commit, assignment.commit_all
+        self._listener, self._stop = service._listener, push.stop
+        assignment._take = self._judged_take  # type: ignore[method-assign]  # to listen to it
+        assignment._release = self._judged_release  # type: ignore[method-assign]  # likewise
+        assignment._commit = self._noted_commit  # type: ignore[method-assign]  # likewise
+        assignment.commit_all = self._noted_commit_all  # type: ignore[method-assign]  # likewise
+        service._listener = self._noted_listener
+        push.stop = self._judged_stop  # type: ignore[method-assign]  # likewise
+
+    async def _judged_take(self, queue: MessageQueue) -> bool:
+        self._holdings[queue] = Holding()
+        is_taken = await self._take(queue)
+        if is_taken:
+            puller = self._push.assignment._held[queue].puller
+            move = puller._on_illegal_offset
+
+            async def moved(result: Any) -> None:  # noqa: ANN401  # as the puller has it
+                self._holdings[queue] = Holding()
+                await move(result)
+                self._holdings[queue] = Holding()
+
+            puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
+        return is_taken
+
+    async def _judged_release(self, queue: MessageQueue) -> None:
+        holding = self._holdings[queue]
+        wanted = holding.wanted
+        await self._release(queue)
+        self._judge(queue, holding, wanted)
+
+    async def _noted_commit(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
+        self._note(held)
+        await self._commit(held)
+
+    async def _noted_commit_all(self) -> None:
+        for held in self._push.assignment.held:
+            self._note(held)
+        await self._commit_all()
+
+    def _note(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
+        process_queue = held.process_queue
+        holding = self._holdings.get(process_queue.queue)
+        if holding is not None:
+            holding.asked = process_queue.maybe_commit_offset()
+
+    async def _noted_listener(
+        self, messages: list[MessageExt], context: ConsumeContext
+    ) -> ConsumeStatus:  # fmt: skip
+        holding = self._holdings.setdefault(context.queue, Holding())
+        offsets = {message.queue_offset for message in messages}
+        holding.begun |= offsets
+        outcome = self._listener(messages, context)
+        status = await outcome if isawaitable(outcome) else outcome
+        if status is ConsumeStatus.CONSUME_SUCCESS:
+            holding.begun -= offsets
+            holding.finished = max(holding.finished, *offsets)
+        return status
+
+    async def _judged_stop(self) -> None:
+        push = self._push
+        began_ms = push.clock.monotonic_ms()
+        is_first = push._instance.running
+        await self._stop()
+        took_ms = push.clock.monotonic_ms() - began_ms
+        if not is_first or took_ms >= push.config.stop_timeout_ms:
+            return  # a listener that takes so long is not waited for
+        for held in push.assignment.held:
+            queue = held.process_queue.queue
+            holding = self._holdings.get(queue)
+            if holding is not None:
+                self._judge(queue, holding, holding.wanted)
+
+    def _judge(self, queue: MessageQueue, holding: Holding, wanted: int) -> None:
+        if wanted and (holding.asked is None or holding.asked < wanted):
+            text = (
+                f"{self._push.client_id} leaves {queue.topic}/{queue.queue_id}, of which it has"
+                f" finished all before {wanted}, and has committed up to {holding.asked}"
+            )
+            self._findings.report(Violation(NAME, text))

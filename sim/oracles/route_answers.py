@@ -1,0 +1,109 @@
+"""What a name server answers about routes (105), and whether those who registered are in its table.
+
+The table itself is judged by `routes`; here is what goes out of the door: answers are remembered
+there, and one that is remembered for too long names brokers, or queues, that are no more. Compared
+are the bytes of the answer, read with code of its own, with the table as it was when the request
+was heard, or when it was answered.
+
+A broker whose registration (103) was taken is in the table as long as the connection of its last
+one is open and it has not taken its leave (104); that an older connection of it ends says nothing.
+Source: spec/wire.md 3.2; RouteInfoManager.pickupTopicRouteData, onChannelDestroy.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from sim.oracles.base import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from namesrv.server import NameServer
+    from sim.oracles.wire import Said, Tap
+
+NAME: Final = "A45 answer that is not what the table says"
+GONE_NAME: Final = "A45 registered and not there"
+ROUTE, REGISTER, UNREGISTER = 105, 103, 104
+SUCCESS: Final = 0
+
+Told = tuple[dict[str, dict[str, str]], dict[str, tuple[int, int, int]]]
+"""Addresses by broker name and id; read queues, write queues and permissions by broker name."""
+NOTHING: Final[Told] = ({}, {})
+
+
+class RouteAnswers:
+    """Listens at a name server's end of all its connections; a `wire.Listener`."""
+
+    def __init__(self, name: str, servers: Mapping[str, NameServer]) -> None:
+        self._name = name
+        self._servers = servers
+        self._registered: dict[str, tuple[Tap, NameServer | None, int]] = {}
+        """By address of a broker: over which connection it registered last, where, and when."""
+
+    def on_request(self, tap: Tap, request: Said) -> None:
+        """A request comes in."""
+        del tap
+        if request.code == ROUTE:
+            request.note = self._say(request.text("topic"))
+        elif request.code == UNREGISTER:
+            self._registered.pop(request.text("brokerAddr"), None)
+
+    def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
+        """It is answered. Errors: `Violation`."""
+        if request.code == REGISTER and answer.code == SUCCESS:
+            place = (tap, self._servers.get(self._name), answer.at_ns)
+            self._registered[request.text("brokerAddr")] = place
+        if request.code != ROUTE or request.note is None:
+            return
+        topic = request.text("topic")
+        told = read_route(answer.body) if answer.code == SUCCESS else NOTHING
+        held = self._say(topic)
+        if told not in (request.note, held):
+            text = f"{self._name} tells {told} of {topic}, its table has {held}"
+            raise Violation(NAME, text, node=self._name)
+
+    def on_stray(self, tap: Tap, answer: Said) -> None:
+        """What comes too late is heard by nobody."""
+
+    def check_present(self) -> None:
+        """Look for brokers that are registered, and not in the table. Errors: `Violation`."""
+        server = self._servers.get(self._name)
+        for addr, (tap, where, at_ns) in list(self._registered.items()):
+            if server is None or where is not server or tap.is_closed:
+                del self._registered[addr]
+            elif addr not in server.table.broker_addrs():
+                text = f"{self._name} knows nothing of {addr}, which registered at"
+                text = f"{text} {at_ns / 1e9:.3f} s over a connection that is open"
+                raise Violation(GONE_NAME, text, node=self._name)
+
+    def _say(self, topic: str) -> Told | None:
+        server = self._servers.get(self._name)
+        if server is None:
+            return None
+        route = server.table.route(topic)
+        if route is None:
+            return NOTHING
+        return (
+            {
+                one.broker_name: {str(key): addr for key, addr in one.broker_addrs.items()}
+                for one in route.broker_datas
+            },
+            {
+                one.broker_name: (one.read_queue_nums, one.write_queue_nums, one.perm)
+                for one in route.queue_datas
+            },
+        )
+
+
+def read_route(body: bytes) -> Told:
+    """Return what the body of an answer tells."""
+    route: dict[str, Any] = json.loads(body)
+    return (
+        {one["brokerName"]: dict(one["brokerAddrs"]) for one in route["brokerDatas"]},
+        {
+            one["brokerName"]: (one["readQueueNums"], one["writeQueueNums"], one["perm"])
+            for one in route["queueDatas"]
+        },
+    )

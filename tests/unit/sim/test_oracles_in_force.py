@@ -1,0 +1,61 @@
+"""Members are those of the last configuration in a replica's log, or of its snapshot."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sim.oracles.base import Violation
+from sim.oracles.in_force import InForce
+from sim.oracles.replica import Mark
+from sim.oracles.truth import Truth
+
+FIRST = ("n0", "n1", "n2")
+AFTER = ("n0", "n1", "n3")
+
+
+def truth():
+    known = Truth(FIRST)
+    known.configurations[4, 1] = AFTER
+    known.committed = [Mark(1, 100 * index, 10, index) for index in range(6)]
+    return known
+
+
+def replica(*, last=5, base=0, voters=AFTER, disk_last=None, is_busy=False, **more):
+    marks = {index: Mark(1, 100 * index, 10, index) for index in range(base, last + 1)}
+    log = SimpleNamespace(last_index=last, has_work=lambda: is_busy)
+    return SimpleNamespace(
+        name="n0", base=base, is_rotten=False, mark=marks.get,
+        state=SimpleNamespace(voters=dict.fromkeys(voters, ""), log=log),
+        store=SimpleNamespace(last_index=last if disk_last is None else disk_last),
+        node=SimpleNamespace(_in_flight=None),
+        **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        replica(),
+        replica(base=5),
+        replica(last=3, voters=FIRST),
+        replica(last=3, voters=(*FIRST, "n4")),
+        replica(voters=FIRST, is_busy=True),
+        replica(voters=FIRST, disk_last=3),
+    ],
+    ids=["its log", "its snapshot", "none yet", "none, and it joins", "on its way", "not written"],
+)
+def test_who_counts_the_members_of_its_log_is_sound(sound):
+    judge = InForce(truth())
+    judge.on_boot(sound)
+    judge.on_change(sound, None)
+
+
+@pytest.mark.parametrize("base", [0, 5], ids=["its log", "its snapshot"])
+def test_who_counts_others_is_found(base):
+    judge = InForce(truth())
+    with pytest.raises(Violation, match="A30 configuration"):
+        judge.on_change(replica(base=base, voters=FIRST), None)
+
+
+def test_a_group_that_never_changed_has_nothing_to_compare():
+    InForce(Truth(FIRST)).on_boot(replica(voters=AFTER))

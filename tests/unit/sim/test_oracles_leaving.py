@@ -1,0 +1,138 @@
+"""A consumer that leaves has asked for a commit of all that its listener had finished."""
+
+import asyncio
+from types import SimpleNamespace
+
+from ledgermq.client import ConsumeContext, ConsumeStatus, MessageQueue
+from sim.oracles.base import Findings
+from sim.oracles.leaving import NAME, Leaving
+
+QUEUE = MessageQueue("orders", "b", 0)
+STOP_MS = 5_000
+
+
+class Push:
+    """A consumer that holds one queue, and commits what it is told to."""
+
+    client_id = "c"
+
+    def __init__(self, commits_at_stop=True, stop_ms=10):
+        self.now_ms = 0
+        self.clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        self.config = SimpleNamespace(stop_timeout_ms=STOP_MS)
+        self._instance = SimpleNamespace(running=True)
+        self._stop_ms = stop_ms
+        self._commits_at_stop = commits_at_stop
+        self.offset = None
+        self.status = ConsumeStatus.CONSUME_SUCCESS
+        held = SimpleNamespace(
+            process_queue=SimpleNamespace(queue=QUEUE, maybe_commit_offset=lambda: self.offset),
+            puller=SimpleNamespace(_on_illegal_offset=self.jump),
+        )
+        self.assignment = SimpleNamespace(
+            _held={QUEUE: held}, held=[held], _take=self.take, _release=self.release,
+            _commit=self.commit, commit_all=self.commit_all,
+        )  # fmt: skip
+        self.service = SimpleNamespace(_listener=self.listen)
+        self.findings = Findings()
+        Leaving(self.findings).follow(self)
+        self.do(self.assignment._take(QUEUE))
+
+    async def take(self, queue):
+        return True
+
+    async def release(self, queue):
+        if self._commits_at_stop:
+            await self.assignment._commit(self.assignment._held[queue])
+
+    async def commit(self, held):
+        pass
+
+    async def commit_all(self):
+        pass
+
+    async def jump(self, result):
+        pass
+
+    async def stop(self):
+        self.now_ms += self._stop_ms
+        if self._commits_at_stop:
+            await self.assignment.commit_all()
+        self._instance.running = False
+
+    def listen(self, messages, context):
+        return self.status
+
+    def hand_out(self, *offsets):
+        messages = [SimpleNamespace(queue_offset=offset) for offset in offsets]
+        self.do(self.service._listener(messages, ConsumeContext(QUEUE)))
+
+    def do(self, what):
+        asyncio.run(what)
+
+    @property
+    def found(self):
+        return None if self.findings.first is None else self.findings.first.oracle
+
+
+def test_who_commits_what_is_finished_may_leave():
+    for leave in ("stop", "release"):
+        push = Push()
+        push.hand_out(4, 5)
+        push.offset = 6
+        push.do(push.stop() if leave == "stop" else push.assignment._release(QUEUE))
+        assert push.found is None, leave
+
+
+def test_what_is_finished_and_not_committed_is_a_violation():
+    for leave in ("stop", "release"):
+        push = Push()
+        push.hand_out(4, 5)
+        push.offset = 5
+        push.do(push.stop() if leave == "stop" else push.assignment._release(QUEUE))
+        assert push.found == NAME, leave
+
+
+def test_a_commit_from_before_the_last_listener_ended_is_too_old():
+    push = Push(commits_at_stop=False)
+    push.hand_out(4)
+    push.offset = 5
+    push.do(push.assignment.commit_all())
+    push.hand_out(5)
+    push.do(push.stop())
+    assert push.found == NAME
+
+
+def test_what_a_listener_has_not_finished_need_not_be_committed():
+    push = Push(commits_at_stop=False)
+    push.hand_out(4)
+    push.offset = 5
+    push.do(push.assignment.commit_all())
+    push.status = ConsumeStatus.RECONSUME_LATER
+    push.hand_out(5)
+    push.status = ConsumeStatus.CONSUME_SUCCESS
+    push.hand_out(6)
+    push.do(push.stop())
+    assert push.found is None
+
+
+def test_a_stop_that_ran_out_of_time_and_a_jump_are_excused():
+    late = Push(commits_at_stop=False, stop_ms=STOP_MS)
+    late.hand_out(4)
+    late.do(late.stop())
+    assert late.found is None
+    jumped = Push(commits_at_stop=False)
+    jumped.hand_out(4)
+    jumped.do(jumped.assignment._held[QUEUE].puller._on_illegal_offset(None))
+    jumped.do(jumped.stop())
+    assert jumped.found is None
+
+
+def test_a_second_stop_says_nothing():
+    push = Push()
+    push.hand_out(4)
+    push.offset = 5
+    push.do(push.stop())
+    push.hand_out(5)
+    push.do(push.stop())
+    assert push.found is None

@@ -1,0 +1,153 @@
+"""What a name server answers is what its table says; headers of both kinds are read."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper, encode_body
+from ledgermq.remoting.protocol.codes import SerializeType
+from namesrv.route_table import Registration, RouteTable
+from sim.clients.wire import frame_of
+from sim.oracles.base import Findings, Violation
+from sim.oracles.route_answers import RouteAnswers
+from sim.oracles.wire import Said, Tap
+
+
+def register(routes, queues=4, addr="n0:1", term=3):
+    config = TopicConfig(topic_name="orders", read_queue_nums=queues, write_queue_nums=queues)
+    wrapper = TopicConfigWrapper(topic_config_table={"orders": config})
+    wrapper.data_version.counter = queues
+    routes.register(
+        Registration(
+            cluster="c", broker_name="g", broker_id=0, addr=addr, raft_term=term, topics=wrapper
+        ),
+        0,
+    )  # fmt: skip
+
+
+class Server:
+    """A name server, and somebody who asks it for the route of a topic."""
+
+    def __init__(self):
+        self.table = RouteTable()
+        self.judge = RouteAnswers("ns0", {"ns0": self})
+
+    def answer(self, topic="orders"):
+        route = self.table.route(topic)
+        return (17, b"") if route is None else (0, encode_body(route))
+
+    def hear(self, topic="orders"):
+        self.request = Said(105, {"topic": topic}, b"", 0, b"")
+        self.judge.on_request(None, self.request)
+
+    def say(self, answer):
+        self.judge.on_answer(None, self.request, Said(answer[0], {}, answer[1], 0, b""))
+
+
+def test_an_answer_of_the_table_as_it_is_or_was_a_moment_ago_is_sound():
+    server = Server()
+    server.hear()
+    server.say(server.answer())
+    register(server.table)
+    server.hear()
+    server.say(server.answer())
+    server.hear()
+    before = server.answer()
+    register(server.table, queues=6)
+    server.say(before)
+    server.hear("none")
+    server.say(server.answer("none"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"queues": 6}, {"addr": "n1:1", "term": 4}, None], ids=["queues", "leader", "gone"]
+)
+def test_an_answer_that_was_kept_for_too_long_is_a_violation(change):
+    server = Server()
+    register(server.table)
+    old = server.answer()
+    if change is None:
+        server.table.unregister("g", "n0:1")
+    else:
+        register(server.table, **change)
+    server.hear()
+    with pytest.raises(Violation, match="A45 answer"):
+        server.say(old)
+
+
+def test_a_topic_that_is_told_to_nobody_is_missed():
+    server = Server()
+    register(server.table)
+    server.hear()
+    with pytest.raises(Violation, match="A45 answer"):
+        server.say((17, b""))
+
+
+class End:
+    """A connection of a broker to a name server."""
+
+    is_closed = False
+
+
+def test_who_registered_is_there_as_long_as_its_connection_is():
+    server, end = Server(), End()
+    request = Said(103, {"brokerAddr": "n0:1"}, b"", 0, b"")
+    register(server.table)
+    server.judge.on_answer(end, request, Said(0, {}, b"", 7, b""))
+    server.judge.check_present()
+    server.table.unregister("g", "n0:1")
+    with pytest.raises(Violation, match="A45 registered"):
+        server.judge.check_present()
+    end.is_closed = True
+    server.judge.check_present()
+
+
+@pytest.mark.parametrize("how", ["refused", "leaves", "another life of the server"])
+def test_who_is_not_there_by_right_is_not_missed(how):
+    server, end = Server(), End()
+    request = Said(103, {"brokerAddr": "n0:1"}, b"", 0, b"")
+    server.judge.on_answer(end, request, Said(1 if how == "refused" else 0, {}, b"", 7, b""))
+    if how == "leaves":
+        server.judge.on_request(end, Said(104, {"brokerAddr": "n0:1"}, b"", 0, b""))
+    if how == "another life of the server":
+        server.judge._servers = {"ns0": Server()}
+    server.judge.check_present()
+
+
+class Listener:
+    """Keeps what it hears."""
+
+    def __init__(self):
+        self.heard = []
+
+    def on_request(self, tap, request):
+        self.heard.append((request.code, dict(request.fields), request.body))
+
+
+END = SimpleNamespace(remote=("10.0.0.1", 1), local=("10.0.0.2", 2))
+
+
+@pytest.mark.parametrize("kind", [SerializeType.JSON, SerializeType.ROCKETMQ])
+def test_headers_of_both_kinds_are_read(kind):
+    listener, findings = Listener(), Findings()
+    tap = Tap(listener, END, lambda: 0, findings, asks=False)
+    fields = {"b": "orders", "i": "KEYS\x011\x02ü\x01v", "d": ""}
+    frames = b"".join(
+        frame_of(310, opaque, fields, body=b"body", serialize_type=kind) for opaque in (3, 4)
+    )
+    for at in range(0, len(frames), 7):
+        tap.pass_on(frames[at : at + 7], leaves=False)
+    assert findings.first is None
+    assert [(code, body) for code, _, body in listener.heard] == [(310, b"body")] * 2
+    told = {name: value for name, value in listener.heard[0][1].items() if value}
+    assert told == {name: value for name, value in fields.items() if value}
+    assert sorted(tap.open) == [3, 4]
+
+
+def test_a_header_that_nobody_can_read_ends_listening():
+    for header in (b"", b"\x01\x36", b"\x00" * 13 + b"\x00\x00\x00\x09", json.dumps([]).encode()):
+        tap = Tap(Listener(), END, lambda: 0, Findings(), asks=False)
+        head = (1 << 24 | len(header)).to_bytes(4)
+        tap.pass_on((4 + len(header)).to_bytes(4) + head + header, leaves=False)
+        assert tap._is_blind
