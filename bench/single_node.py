@@ -1,7 +1,7 @@
 """One broker's log and store in this process, for benchmarks: no sockets, a real directory.
 
 A *plain* log is what a broker without a group has, and it is started and stopped as
-`broker.plain_mode` does it; a *raft* log is a `DLedgerNode` that is a group of one. Messages are
+`broker.modes.plain` does it; a *raft* log is a `DLedgerNode` that is a group of one. Messages are
 1 KiB with the properties that a send through a broker has.
 """
 
@@ -21,12 +21,12 @@ from dledger.node import DLedgerNode
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from store.config import IndexConfig, StoreConfig
-from store.directory import StoreDirectory, SyncedTimes
 from store.message_store import MessageStore
 from store.plain import PlainLog
 from store.plain.config import PlainLogConfig
+from store.recovery.directory import StoreDirectory, SyncedTimes
+from store.recovery.foreign import take_over
 from store.results import PutMessage, PutStatus
-from store.takeover import take_over
 
 WINDOW: Final = 256
 TOPIC_QUEUES: Final = 16

@@ -23,9 +23,9 @@ from dledger.node import DLedgerNode
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
-from store.beginning import QueueBase
 from store.config import StoreConfig
 from store.message_store import MessageStore
+from store.queues.start import QueueBase
 from store.results import PutMessage, PutStatus
 
 HOST = pack_host("127.0.0.1", 10911)

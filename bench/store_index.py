@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench.single_node import Stopwatch, rss_anon_mib, temporary
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
-from store.checkpoint import LogMark
 from store.config import IndexConfig
 from store.index.key_index import KeyIndex
 from store.index.recovery import load_index
 from store.index.search import Span, search
 from store.layout import Keyed
+from store.recovery.checkpoint import LogMark
 
 TOPIC = b"BenchTopic"
 MESSAGE_BYTES = 1_300

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.retention_policy import HOUR_MS, RetentionConfig
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import is_loopback, pack_host, parse_address
@@ -23,7 +24,6 @@ from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.machine import memory_bytes, process_id
 from store.config import INDEX_COUNT_MAX, IndexConfig, StoreConfig
 from store.plain import PlainLogConfig
-from store.retention import HOUR_MS, RetentionConfig
 
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3

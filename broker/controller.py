@@ -14,16 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.creation import Creator
-from broker.door import Door
+from broker.cluster.registration import Registrar
+from broker.cluster.registration_body import register_request, signed, unregister_request
+from broker.groups.new_groups import NewGroups
 from broker.handlers import Processors, command_handlers, hot_handlers
-from broker.hold_sweep import HoldSweep
 from broker.machine import Machine
-from broker.new_groups import NewGroups
-from broker.offset_cleaning import OffsetCleaner
-from broker.offset_moved import OffsetMovedEvents
-from broker.offset_replication import OffsetReplicator
-from broker.plain_mode import PlainMode
+from broker.modes.plain import PlainMode
+from broker.modes.raft import RaftMode
+from broker.offsets.cleaning import OffsetCleaner
+from broker.offsets.moved import OffsetMovedEvents
+from broker.offsets.replication import OffsetReplicator
 from broker.ports import check_port_free
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
@@ -34,14 +34,14 @@ from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
 from broker.processor.registered import confirm_handlers
 from broker.processor.send import SendProcessor
-from broker.properties import PropertyRewriter
-from broker.raft_mode import RaftMode
-from broker.registration import Registrar
-from broker.registration_body import register_request, signed, unregister_request
-from broker.replicated_state import LogProposer, StateKind
-from broker.retention import DiskUse, Retention
+from broker.pulls.hold_sweep import HoldSweep
+from broker.pulls.wake_up import WakeUp
+from broker.retention.service import DiskUse, Retention
+from broker.sends.creation import Creator
+from broker.sends.door import Door
+from broker.sends.properties import PropertyRewriter
+from broker.state.replicated_state import LogProposer, StateKind
 from broker.tables import Tables
-from broker.wake_up import WakeUp
 from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
-    from broker.snapshot import Capture
+    from broker.state.snapshot import Capture
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.transport.config import TransportConfig
     from ledgermq.remoting.transport.connection import Connection
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
     from ledgermq.runtime.rng import Rng
     from ledgermq.runtime.tasks import Supervisor
-    from store.beginning import QueueBase
+    from store.queues.start import QueueBase
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ LITE_PULL_MESSAGE: Final = 361
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.guard import Guard
+    from broker.cluster.guard import Guard
     from broker.processor.clean import CleanProcessor
     from broker.processor.client import ClientProcessor
     from broker.processor.lock import LockProcessor

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.client_registry import ConsumerRegistry, ProducerRegistry
-from broker.consumer_offset import ConsumerOffsetTable
+from broker.cluster.usage import Usage
 from broker.fair_share import FairShare
+from broker.groups.client_registry import ConsumerRegistry, ProducerRegistry
 from broker.limits import GROUPS_MAX, LOCKS_MAX, OFFSETS_BYTES_MAX, TOPICS_BYTES_MAX
-from broker.long_polling import HoldTable
-from broker.queue_lock import QueueLockTable
-from broker.replicated_state import ReplicatedState
+from broker.pulls.long_polling import HoldTable
 from broker.serving_limits import CLIENTS_BYTES_MAX, HELD_MAX, HELD_TAGS_BYTES_MAX
-from broker.subscription import SubscriptionGroupTable
-from broker.topic_config import TopicTable, system_topics
-from broker.usage import Usage
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.state.queue_lock import QueueLockTable
+from broker.state.replicated_state import ReplicatedState
+from broker.state.subscription import SubscriptionGroupTable
+from broker.state.topic_config import TopicTable, system_topics
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig

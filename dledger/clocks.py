@@ -24,7 +24,7 @@ _log: Final = logging.getLogger(__name__)
 
 STALE_MS: Final = 30_000
 APART_MS: Final = 60_000
-"""As far apart as clocks may be. Also the most by which `store.stamps` lets one leap."""
+"""As far apart as clocks may be. Also the most by which `store.write.stamps` lets one leap."""
 
 
 class Clocks:

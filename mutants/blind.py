@@ -16,7 +16,7 @@ BLIND: Final = (
         breaks="A queue that is taken over at a start ends one message too early.",
         source="RocketMQ ConsumeQueue.truncateDirtyLogicFiles; an off-by-one.",
         plant=patch(
-            "store.recovery:_restore",
+            "store.recovery.start:_restore",
             ("queue.max_offset = mark.max_offset", "queue.max_offset = mark.max_offset - 1"),
         ),
     ),
@@ -25,7 +25,7 @@ BLIND: Final = (
         breaks="A lock of a queue outlives its owner by most of a day.",
         source="RocketMQ RebalanceLockManager.LockEntry.isExpired: a minute.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.apply_lock",
+            "broker.state.queue_lock:QueueLockTable.apply_lock",
             ("now_ms + self._lease_ms", "now_ms + 1000 * self._lease_ms"),
         ),
     ),
@@ -34,7 +34,7 @@ BLIND: Final = (
         breaks="The tables on disk have no locks: a restart gives them free.",
         source="The tables are what the log was, up to an entry; none may be left out.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.snapshot_steps",
+            "broker.state.queue_lock:QueueLockTable.snapshot_steps",
             ("list(self._leases.items())", "[]"),
         ),
     ),
@@ -43,7 +43,7 @@ BLIND: Final = (
         breaks="A leader puts an offset into its replicated table when it takes it.",
         source="RocketMQ ConsumerOffsetManager, which has one table for both.",
         plant=patch(
-            "broker.consumer_offset:ConsumerOffsetTable.commit",
+            "broker.state.consumer_offset:ConsumerOffsetTable.commit",
             (
                 "    queues[queue_id] = offset\n",
                 "    queues[queue_id] = offset\n"
@@ -56,7 +56,7 @@ BLIND: Final = (
         breaks="The first message that is left of a queue after a compaction is hidden.",
         source="RocketMQ ConsumeQueue.correctMinOffset; an off-by-one.",
         plant=patch(
-            "store.beginning:advance_to",
+            "store.queues.start:advance_to",
             (
                 "queue.min_offset = _known_offset(queues, queue, position)",
                 "queue.min_offset = min(_known_offset(queues, queue, position) + 1,"
@@ -69,7 +69,7 @@ BLIND: Final = (
         breaks="A change of a topic leaves the version of the table as it was.",
         source="RocketMQ TopicConfigManager.updateTopicConfig: dataVersion.nextVersion().",
         plant=patch(
-            "broker.topic_config:TopicTable.apply",
+            "broker.state.topic_config:TopicTable.apply",
             ("self.data_version.counter + 1", "self.data_version.counter"),
         ),
     ),
@@ -108,7 +108,7 @@ BLIND: Final = (
         breaks="The first message of a queue is told to be the second one.",
         source="RocketMQ ConsumeQueue.getMinOffsetInQueue; an off-by-one.",
         plant=patch(
-            "store.reader:Reader.min_offset",
+            "store.read.reader:Reader.min_offset",
             ("return queue.min_offset if", "return queue.min_offset + (queue.queue_id == 0) if"),
         ),
     ),
@@ -135,7 +135,7 @@ BLIND: Final = (
         breaks="A lock that is given back is free only when its lease ends.",
         source="RocketMQ RebalanceLockManager.unlockBatch removes it.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.apply_unlock",
+            "broker.state.queue_lock:QueueLockTable.apply_unlock",
             ("self._drop(key)", "pass"),
         ),
     ),

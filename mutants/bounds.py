@@ -69,7 +69,7 @@ BOUNDS: Final = (
         breaks="The subscriptions that one address tells may take all room there is.",
         source="Fair shares: what one takes is not all there is.",
         plant=patch(
-            "broker.client_registry:ConsumerRegistry._weigh",
+            "broker.groups.client_registry:ConsumerRegistry._weigh",
             ("if not room.fits(client.holder, weight):", "if False:"),
         ),
     ),
@@ -78,7 +78,7 @@ BOUNDS: Final = (
         breaks="A group is weighed by what a heartbeat says, not by what is kept of it.",
         source="An older version of a subscription is not taken; its weight was.",
         plant=patch(
-            "broker.client_registry:ConsumerRegistry.register",
+            "broker.groups.client_registry:ConsumerRegistry.register",
             ("weight_of(group.kept(subscriptions))", "weight_of(subscriptions)"),
         ),
     ),
@@ -106,11 +106,11 @@ BOUNDS: Final = (
         source="Seen in this system: tables kept topics of entries that were gone.",
         plant=patches(
             patch(
-                "broker.topic_config:TopicTable.restore",
+                "broker.state.topic_config:TopicTable.restore",
                 ("for name in [", "for name in [] and ["),
             ),
             patch(
-                "broker.subscription:SubscriptionGroupTable.restore",
+                "broker.state.subscription:SubscriptionGroupTable.restore",
                 ("self._groups.clear()", "pass"),
             ),
         ),

@@ -55,7 +55,7 @@ CORNERS: Final = (
         breaks="Who has a lock and asks for it again is refused, as anybody else.",
         source="RocketMQ RebalanceLockManager.tryLockBatch: its own lock counts as locked.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.grantable",
+            "broker.state.queue_lock:QueueLockTable.grantable",
             ("owner in (None, change.client_id)", "owner is None"),
         ),
     ),
@@ -64,7 +64,7 @@ CORNERS: Final = (
         breaks="A lock that is asked for again runs out when it would have before.",
         source="RocketMQ RebalanceLockManager.tryLockBatch: setLastUpdateTimestamp.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.apply_lock",
+            "broker.state.queue_lock:QueueLockTable.apply_lock",
             (
                 "_Lease(change.client_id, now_ms + self._lease_ms)",
                 "_Lease(change.client_id, lease.until_ms if lease is not None"

@@ -94,7 +94,7 @@ DIMENSIONS: Final = (
         breaks="A closed segment is dropped whatever its age.",
         source="RocketMQ MappedFileQueue.deleteExpiredFileByTime.",
         plant=patch(
-            "store.retention:expired_before",
+            "broker.retention_policy:expired_before",
             ("situation.now_ms - config.reserved_ms", "situation.now_ms + config.reserved_ms"),
         ),
     ),

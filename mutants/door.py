@@ -10,9 +10,9 @@ from typing import Final
 from mutants.planting import Mutant, patch, patches
 from mutants.records import HOST_BITS
 
-_FLAGS = "broker.send_rules:client_flags"
+_FLAGS = "broker.sends.rules:client_flags"
 _MEANING = "flags & ~PLAIN_FLAGS not in _COMPRESSIONS"
-_ADD = "broker.waiting:WaitingRoom.add"
+_ADD = "broker.sends.waiting:WaitingRoom.add"
 
 DOOR: Final = (
     Mutant(
@@ -38,56 +38,57 @@ DOOR: Final = (
         name="delay-of-any-length",
         breaks="The digits of DELAY are read as a number, however many they are.",
         source="Seen in this system: 5,000 digits ended the leader.",
-        plant=patch("broker.send_rules:level_of", ("int(digits[:10])", "int(digits)")),
+        plant=patch("broker.sends.rules:level_of", ("int(digits[:10])", "int(digits)")),
     ),
     Mutant(
         name="delay-within-a-batch",
         breaks="A message of a batch may be delayed or transactional: it is delivered at once.",
         source="RocketMQ MessageBatch.generateFromList.",
-        plant=patch("broker.door:_check", ('if b"DELAY\\x01" in', 'if b"DELAYED" in')),
+        plant=patch("broker.sends.door:_check", ('if b"DELAY\\x01" in', 'if b"DELAYED" in')),
     ),
     Mutant(
         name="batch-copied-before-its-limit",
         breaks="The properties of a batch are copied to each message, however large that becomes.",
         source="Seen in this system: a frame of 126 KB became 131 MB.",
         plant=patch(
-            "broker.door:_columns", ("if stored_bytes > BATCH_PROPERTIES_BYTES_MAX:", "if False:")
+            "broker.sends.door:_columns",
+            ("if stored_bytes > BATCH_PROPERTIES_BYTES_MAX:", "if False:"),
         ),
     ),
     Mutant(
         name="batch-of-any-length",
         breaks="A batch may have as many messages as its frame holds.",
         source="Seen in this system: 65,536 messages held the loop for seconds.",
-        plant=patch("broker.door:_columns", ("(body, BATCH_MESSAGES_MAX)", "(body)")),
+        plant=patch("broker.sends.door:_columns", ("(body, BATCH_MESSAGES_MAX)", "(body)")),
     ),
     Mutant(
         name="batch-properties-as-they-came",
         breaks="What is no pair, or no UTF-8, in a batch is stored as it came.",
         source="Readers differ: the leader's index had tags that a restart did not find.",
         plant=patches(
-            patch("broker.door:_texts", ("not is_regular(joined)", "False")),
-            patch("broker.door:_is_utf8", ("return False", "return True")),
+            patch("broker.sends.door:_texts", ("not is_regular(joined)", "False")),
+            patch("broker.sends.door:_is_utf8", ("return False", "return True")),
         ),
     ),
     Mutant(
         name="separator-within-a-value",
         breaks="The value of a property may hold the byte that ends its name.",
         source="RocketMQ MessageDecoder: before 4.9.3 such a pair was dropped, since then kept.",
-        plant=patch("broker.properties:items_of", ("item.count(_EQUALS) > 1", "False")),
+        plant=patch("broker.sends.properties:items_of", ("item.count(_EQUALS) > 1", "False")),
     ),
     Mutant(
         name="keys-without-limit",
         breaks="A message may have as many keys as its properties hold.",
         source="RocketMQ IndexService.buildIndex: an entry each.",
         plant=patch(
-            "broker.send_rules:check_keys", ("if words > KEY_WORDS_MAX or", "if False and")
+            "broker.sends.rules:check_keys", ("if words > KEY_WORDS_MAX or", "if False and")
         ),
     ),
     Mutant(
         name="properties-parsed-whatever-their-length",
         breaks="Properties are taken apart before their length is looked at.",
         source="Seen in this system: 20,000 of them held the loop for seconds.",
-        plant=patch("broker.door:Door.read", ("or len(text) > PROPERTIES_BYTES_MAX", "")),
+        plant=patch("broker.sends.door:Door.read", ("or len(text) > PROPERTIES_BYTES_MAX", "")),
     ),
     Mutant(
         name="remembered-by-count",
@@ -95,15 +96,15 @@ DOOR: Final = (
         source="Seen in this system: 120 batches left 900 MB behind.",
         plant=patches(
             patch(
-                "broker.properties:PropertyRewriter.batch_suffix",
+                "broker.sends.properties:PropertyRewriter.batch_suffix",
                 ("if len(text) <= REMEMBERED_BYTES_MAX:", "if True:"),
             ),
             patch(
-                "broker.properties:PropertyRewriter.tags_code",
+                "broker.sends.properties:PropertyRewriter.tags_code",
                 ("if len(tags) <= REMEMBERED_BYTES_MAX:", "if True:"),
             ),
             patch(
-                "broker.properties:PropertyRewriter._add_plan",
+                "broker.sends.properties:PropertyRewriter._add_plan",
                 ("sum(map(len, keys)) <= REMEMBERED_BYTES_MAX", "True"),
             ),
         ),
@@ -140,7 +141,7 @@ DOOR: Final = (
         breaks="All sends that waited for a topic go on in one turn of the loop.",
         source="Nobody else is served meanwhile.",
         plant=patch(
-            "broker.waiting:WaitingRoom.let_go",
+            "broker.sends.waiting:WaitingRoom.let_go",
             ("and sends < SLICE_SENDS and slice_bytes < SLICE_BYTES", ""),
         ),
     ),
@@ -149,7 +150,7 @@ DOOR: Final = (
         breaks="Whoever waits for a topic whose creation raised waits for ever.",
         source="Seen in this system: it ended the leader.",
         plant=patch(
-            "broker.creation:Creator._create_parked",
+            "broker.sends.creation:Creator._create_parked",
             ("except Exception as error:", "except ZeroDivisionError as error:"),
         ),
     ),

@@ -63,7 +63,7 @@ FAIRNESS: Final = (
         breaks="Held pulls are bounded by their number, whatever tags they wait for.",
         source="Pulls with a thousand tags each: 25,000 of them held 1.6 GB.",
         plant=patch(
-            "broker.long_polling:HoldTable._share_tags",
+            "broker.pulls.long_polling:HoldTable._share_tags",
             ("not self._tags_room.fits(pull.holder, tags.weight)", "False"),
         ),
     ),
@@ -72,7 +72,8 @@ FAIRNESS: Final = (
         breaks="One connection may hold all pulls of its address.",
         source="The end of a connection forgets all that it held in one turn of the loop.",
         plant=patch(
-            "broker.long_polling:HoldTable.hold", ("len(mine) >= HELD_OF_CONNECTION_MAX", "False")
+            "broker.pulls.long_polling:HoldTable.hold",
+            ("len(mine) >= HELD_OF_CONNECTION_MAX", "False"),
         ),
     ),
     Mutant(

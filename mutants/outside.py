@@ -38,7 +38,7 @@ OUTSIDE: Final = (
         breaks="A topic that a send makes has the larger number of queues, not the smaller.",
         source="RocketMQ TopicConfigManager.createTopicInSendMessageMethod.",
         plant=patch(
-            "broker.topic_config:auto_created",
+            "broker.state.topic_config:auto_created",
             (
                 "max(min(client_queues, default.write_queues), 0)",
                 "max(client_queues, default.write_queues, 0)",

@@ -21,7 +21,7 @@ PEERS: Final = (
         breaks="Membership, hand-over and compaction are done for everybody who asks.",
         source="The settings have a key, and the broker does not ask for it.",
         plant=patch(
-            "broker.guard:Guard.protect",
+            "broker.cluster.guard:Guard.protect",
             ("if problem is None:", "if True:"),
         ),
     ),
@@ -88,7 +88,7 @@ PEERS: Final = (
         breaks="A member that was removed changes the group: it adds itself again.",
         source="Who may administer is read from the certificate alone.",
         plant=patch(
-            "broker.guard:Guard._may_administer", ("and not self._is_shut_out(node_id)", "")
+            "broker.cluster.guard:Guard._may_administer", ("and not self._is_shut_out(node_id)", "")
         ),
     ),
     Mutant(
@@ -133,7 +133,7 @@ PEERS: Final = (
         breaks="One message stamped years ahead stamps all that follow, until clocks catch up.",
         source="Stamps that may never fall, whatever made them rise.",
         plant=patch(
-            "store.stamps:Stamps._compare", ("if self.last > wall_ms + HEAL_MS:", "if False:")
+            "store.write.stamps:Stamps._compare", ("if self.last > wall_ms + HEAL_MS:", "if False:")
         ),
     ),
     Mutant(
@@ -141,7 +141,7 @@ PEERS: Final = (
         breaks="A segment that a wrong clock closed keeps all behind it from being dropped by age.",
         source="The age of a segment read from one message.",
         plant=patch(
-            "store.retention:_closing_times",
+            "broker.retention_policy:_closing_times",
             ("if closed_ms <= now_ms or behind_ms is None:", "if True:"),
         ),
     ),

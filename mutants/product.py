@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mutants.planting import Mutant, patch, replace
-from store.commit_log import CommitLog
 from store.results import PutStatus
+from store.write.commit_log import CommitLog
 
 if TYPE_CHECKING:
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
@@ -50,7 +50,7 @@ PRODUCT_BUGS: Final = (
         breaks="A leader that is deposed answers its pending sends with success.",
         source="Raft 5.3, 8: whoever was deposed does not know what became of them.",
         plant=patch(
-            "store.uncommitted:Uncommitted.abandon",
+            "store.write.uncommitted:Uncommitted.abandon",
             ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.OK)"),
         ),
     ),
@@ -82,7 +82,7 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ topicQueueTable, rebuilt at a change of role (RocketMQ issue 2178).",
         needs="isolate leader_minority halves one_way flap bridge",
         plant=patch(
-            "store.commit_log:CommitLog.become_writable",
+            "store.write.commit_log:CommitLog.become_writable",
             (
                 "queue.next_offset = queue.max_offset",
                 "queue.next_offset = max(queue.next_offset, queue.max_offset)",
@@ -107,7 +107,7 @@ PRODUCT_BUGS: Final = (
         breaks="Followers dispatch the messages of a batch as if they had no tags.",
         source="RocketMQ's consume queue unit, whose third field filters reads.",
         plant=patch(
-            "store.notes:_Writer.add_batch",
+            "store.write.notes:_Writer.add_batch",
             ("number, offset, stored, code)", "number, offset, stored, 0)"),
         ),
     ),
@@ -116,7 +116,7 @@ PRODUCT_BUGS: Final = (
         breaks="Followers index the keys of a batch at the places of its other messages.",
         source="RocketMQ IndexService.buildIndex (a key leads to its message).",
         plant=patch(
-            "store.notes:_Writer._add_keys",
+            "store.write.notes:_Writer._add_keys",
             ("map(_value_of, rows)", "map(_value_of, reversed(rows))"),
         ),
     ),
@@ -126,7 +126,7 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ ConsumeQueue.putMessagePositionInfo (it skips what it has).",
         needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
-            "store.dispatch:Dispatcher._dispatch_records",
+            "store.dispatch.dispatcher:Dispatcher._dispatch_records",
             (
                 "is_known = offset < queue.max_offset\n",
                 "is_known, offset = False, max(offset, queue.max_offset)\n",
@@ -138,7 +138,7 @@ PRODUCT_BUGS: Final = (
         breaks="A replica applies only the group offsets that it accepted itself.",
         source="RocketMQ issue 7790 (mass re-consumption after a switch).",
         plant=patch(
-            "broker.consumer_offset:ConsumerOffsetTable.apply",
+            "broker.state.consumer_offset:ConsumerOffsetTable.apply",
             (
                 "applied = self._applied.setdefault(key, {})",
                 "applied = self._applied.setdefault(key, {}) if key in self._pending else {}",

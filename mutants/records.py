@@ -11,11 +11,11 @@ from mutants.planting import Mutant, patch, patches
 
 HOST_BITS: Final = (
     patch(
-        "store.commit_log:CommitLog._record",
+        "store.write.commit_log:CommitLog._record",
         ("message.sys_flag & _NO_HOSTS | flags", "message.sys_flag | flags"),
     ),
     patch(
-        "store.commit_log:CommitLog._batch_records",
+        "store.write.commit_log:CommitLog._batch_records",
         ("batch.sys_flag & _NO_HOSTS | flags", "batch.sys_flag | flags"),
     ),
 )
@@ -32,7 +32,7 @@ RECORDS: Final = (
         breaks="Who reads a bad record back does not count the queue offset that it was given.",
         source="State machine safety (Raft 5.4.3): all replicas apply the same entries alike.",
         plant=patch(
-            "store.quarantine:Quarantine._holes_behind",
+            "store.dispatch.quarantine:Quarantine._holes_behind",
             ("count += size > 0", "count += size < 0"),
         ),
     ),
@@ -41,7 +41,7 @@ RECORDS: Final = (
         breaks="A committed entry that is no message ends every replica that reads it back.",
         source="An earlier version of ours: a send that claimed IPv6 hosts bricked its group.",
         plant=patch(
-            "store.quarantine:Quarantine.add",
+            "store.dispatch.quarantine:Quarantine.add",
             (
                 "if index in self._named:",
                 "raise FatalError(f'entry {index} holds no message', EXIT_ENVIRONMENT)\n"
@@ -62,20 +62,20 @@ RECORDS: Final = (
         name="tables-ahead-of-the-log",
         breaks="Tables are written as of an entry that a loss of power can still take.",
         source="Write-ahead logging: what follows from an entry is written behind it.",
-        plant=patch("broker.raft_mode:RaftMode.secure", ("await self.log.sync_to(index)", "True")),
+        plant=patch("broker.modes.raft:RaftMode.secure", ("await self.log.sync_to(index)", "True")),
     ),
     Mutant(
         name="tables-outlive-the-log",
         breaks="Tables on disk that are ahead of the log are kept, and the log applied to them.",
         source="As above; RocketMQ's config files outlive the messages, too.",
-        plant=patch("broker.raft_mode:RaftMode.load", ("self.snapshot.restore(empty)", "pass")),
+        plant=patch("broker.modes.raft:RaftMode.load", ("self.snapshot.restore(empty)", "pass")),
     ),
     Mutant(
         name="stamps-follow-a-leap",
         breaks="A wall clock that leaps ahead takes the store timestamps along for good.",
         source="RocketMQ stamps with the wall clock; its timestamps fall again, ours must not.",
         plant=patch(
-            "store.stamps:Stamps._judge",
+            "store.write.stamps:Stamps._judge",
             ("if wall_ms <= self._trusted_ms:", "if wall_ms <= self._trusted_ms or True:"),
         ),
     ),
@@ -84,7 +84,7 @@ RECORDS: Final = (
         breaks="A process that starts with a clock ahead drops all segments as too old.",
         source="RocketMQ CleanCommitLogService goes by the wall clock alone.",
         plant=patch(
-            "store.retention:ClockWatch.is_sound",
+            "broker.retention_policy:ClockWatch.is_sound",
             ("newest_ms is not None and wall_ms - newest_ms > START_AHEAD_MS", "False"),
         ),
     ),
@@ -93,7 +93,7 @@ RECORDS: Final = (
         breaks="A replica indexes as many keys in one turn as there are messages to dispatch.",
         source="Ours: no request may hold the loop longer than 20 ms.",
         plant=patch(
-            "store.read_back:light_part",
+            "store.dispatch.read_back:light_part",
             ("if text_bytes > LONG_TEXT_BYTES:", "if text_bytes < 0:"),
         ),
     ),
@@ -102,7 +102,7 @@ RECORDS: Final = (
         breaks="A batch is told to have failed although its first messages are committed.",
         source="Raft 8: what was appended may commit; RocketMQ has batches in one DLedger request.",
         plant=patch(
-            "store.uncommitted:Uncommitted.forget_from",
+            "store.write.uncommitted:Uncommitted.forget_from",
             ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.DISK_FULL)"),
         ),
     ),
@@ -111,7 +111,7 @@ RECORDS: Final = (
         breaks="A committed state record whose content a table cannot take ends every replica.",
         source="State machine safety: what is committed is applied by all, at each start again.",
         plant=patch(
-            "broker.replicated_state:ReplicatedState.apply",
+            "broker.state.replicated_state:ReplicatedState.apply",
             ("except BAD_CONTENT as error:", "except msgspec.MsgspecError as error:"),
         ),
     ),

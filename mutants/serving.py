@@ -40,7 +40,7 @@ SERVING: Final = (
         breaks="Group offsets are told by the leader that took them, and never replicated.",
         source="RocketMQ issue 7790 (mass re-consumption after a switch).",
         plant=patch(
-            "broker.offset_replication:OffsetReplicator._propose",
+            "broker.offsets.replication:OffsetReplicator._propose",
             ("if not self._log.writable:", "if True:"),
         ),
     ),
@@ -49,7 +49,7 @@ SERVING: Final = (
         breaks="Offsets that a deposed leader had not replicated are told when it leads again.",
         source="An offset that goes back: others were committed meanwhile.",
         plant=patch(
-            "broker.consumer_offset:ConsumerOffsetTable.drop_pending",
+            "broker.state.consumer_offset:ConsumerOffsetTable.drop_pending",
             ("self._pending.clear()", "pass"),
         ),
     ),
@@ -86,11 +86,11 @@ SERVING: Final = (
         source="RocketMQ IndexService.buildIndex, called by whoever dispatches.",
         plant=patches(
             patch(
-                "store.dispatch:Dispatcher._dispatch_records",
+                "store.dispatch.dispatcher:Dispatcher._dispatch_records",
                 ("if self.keys is not None and keyed:", "if False:"),
             ),
             patch(
-                "store.dispatch:Dispatcher._end_run",
+                "store.dispatch.dispatcher:Dispatcher._end_run",
                 ("if self.keys is not None and run.hashes:", "if False:"),
             ),
         ),
@@ -101,7 +101,7 @@ SERVING: Final = (
         source="A search by time is a binary search: store times never fall along the log.",
         needs="clock_jump clock_strobe",
         plant=patch(
-            "store.stamps:Stamps.now",
+            "store.write.stamps:Stamps.now",
             ("if wall_ms > self.last:\n        if", "if True:\n        if"),
             ("max(self.last, wall_ms)", "wall_ms"),
         ),
@@ -111,7 +111,7 @@ SERVING: Final = (
         breaks="A search by time answers with the message before the first of that time.",
         source="RocketMQ ConsumeQueue.getOffsetInQueueByTime; an off-by-one.",
         plant=patch(
-            "store.reader:Reader.offset_by_time",
+            "store.read.reader:Reader.offset_by_time",
             ("        return low\n", "        return max(low - 1, queue.min_offset)\n"),
         ),
     ),
@@ -120,7 +120,7 @@ SERVING: Final = (
         breaks="A read for some tags passes over messages when it has found a few.",
         source="RocketMQ DefaultMessageStore.getMessage: nextBeginOffset and the filter.",
         plant=patch(
-            "store.reader:Reader._collect",
+            "store.read.reader:Reader._collect",
             (
                 "if codes is not None and tags not in codes:",
                 "if codes is not None and (tags not in codes or count >= 3):",
@@ -132,7 +132,7 @@ SERVING: Final = (
         breaks="Some messages are stored with other properties than they were sent with.",
         source="RocketMQ MessageDecoder.messageProperties2String.",
         plant=patch(
-            "store.commit_log:CommitLog._record",
+            "store.write.commit_log:CommitLog._record",
             (
                 "    properties = message.properties\n",
                 "    properties = message.properties\n"
@@ -146,7 +146,7 @@ SERVING: Final = (
         breaks="Locks of queues are known to the leader that granted them alone.",
         source="RocketMQ RebalanceLockManager, whose table dies with the master.",
         plant=patch(
-            "broker.queue_lock:QueueLockTable.apply_lock",
+            "broker.state.queue_lock:QueueLockTable.apply_lock",
             (
                 "self._leases[key] = _Lease",
                 "if key in self._proposed:\n            self._leases[key] = _Lease",
@@ -159,11 +159,11 @@ SERVING: Final = (
         source="RocketMQ RebalanceLockManager.unlockBatch compares the client.",
         plant=patches(
             patch(
-                "broker.queue_lock:QueueLockTable.apply_unlock",
+                "broker.state.queue_lock:QueueLockTable.apply_unlock",
                 ("and lease.client_id == change.client_id", ""),
             ),
             patch(
-                "broker.queue_lock:QueueLockTable.releasable",
+                "broker.state.queue_lock:QueueLockTable.releasable",
                 ("if change.client_id in self._holders(key)", "if self._holders(key)"),
             ),
         ),

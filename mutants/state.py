@@ -24,7 +24,7 @@ STATE: Final = (
         breaks="An entry of offsets is bounded by their number, whatever their names take.",
         source="Seen in this system: 400 offsets of groups with long names were one entry.",
         plant=patch(
-            "broker.consumer_offset:ConsumerOffsetTable.take_proposals",
+            "broker.state.consumer_offset:ConsumerOffsetTable.take_proposals",
             ("if size + more > STATE_ENTRY_BYTES_MAX:", "if size + more > 2**31:"),
         ),
     ),
@@ -69,7 +69,7 @@ STATE: Final = (
         breaks="A lock request is one entry, however long it is.",
         source="Seen in this system: a request of 16 MiB became an entry that no frame carries.",
         plant=patch(
-            "broker.queue_lock:split_change",
+            "broker.state.queue_lock:split_change",
             ("if queues and size + more > STATE_ENTRY_BYTES_MAX:", "if False:"),
         ),
     ),
@@ -78,7 +78,7 @@ STATE: Final = (
         breaks="Offsets of topics that are gone stay for ever.",
         source="RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic, called by nobody in 4.9.",
         plant=patch(
-            "broker.consumer_offset:ConsumerOffsetTable.apply_forget",
+            "broker.state.consumer_offset:ConsumerOffsetTable.apply_forget",
             ("applied.pop(queue_id, None) is not None", "False"),
         ),
     ),
@@ -96,7 +96,7 @@ STATE: Final = (
         breaks="Topics are created until no registration of them fits into a frame.",
         source="RocketMQ TopicConfigManager, which has no bound.",
         plant=patch(
-            "broker.topic_config:TopicTable._has_room",
+            "broker.state.topic_config:TopicTable._has_room",
             ("self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX", "True"),
         ),
     ),
@@ -113,7 +113,7 @@ STATE: Final = (
         name="groups-without-stock",
         breaks="A client may have any number of groups created by heartbeats.",
         source="RocketMQ SubscriptionGroupManager.findSubscriptionGroupConfig.",
-        plant=patch("broker.new_groups:Stock.take", ("if self.left == 0:", "if False:")),
+        plant=patch("broker.groups.new_groups:Stock.take", ("if self.left == 0:", "if False:")),
     ),
     Mutant(
         name="lost-change-told-committed",

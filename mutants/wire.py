@@ -34,7 +34,7 @@ WIRE: Final = (
         breaks="What the answer to one put raises ends the dispatching of all.",
         source="One request never ends a process.",
         plant=patch(
-            "store.uncommitted:Uncommitted.commit",
+            "store.write.uncommitted:Uncommitted.commit",
             ("report_serving_failure(ANSWERING, error)", "raise error"),
         ),
     ),
@@ -77,7 +77,9 @@ WIRE: Final = (
         name="each-change-told-to-all",
         breaks="Each change of a large group is told to all of its members at once.",
         source="20,000 members that come and go cost their number squared.",
-        plant=patch("broker.notifier:Notifier._tell", ("len(members) > SLICE", "len(members) < 0")),
+        plant=patch(
+            "broker.groups.notifier:Notifier._tell", ("len(members) > SLICE", "len(members) < 0")
+        ),
     ),
     Mutant(
         name="all-held-pulls-woken-at-once",
@@ -92,7 +94,7 @@ WIRE: Final = (
         breaks="One address may hold all pulls that a broker can hold.",
         source="Fair shares: what one takes is not all there is.",
         plant=patch(
-            "broker.long_polling:HoldTable.hold",
+            "broker.pulls.long_polling:HoldTable.hold",
             ("not self._room.fits(pull.holder)", "self._room.used >= 100"),
         ),
     ),
@@ -101,7 +103,7 @@ WIRE: Final = (
         breaks="The end of a connection looks at every producer group.",
         source="100,000 producer groups: a close took 19 s.",
         plant=patch(
-            "broker.client_registry:ProducerRegistry.close",
+            "broker.groups.client_registry:ProducerRegistry.close",
             ("self._members.groups_of(connection_id)", "list(self._groups)"),
         ),
     ),
@@ -136,6 +138,6 @@ WIRE: Final = (
         name="expression-type-unweighed",
         breaks="The kind of a subscription's expression is kept, and not counted.",
         source="300 heartbeats held 600 MB that counted as 180 KB.",
-        plant=patch("broker.client_registry:weight_of", ("+ len(one.expression_type)", "")),
+        plant=patch("broker.groups.client_registry:weight_of", ("+ len(one.expression_type)", "")),
     ),
 )

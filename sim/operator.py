@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.compaction import NO_LIMIT
+from broker.retention.compaction import NO_LIMIT
 from dledger.core.model import Role
 from dledger.errors import DLedgerError
 from ledgermq.runtime.errors import FatalError

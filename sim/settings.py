@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.retention_policy import RetentionConfig
 from dledger.config import DLedgerConfig
 from store.config import StoreConfig
-from store.retention import RetentionConfig
 
 INDEX_SEGMENT_BYTES: Final = 16 * 1024
 """512 entries: a run of some minutes fills several."""

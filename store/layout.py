@@ -16,7 +16,7 @@ Consume queue unit, 20 bytes::
 
 A record is *whole* when one reading of it explains all of its bytes: the host bits of sysFlag say
 how wide its hosts are, and head, body, topic and properties then add up to its size. Everybody who
-reads records back goes by this (`read_record`, `whole_record`), and `store.commit_log` writes
+reads records back goes by this (`read_record`, `whole_record`), and `store.write.commit_log` writes
 nothing else.
 Source: spec/wire.md 4.1, 4.2; spec/disk.md 5.3; spec/wire.md 7.4; RocketMQ CommitLog, ConsumeQueue,
 MessageVersion.
@@ -45,7 +45,9 @@ UNIT: Final = Struct(">qiq")
 GAP_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 """Fills a queue's first file below its first message, as RocketMQ does."""
 SKIPPED_BYTES: Final = 0x7FFFFFFF
-"""The size in a unit that names no message: below the first one, or see `store.quarantine`."""
+"""The size in a unit that names no message: below the first one, or see
+`store.dispatch.quarantine`.
+"""
 
 FLAG_NOT_INDEXED: Final = TRANSACTION_PREPARED
 """Set in prepared (4) and rollback (12) records: they are in no queue."""

@@ -1,8 +1,8 @@
 """The store as the broker sees it: put, read, replicated state, and the log's listener.
 
 It ties together what lies beside it: `CommitLog` appends, `Dispatcher` indexes what is committed,
-`Reader` answers, `store.recovery` starts from what is on disk. It decides when things happen: what
-a commit or a change of role sets off, and what a tick does; in the loop thread, but for syncs.
+`Reader` answers, `store.recovery.start` starts from what is on disk. It decides when things happen:
+what a commit or a change of role sets off, and what a tick does; in the loop thread, but for syncs.
 
 Life: construct, `attach` the node, `load`, start the node, `start`, ..., `stop`, stop the node.
 Source: docs/architecture.md; contract of the store between broker and log.
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 from dledger.listener import exit_process
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
-from store import beginning
-from store.answering import refuse, refuse_batch
-from store.checkpoint import LogMark
-from store.checkpointer import Checkpointer
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueues
-from store.dispatch import Dispatcher
+from store.dispatch.dispatcher import Dispatcher
 from store.index import IndexKeeper
-from store.key_query import KeyQuery, KeyResult
 from store.layout import record_is_sound
-from store.mending import Mender
-from store.notes import is_sound_note
-from store.reader import Reader
-from store.recovery import Recovered, agree_with_log, load_queues
-from store.stamps import GroupClock
+from store.queues import start as beginning
+from store.queues.consume_queue import ConsumeQueues
+from store.read.key_query import KeyQuery, KeyResult
+from store.read.reader import Reader
+from store.recovery.checkpoint import LogMark
+from store.recovery.checkpointer import Checkpointer
+from store.recovery.repair import Mender
+from store.recovery.start import Recovered, agree_with_log, load_queues
+from store.write.answering import refuse, refuse_batch
+from store.write.commit_log import CommitLog
+from store.write.notes import is_sound_note
+from store.write.stamps import GroupClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from dledger.core.snapshot import SnapshotMeta
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
-    from store.beginning import QueueBase
-    from store.checkpointer import Times
     from store.config import StoreConfig
     from store.ports import LogNode, StoreListener
+    from store.queues.start import QueueBase
+    from store.recovery.checkpointer import Times
     from store.results import (
         BatchCallback,
         Boundary,
@@ -157,7 +157,7 @@ class MessageStore:
         ``state_applied_index``: last entry whose state records the listener has in its own
         snapshot, -1 for none. Committed state records behind it are applied (again).
         ``bases``: where the queues begin in a log whose beginning was dropped.
-        ``recover``: fills the queues in another way, with the log open (`store.takeover`).
+        ``recover``: fills the queues in another way, with the log open (`store.recovery.foreign`).
         ``index_until``: time (ms) up to which index files of RocketMQ are whole; None: all are.
         Errors: `FatalError`.
         """

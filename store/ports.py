@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from dledger.storage.recent import Noted
-    from store.beginning import QueueBase
     from store.layout import Keyed, Row
+    from store.queues.start import QueueBase
 
 Body = tuple[int, int, bytes | memoryview, int, int]
 """``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""

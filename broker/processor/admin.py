@@ -13,7 +13,7 @@ import msgspec
 
 from broker.answers import put_failure, shown
 from broker.limits import TOPIC_QUEUES_MAX
-from broker.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
+from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
@@ -23,9 +23,9 @@ from store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.creation import Creator
-    from broker.replicated_state import Proposer
-    from broker.topic_config import TopicTable
+    from broker.sends.creation import Creator
+    from broker.state.replicated_state import Proposer
+    from broker.state.topic_config import TopicTable
 
 #: Ours: asks any replica for its view of the log.
 RAFT_STATUS: Final = 29_001

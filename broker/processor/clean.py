@@ -20,7 +20,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from broker.retention import Retention
+    from broker.retention.service import Retention
 
 REPORT: Final = "report"
 

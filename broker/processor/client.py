@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from broker.answers import WritableConnection, failed, write_command
-from broker.client_registry import BROADCASTING, Client, GroupTraits, Subscription
-from broker.notifier import Notifier
+from broker.groups.client_registry import BROADCASTING, Client, GroupTraits, Subscription
+from broker.groups.notifier import Notifier
 from broker.serving_limits import (
     EXPRESSION_LENGTH_MAX,
     HEARTBEAT_GROUPS_MAX,
@@ -22,7 +22,7 @@ from broker.serving_limits import (
     SUBSCRIPTIONS_PER_GROUP_MAX,
     TAGS_MAX,
 )
-from broker.topic_config import RETRY_PREFIX
+from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.bodies import decode_heartbeat
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import (
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from broker.client_registry import ConsumerRegistry, ProducerRegistry
-    from broker.creation import Creator
-    from broker.new_groups import NewGroups
-    from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+    from broker.groups.client_registry import ConsumerRegistry, ProducerRegistry
+    from broker.groups.new_groups import NewGroups
+    from broker.sends.creation import Creator
+    from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.runtime.clock import Clock

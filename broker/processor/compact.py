@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.compaction import NO_LIMIT
+from broker.retention.compaction import NO_LIMIT
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 
 if TYPE_CHECKING:
-    from broker.compaction import Compactor
+    from broker.retention.compaction import Compactor
 
 #: Ours: drop whole segments that a snapshot stands for.
 COMPACT: Final = 29_004

@@ -15,9 +15,9 @@ import msgspec
 
 from broker.answers import put_failure
 from broker.limits import LOCK_QUEUES_MAX
-from broker.queue_lock import LockChange, split_change
-from broker.replicated_state import StateKind
-from broker.subscription import group_name_is_valid
+from broker.state.queue_lock import LockChange, split_change
+from broker.state.replicated_state import StateKind
+from broker.state.subscription import group_name_is_valid
 from ledgermq.remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
@@ -26,7 +26,7 @@ from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from broker.replicated_state import Proposer
+    from broker.state.replicated_state import Proposer
     from broker.tables import Tables
     from ledgermq.runtime.clock import Clock
 

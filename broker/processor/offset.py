@@ -27,7 +27,7 @@ from store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.subscription import SubscriptionGroupConfig
+    from broker.state.subscription import SubscriptionGroupConfig
     from broker.tables import Tables
     from ledgermq.remoting.protocol.frame import Frame
 

@@ -21,12 +21,12 @@ from broker.answers import (
     failed,
     write_command,
 )
-from broker.client_registry import BROADCASTING, Subscription
+from broker.groups.client_registry import BROADCASTING, Subscription
 from broker.limits import REMEMBERED_BYTES_MAX
-from broker.long_polling import HeldPull
+from broker.pulls.long_polling import HeldPull
+from broker.pulls.tags import tag_codes
+from broker.pulls.wake_up import WORK_MAX
 from broker.serving_limits import EXPRESSIONS_MAX
-from broker.tags import tag_codes
-from broker.wake_up import WORK_MAX
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.headers import decode_pull_header, encode_pull_response_head
 from ledgermq.runtime.tasks import report_serving_failure
@@ -35,11 +35,11 @@ from store.results import GetStatus, PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.client_registry import ConsumerRegistry
-    from broker.consumer_offset import ConsumerOffsetTable
-    from broker.long_polling import HoldTable
-    from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
-    from broker.topic_config import TopicEntry
+    from broker.groups.client_registry import ConsumerRegistry
+    from broker.pulls.long_polling import HoldTable
+    from broker.state.consumer_offset import ConsumerOffsetTable
+    from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+    from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.remoting.protocol.headers import PullHeader
     from ledgermq.runtime.clock import Clock
@@ -184,7 +184,8 @@ class PullProcessor:
     def wake(self, topic: str, queue_id: int, max_offset: int, work: int = WORK_MAX) -> int:
         """Run pulls that wait for a queue, which now ends at ``max_offset``.
 
-        Returns how much of the allowed ``work`` is left, see `broker.wake_up`; 0: more may wait.
+        Returns how much of the allowed ``work`` is left, see `broker.pulls.wake_up`; 0: more may
+        wait.
         """
         while work > 0:
             woken = self._held.arrived(topic, queue_id, max_offset, min(work, SLICE))

@@ -24,7 +24,7 @@ from store.results import Boundary, PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.key_query import KeyResult
+    from store.read.key_query import KeyResult
 
 
 UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"

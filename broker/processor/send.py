@@ -5,8 +5,8 @@ the topic up, rewrites the properties and hands the message to the store with a 
 calls it back once a majority holds the message, and the callback writes the answer from a template.
 All answers of one turn of the loop leave each connection with one system call.
 
-What it may contain is decided first (`broker.door`), so that nothing is created, appended or made
-to wait for a send that is refused.
+What it may contain is decided first (`broker.sends.door`), so that nothing is created, appended or
+made to wait for a send that is refused.
 
 A send to a missing topic takes the slow path: it is parked, the topic is created through the
 replicated log and registered with the name servers, then the frame is handled again. Later sends
@@ -29,8 +29,8 @@ from broker.answers import (
     write_command,
 )
 from broker.hosts import PeerConnection, packed_peer
-from broker.send_rules import Refused
-from broker.topic_config import FORBIDDEN_TOPICS, topic_name_error
+from broker.sends.rules import Refused
+from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.headers import SendResponseEncoder, decode_send_header
 from ledgermq.runtime.tasks import attempt
@@ -39,8 +39,8 @@ from store.results import PutBatch, PutMessage, PutStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.door import Door
-    from broker.topic_config import TopicEntry
+    from broker.sends.door import Door
+    from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.remoting.protocol.headers import SendHeader
     from ledgermq.runtime.rng import Rng

@@ -21,7 +21,7 @@ from store.layout import UNIT
 if TYPE_CHECKING:
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
-    from store.consume_queue import ConsumeQueue
+    from store.queues.consume_queue import ConsumeQueue
 
 KEYS_STEP: Final = 4
 """The oracle asks each replica for every fourth message of a queue by its key."""

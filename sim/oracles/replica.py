@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dledger.node import DLedgerNode
     from dledger.storage.log_store import LogStore
     from sim.context import Process
-    from store.dispatch import Dispatcher
+    from store.dispatch.dispatcher import Dispatcher
 
 HEADER: Final = struct.Struct(">iiqqqii")
 """magic, size, index, term, position, channel, chain CRC: the first 40 bytes of an entry."""

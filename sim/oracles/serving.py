@@ -3,7 +3,7 @@
 Reads belong to the leader. Who waits for a message is woken when it comes, and sent away when the
 leader is deposed. An offset that a leader took is its answer until it takes another one, whatever
 is replicated meanwhile; what it has not replicated goes with its office.
-Source: docs/adr/0007; spec/wire.md 3.5, 3.7, 7.2; `broker.consumer_offset`.
+Source: docs/adr/0007; spec/wire.md 3.5, 3.7, 7.2; `broker.state.consumer_offset`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dledger.core.model import LEADER
 from sim.oracles.base import Findings, Violation
 
 if TYPE_CHECKING:
-    from broker.long_polling import HeldPull
+    from broker.pulls.long_polling import HeldPull
     from sim.oracles.replica import Change, Replica
 
 LOOK_TICKS: Final = 4

@@ -1,6 +1,6 @@
 """The open files of the index: a few at a time, the longest unused is closed.
 
-It knows paths and one size. Source: the like of `store.queue_files`.
+It knows paths and one size. Source: the like of `store.queues.files`.
 """
 
 from typing import TYPE_CHECKING, Final

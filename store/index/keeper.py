@@ -10,9 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from store.checkpoint import LogMark
 from store.index.key_index import IndexPlan, KeyIndex
 from store.index.recovery import Loaded, agree_with_log, load_index
+from store.recovery.checkpoint import LogMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

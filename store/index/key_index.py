@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
-    from store.checkpoint import LogMark
     from store.config import IndexConfig
     from store.layout import Keyed
+    from store.recovery.checkpoint import LogMark
 
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Entries kept in memory before dispatch waits for the disk."""

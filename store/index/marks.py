@@ -2,7 +2,7 @@
 
 Ours; it lies beside ``index/``, in which RocketMQ takes every file for one of its own. One line
 with the CRC32 of the rest, then JSON. Written after the entries it counts were synced.
-Source: spec/disk.md 5.4, 5.5; the way of `store.checkpoint`.
+Source: spec/disk.md 5.4, 5.5; the way of `store.recovery.checkpoint`.
 """
 
 import zlib
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from store.checkpoint import LogMark
+from store.recovery.checkpoint import LogMark
 
 INDEX_FILE: Final = "index.checkpoint"
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ledgermq.runtime.disk import NO_SPACE
-from store.checkpoint import LogMark
 from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, HEADER_BYTES, Header, decode_header
 from store.index.crcs import EntryCrcs, SlotCrcs
 from store.index.file import DamagedIndex, IndexFile
 from store.index.marks import FileMark, IndexMark, encode_mark, maybe_decode_mark
+from store.recovery.checkpoint import LogMark
 
 if TYPE_CHECKING:
     from store.index.key_index import KeyIndex

@@ -24,16 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
-from store.checkpoint import (
-    CHECKPOINT_FILE,
-    CLEAN_FILE,
-    CheckpointHead,
-    LogMark,
-    join_checkpoint,
-)
-from store.checkpointer import Picture
 from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
-from store.consume_queue import ConsumeQueues
 from store.index.key_index import KeyIndex
 from store.index.marks import INDEX_FILE
 from store.layout import (
@@ -53,16 +44,25 @@ from store.offline.log import LogWalk
 from store.offline.queues import GAP_SIZE, Queue, QueueKey, Queues
 from store.offline.records import Damage, Record
 from store.offline.small_files import read_promises
+from store.queues.consume_queue import ConsumeQueues
+from store.recovery.checkpoint import (
+    CHECKPOINT_FILE,
+    CLEAN_FILE,
+    CheckpointHead,
+    LogMark,
+    join_checkpoint,
+)
+from store.recovery.checkpointer import Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
-    from store.consume_queue import ConsumeQueue
     from store.layout import Keyed
     from store.offline.folder import StoreFolder
     from store.offline.log import Progress
+    from store.queues.consume_queue import ConsumeQueue
 
 COMPLETE: Final = "complete"
 UNITS_IN_MEMORY_MAX: Final = 1 << 18

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from ledgermq.remoting.protocol.message import MAGIC_V1, MAGIC_V2
-from store.consume_queue import names_queue
 from store.layout import (
     FLAG_NOT_INDEXED,
     STATE_TOPIC_BYTES,
@@ -16,6 +15,7 @@ from store.layout import (
     read_record,
     record_body,
 )
+from store.queues.consume_queue import names_queue
 
 RECORD_HEAD_BYTES: Final = 88
 RECORD_BYTES_MIN: Final = 91

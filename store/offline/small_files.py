@@ -14,7 +14,10 @@ from dledger.codec.configuration import decode_membership
 from dledger.codec.snapshot import decode_snapshot
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
-from store.checkpoint import (
+from store.index.marks import INDEX_FILE, FileMark, maybe_decode_mark
+from store.offline.files import ReadError, maybe_info, names_in, read_small
+from store.offline.findings import Findings, Part
+from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
     ROCKETMQ_FILE,
@@ -22,9 +25,6 @@ from store.checkpoint import (
     checkpoint_id,
     maybe_decode_checkpoint,
 )
-from store.index.marks import INDEX_FILE, FileMark, maybe_decode_mark
-from store.offline.files import ReadError, maybe_info, names_in, read_small
-from store.offline.findings import Findings, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

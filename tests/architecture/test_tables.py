@@ -9,7 +9,7 @@ import pytest
 from broker import handlers as broker_handlers
 from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
-from broker.send_rules import Refused, refuse_unsupported
+from broker.sends.rules import Refused, refuse_unsupported
 from chaos.checker.compose import CHECKS
 from chaos.verdict import COMPARED_CHECKS
 from ledgermq.client.config import ClientConfig, ConsumeOptions

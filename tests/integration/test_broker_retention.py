@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from broker.retention_policy import DISTRUST_MS, HOUR_MS
 from chaos.backends.sparse import copy_used_prefix
 from cli.main import run as command
 from ledgermq.client import (
@@ -36,7 +37,6 @@ from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from store.layout import UNIT_BYTES
-from store.retention import DISTRUST_MS, HOUR_MS
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields, until
 from tests.integration.faulty_disk import FaultyDisk
 

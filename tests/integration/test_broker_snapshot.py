@@ -10,13 +10,13 @@ import shutil
 import pytest
 import uvloop
 
-from broker.compaction import Compactor
 from broker.processor.compact import COMPACT
+from broker.retention.compaction import Compactor
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.message import decode_records
-from store import beginning
-from store.consume_queue import DamagedUnits
 from store.message_store import MessageStore
+from store.queues import start as beginning
+from store.queues.consume_queue import DamagedUnits
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until
 
 BODY = b"x" * 900

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from ledgermq.runtime.disk import RealDisk
-from store import takeover
-from store.checkpoint import Checkpoint, LogMark, maybe_decode_checkpoint
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
 from store.plain import PlainLog, PlainLogConfig
+from store.queues.consume_queue import ConsumeQueues
+from store.recovery import foreign as takeover
+from store.recovery.checkpoint import Checkpoint, LogMark, maybe_decode_checkpoint
 from tests.integration.plain_broker import QUEUE_FILE_BYTES, SEGMENT_BYTES, plain
 
 if TYPE_CHECKING:

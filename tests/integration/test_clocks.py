@@ -13,7 +13,7 @@ from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from store.stamps import UNHEARD_MS
+from store.write.stamps import UNHEARD_MS
 from tests.integration.broker_cluster import Cluster, cluster, pull_fields, send_fields
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ TABLES = ("consumerOffset.json", "subscriptionGroup.json", "topics.json", "queue
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
-    monkeypatch.setattr("broker.topic_config.TOPICS_BYTES_MAX", 30_000)
-    monkeypatch.setattr("broker.subscription.GROUPS_MAX", 100)
-    monkeypatch.setattr("broker.consumer_offset.OFFSETS_BYTES_MAX", 20_000)
+    monkeypatch.setattr("broker.state.topic_config.TOPICS_BYTES_MAX", 30_000)
+    monkeypatch.setattr("broker.state.subscription.GROUPS_MAX", 100)
+    monkeypatch.setattr("broker.state.consumer_offset.OFFSETS_BYTES_MAX", 20_000)
 
 
 async def create(group, number, topic):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from broker.offset_moved import TOPIC
+from broker.offsets.moved import TOPIC
 from ledgermq.remoting.protocol.message import MessageExt, decode_records
 from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until

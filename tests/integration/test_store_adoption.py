@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
-from store.adoption import Adoption, LeftBehind
-from store.checkpoint import StoreTimes, decode_times
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
 from store.layout import FLAG_NOT_INDEXED, UNIT, delivery_code, read_record, tags_code
 from store.plain import PlainLog, PlainLogConfig
+from store.queues.consume_queue import ConsumeQueues
+from store.recovery.checkpoint import StoreTimes, decode_times
+from store.recovery.foreign_queues import Adoption, LeftBehind
 from tests import fixtures
 
 SEGMENT_BYTES = 256 * 1024

@@ -12,10 +12,10 @@ from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
-from store import checkpointer
 from store.config import StoreConfig
-from store.consume_queue import NEW_FILE_WORK
 from store.message_store import MessageStore
+from store.queues.consume_queue import NEW_FILE_WORK
+from store.recovery import checkpointer
 from store.results import PutStatus
 from tests.unit.store.fakes import HOST, FakeClock, FakeDisk, FakeNode, Listener, batch_of, message
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from broker.creation import Creator
-from broker.door import Door
 from broker.processor.send import SendProcessor
-from broker.properties import PropertyRewriter
-from broker.subscription import SubscriptionGroupTable
-from broker.topic_config import TopicTable
+from broker.sends.creation import Creator
+from broker.sends.door import Door
+from broker.sends.properties import PropertyRewriter
+from broker.state.subscription import SubscriptionGroupTable
+from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
-from store.commit_log import CommitLog
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
+from store.queues.consume_queue import ConsumeQueues
 from store.results import PutStatus
+from store.write.commit_log import CommitLog
 from tests.unit.broker.fakes import FakeConnection, FakeRng, frame
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
-    from broker.replicated_state import StateKind
+    from broker.state.replicated_state import StateKind
     from ledgermq.remoting.protocol.message import MessageExt
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 

@@ -13,7 +13,7 @@ from store.results import GetResult, GetStatus, PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.replicated_state import ReplicatedState, StateKind
+    from broker.state.replicated_state import ReplicatedState, StateKind
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage, StateCallback
 
 

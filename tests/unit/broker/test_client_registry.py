@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.client_registry import (
+from broker.fair_share import FairShare
+from broker.groups.client_registry import (
     EXPIRY_MS,
     Client,
     ConsumerRegistry,
@@ -13,7 +14,6 @@ from broker.client_registry import (
     ProducerRegistry,
     Subscription,
 )
-from broker.fair_share import FairShare
 from broker.serving_limits import CLIENTS_BYTES_MAX, CONNECTION_GROUPS_MAX
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -153,7 +153,7 @@ def test_subscriptions_of_one_address_take_no_more_than_its_share() -> None:
 
 
 def test_a_sweep_looks_at_a_slice_and_goes_on_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.client_registry.SWEEP_MAX", 10)
+    monkeypatch.setattr("broker.groups.client_registry.SWEEP_MAX", 10)
     registry = ConsumerRegistry()
     for number in range(20):
         registry.register(f"g{number}", TRAITS, client(number), [])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
 from broker.limits import STATE_ENTRY_BYTES_MAX
+from broker.state.consumer_offset import OFFSET_MAX, ConsumerOffsetTable
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
@@ -99,7 +99,7 @@ def commit_all(table: ConsumerOffsetTable, group: str) -> int:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> ConsumerOffsetTable:
-    monkeypatch.setattr("broker.consumer_offset.OFFSETS_BYTES_MAX", 100_000)
+    monkeypatch.setattr("broker.state.consumer_offset.OFFSETS_BYTES_MAX", 100_000)
     return ConsumerOffsetTable()
 
 

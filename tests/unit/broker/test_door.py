@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.limits import PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX
-from broker.send_rules import level_of
-from broker.waiting import SLICE_SENDS
+from broker.sends.rules import level_of
+from broker.sends.waiting import SLICE_SENDS
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.remoting.protocol.limits import BATCH_MESSAGES_MAX, KEY_BYTES_MAX, KEY_WORDS_MAX
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch

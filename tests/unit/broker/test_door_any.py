@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.remoting.protocol.properties import find_property, parse_properties
 from store import layout
-from store.uncommitted import OwnBatch
+from store.write.uncommitted import OwnBatch
 from tests.unit.broker.door_bench import Bench
 
 SENT = ["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "k"]

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.cluster.guard import Guard
 from broker.config import BrokerConfig
-from broker.guard import Guard
 from cli.certificates import Authority
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response

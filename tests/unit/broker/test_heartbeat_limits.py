@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.client_registry import ConsumerRegistry, Subscription
 from broker.fair_share import FairShare
+from broker.groups.client_registry import ConsumerRegistry, Subscription
 from broker.serving_limits import (
     EXPRESSION_LENGTH_MAX,
     HEARTBEAT_GROUPS_MAX,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.hold_sweep import HoldSweep
-from broker.long_polling import HeldPull, HoldTable
+from broker.pulls.hold_sweep import HoldSweep
+from broker.pulls.long_polling import HeldPull, HoldTable
 from ledgermq.runtime.tasks import Supervisor
 from sim.clock import SimClock
 from sim.loop import SimLoop

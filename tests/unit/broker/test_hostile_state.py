@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from broker.config import BrokerConfig
 from broker.fair_share import FairShare
 from broker.limits import STATE_ENTRY_BYTES_MAX, TOPIC_QUEUES_MAX
-from broker.offset_cleaning import OffsetCleaner
-from broker.offset_replication import OffsetReplicator
-from broker.snapshot import Snapshot
-from broker.subscription import group_name_is_valid
+from broker.offsets.cleaning import OffsetCleaner
+from broker.offsets.replication import OffsetReplicator
+from broker.state.snapshot import Snapshot
+from broker.state.subscription import group_name_is_valid
 from broker.tables import Tables
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.runtime.disk import RealDisk
@@ -182,8 +182,8 @@ def files(tables: Tables) -> dict[str, bytes]:
 
 def play(script: list[Step]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.queue_lock.LOCKS_MAX", LOCKS)
-        patch.setattr("broker.topic_config.TOPICS_BYTES_MAX", TOPICS)
+        patch.setattr("broker.state.queue_lock.LOCKS_MAX", LOCKS)
+        patch.setattr("broker.state.topic_config.TOPICS_BYTES_MAX", TOPICS)
         hostile = Hostile()
         for step in script:
             hostile.step(*step)

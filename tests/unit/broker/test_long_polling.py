@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.long_polling import TAG_BYTES, HeldPull, HoldTable
+from broker.pulls.long_polling import TAG_BYTES, HeldPull, HoldTable
 from broker.serving_limits import HELD_OF_CONNECTION_MAX, HELD_TAGS_BYTES_MAX
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.notifier import SLICE, Notifier
+from broker.groups.notifier import SLICE, Notifier
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeClock, FakeConnection

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from broker.client_registry import Client, GroupTraits
 from broker.config import BrokerConfig
+from broker.groups.client_registry import Client, GroupTraits
 from broker.limits import STATE_ENTRY_BYTES_MAX
-from broker.offset_cleaning import OffsetCleaner
-from broker.replicated_state import StateKind
-from broker.subscription import GroupChange, SubscriptionGroupConfig
+from broker.offsets.cleaning import OffsetCleaner
+from broker.state.replicated_state import StateKind
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.topic_config import TopicChange
 from broker.tables import Tables
-from broker.topic_config import TopicChange
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -22,7 +22,7 @@ from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore
 
 if TYPE_CHECKING:
-    from broker.consumer_offset import OffsetMap
+    from broker.state.consumer_offset import OffsetMap
 
 
 class Bench:

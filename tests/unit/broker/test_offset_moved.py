@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.long_polling import HeldPull
-from broker.offset_moved import PERIOD_MS, REMEMBERED_MAX, OffsetMovedEvents
-from broker.properties import PropertyRewriter
+from broker.offsets.moved import PERIOD_MS, REMEMBERED_MAX, OffsetMovedEvents
+from broker.pulls.long_polling import HeldPull
+from broker.sends.properties import PropertyRewriter
 from ledgermq.remoting.protocol.properties import parse_properties
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore

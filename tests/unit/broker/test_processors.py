@@ -10,25 +10,25 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
-from broker.creation import Creator
+from broker.groups.new_groups import NewGroups
 from broker.limits import STATE_ENTRY_BYTES_MAX
-from broker.new_groups import NewGroups
-from broker.offset_replication import OffsetReplicator
+from broker.offsets.replication import OffsetReplicator
 from broker.processor.admin import AdminProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.query import QueryProcessor
-from broker.replicated_state import StateKind
+from broker.pulls.wake_up import WakeUp
+from broker.sends.creation import Creator
+from broker.state.replicated_state import StateKind
+from broker.state.topic_config import TopicChange
 from broker.tables import Tables
-from broker.topic_config import TopicChange
-from broker.wake_up import WakeUp
 from dledger.errors import RottenEntry
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
-from store.key_query import KeyResult
+from store.read.key_query import KeyResult
 from store.results import Boundary, PutStatus
 from tests.unit.broker.fakes import (
     ApplyingProposer,
@@ -632,7 +632,7 @@ def test_a_topic_takes_no_more_of_a_request_than_is_bounded(bench: Bench) -> Non
 def test_a_full_table_takes_changes_and_no_topics(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.topic_config.TOPICS_BYTES_MAX", 0)
+    monkeypatch.setattr("broker.state.topic_config.TOPICS_BYTES_MAX", 0)
     answer = asyncio.run(bench.admin.handle_update_topic(None, topic_request(topic="new")))
     assert (answer.code, answer.remark) == (
         2, "the topic table is full: name servers take no larger one",

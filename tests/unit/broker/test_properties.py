@@ -7,8 +7,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.properties import PropertyRewriter, java_map_order
-from broker.send_rules import Refused
+from broker.sends.properties import PropertyRewriter, java_map_order
+from broker.sends.rules import Refused
 from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 
 UNIQUE = b"FD00000000000000000000000000000241975FFD2B27672ABC380000"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from broker.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
-from broker.consumer_offset import ConsumerOffsetTable
-from broker.long_polling import HeldPull, HoldTable
+from broker.groups.client_registry import Client, ConsumerRegistry, GroupTraits, Subscription
 from broker.processor.pull import SLICE, SLOW_REMARK, SUSPEND_MS_MAX, PullProcessor
-from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
-from broker.topic_config import TopicTable
-from broker.wake_up import WakeUp
+from broker.pulls.long_polling import HeldPull, HoldTable
+from broker.pulls.wake_up import WakeUp
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
+from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from broker.queue_lock import LEASE_MS, LockChange, QueueLockTable
+from broker.state.queue_lock import LEASE_MS, LockChange, QueueLockTable
 from ledgermq.remoting.protocol.bodies import QueueKey
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_a_restored_lease_starts_anew() -> None:
 
 
 def test_a_greedy_group_leaves_queues_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.queue_lock.LOCKS_MAX", 100)
+    monkeypatch.setattr("broker.state.queue_lock.LOCKS_MAX", 100)
     table = QueueLockTable()
     queues = [QueueKey("b", number, "T") for number in range(200)]
     taken = []

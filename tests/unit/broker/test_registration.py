@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from broker.cluster.registration import Registrar
+from broker.cluster.registration_body import register_request, unregister_request
+from broker.cluster.role import broker_id, replica_number
 from broker.config import BrokerConfig
 from broker.limits import CREATIONS_MAX
-from broker.registration import Registrar
-from broker.registration_body import register_request, unregister_request
-from broker.role import broker_id, replica_number
-from broker.topic_config import TopicChange, TopicTable
+from broker.state.topic_config import TopicChange, TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig, body_crc32, decode_register_body
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import ConnectFailed

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.subscription import (
+from broker.state.subscription import (
     SYSTEM_GROUPS,
     GroupChange,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
-from broker.topic_config import TopicTable
+from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

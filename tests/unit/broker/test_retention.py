@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.retained_log import ALL_DUE, Dropped, SegmentAges
-from broker.retention import DiskUse, Retention
+from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
+from broker.retention.service import DiskUse, Retention
+from broker.retention_policy import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
 from dledger.errors import RottenEntry
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.runtime.disk import RealDisk
-from store.retention import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

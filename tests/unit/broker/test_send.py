@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.door import Door
 from broker.processor.send import SendProcessor
-from broker.properties import PropertyRewriter
-from broker.topic_config import TopicTable
+from broker.sends.door import Door
+from broker.sends.properties import PropertyRewriter
+from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
 from ledgermq.remoting.protocol.properties import parse_properties

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
-from broker.replicated_state import StateKind
-from broker.shared_snapshot import SharedSnapshot
-from broker.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.replicated_state import StateKind
+from broker.state.shared_snapshot import SharedSnapshot
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.topic_config import TopicChange
 from broker.tables import Tables
-from broker.topic_config import TopicChange
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.tolerant_json import loads
 from ledgermq.runtime.disk import RealDisk

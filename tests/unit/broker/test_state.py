@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
-from broker.creation import Creator
-from broker.replicated_state import StateKind
-from broker.snapshot import Snapshot
-from broker.subscription import GroupChange, SubscriptionGroupConfig
+from broker.sends.creation import Creator
+from broker.state.replicated_state import StateKind
+from broker.state.snapshot import Snapshot
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.topic_config import TopicChange, auto_created, topic_name_error
 from broker.tables import Tables
-from broker.topic_config import TopicChange, auto_created, topic_name_error
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.runtime.disk import RealDisk
 from store.results import PutStatus

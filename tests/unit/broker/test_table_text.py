@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from broker import consumer_offset, queue_lock, subscription, topic_config
-from broker.consumer_offset import ConsumerOffsetTable
 from broker.limits import GROUPS_MAX
-from broker.queue_lock import LockChange, QueueLockTable
-from broker.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
-from broker.topic_config import TopicTable
+from broker.state import consumer_offset, queue_lock, subscription, topic_config
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.state.queue_lock import LockChange, QueueLockTable
+from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import QueueKey, TopicConfig
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    from broker.snapshot import Capture
+    from broker.state.snapshot import Capture
 
 SLICE_MS_MAX = 20
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.cluster.usage import Usage
 from broker.config import BrokerConfig
 from broker.tables import Tables
-from broker.usage import Usage
 from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
 from tests.unit.broker.fakes import FakeClock
 

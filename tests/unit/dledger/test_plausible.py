@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.compaction import StateImage, state_problem
+from broker.retention.compaction import StateImage, state_problem
 from dledger.codec.entry import encode_span
 from dledger.codec.peer import PeerCodec
 from dledger.codec.snapshot import encode_snapshot

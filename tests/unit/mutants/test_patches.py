@@ -19,10 +19,10 @@ from ledgermq.runtime.disk import RealDisk
 from mutants.__main__ import main
 from mutants.patches import ALL, BY_TESTS, MUTANTS
 from mutants.planting import PRODUCT, Mutant, StaleMutantError, patch, planted, uproot
-from store.commit_log import CommitLog
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
+from store.queues.consume_queue import ConsumeQueues
 from store.results import PutMessage, PutStatus
+from store.write.commit_log import CommitLog
 from tests.unit.store.fakes import batch_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.tags import tag_codes
+from broker.pulls.tags import tag_codes
 from chaos.history.segment import EntryRow
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from sim.oracles.applied import check_keys

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.consumer_offset import ConsumerOffsetTable
-from broker.long_polling import HeldPull, HoldTable
+from broker.pulls.long_polling import HeldPull, HoldTable
+from broker.state.consumer_offset import ConsumerOffsetTable
 from dledger.core.model import Role
 from sim.oracles.base import Findings, Violation
 from sim.oracles.replica import Change

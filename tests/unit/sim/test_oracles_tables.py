@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from broker.consumer_offset import ConsumerOffsetTable
-from broker.queue_lock import QueueLockTable
-from broker.replicated_state import ReplicatedState
-from broker.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
-from broker.topic_config import TopicChange, TopicTable
+from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.state.queue_lock import QueueLockTable
+from broker.state.replicated_state import ReplicatedState
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
+from broker.state.topic_config import TopicChange, TopicTable
 from dledger.core.model import Role
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record

@@ -103,7 +103,7 @@ def test_content_that_trips_a_put_leaves_the_log_as_it_was(kind, monkeypatch):
     world.node.lead()
     last = world.node.end_index
     odd = message(topic="SCHEDULE_TOPIC_XXXX")
-    monkeypatch.setattr("store.commit_log.delivery_code", broken)
+    monkeypatch.setattr("store.write.commit_log.delivery_code", broken)
     with pytest.raises(FatalError):
         world.store.put_batch(batch_of([odd, odd]), fail) if kind == "batch" else world.store.put(
             odd, fail

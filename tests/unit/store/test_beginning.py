@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import beginning
 from store.config import StoreConfig
-from store.consume_queue import ConsumeQueues
 from store.layout import UNIT, UNIT_BYTES
-from store.recovery import load_queues
+from store.queues import start as beginning
+from store.queues.consume_queue import ConsumeQueues
+from store.recovery.start import load_queues
 from tests.unit.store.fakes import FakeDisk
 
 FILE_UNITS = 10

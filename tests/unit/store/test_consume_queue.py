@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
-from store.consume_queue import NEW_FILE_WORK, TURN_TICKS, ConsumeQueues, DamagedUnits
 from store.layout import GAP_UNIT, UNIT
+from store.queues.consume_queue import NEW_FILE_WORK, TURN_TICKS, ConsumeQueues, DamagedUnits
 from tests.unit.store.fakes import HOST, FakeDisk, World
 
 

@@ -6,8 +6,14 @@ import pytest
 
 from ledgermq.runtime.disk import DirectoryInUse, RealDisk
 from ledgermq.runtime.errors import FatalError
-from store.checkpoint import NO_TIMES, ROCKETMQ_BYTES, StoreTimes, decode_times, encode_times
-from store.directory import StoreDirectory, SyncedTimes
+from store.recovery.checkpoint import (
+    NO_TIMES,
+    ROCKETMQ_BYTES,
+    StoreTimes,
+    decode_times,
+    encode_times,
+)
+from store.recovery.directory import StoreDirectory, SyncedTimes
 from tests.unit.store.fakes import FakeDisk
 
 

@@ -9,8 +9,8 @@ from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.config import IndexConfig
+from store.dispatch.read_back import LONG_TEXTS_BYTES
 from store.layout import UNIT
-from store.read_back import LONG_TEXTS_BYTES
 from store.results import PutStatus
 from tests.unit.store.fakes import BORN, HOST, FakeNode, World, batch_of, message
 

@@ -63,7 +63,7 @@ def test_messages_are_found_by_each_of_their_keys_oldest_first():
 def test_a_key_that_no_message_can_have_is_not_looked_for(monkeypatch):
     made = leading()
     fill(made, 1)
-    monkeypatch.setattr("store.key_query.search", None)  # not even hashed
+    monkeypatch.setattr("store.read.key_query.search", None)  # not even hashed
     assert bodies(made, "k" * 32_768) == bodies(made, "k", topic="t" * 32_768) == []
 
 
@@ -212,9 +212,9 @@ def test_a_large_answer_has_the_newest(monkeypatch):
     made = leading()
     fill(made, 9)
     size = len(made.store.messages_of_key("t", "all", 1, ALWAYS).records[0])
-    monkeypatch.setattr("store.key_query.ANSWER_BYTES_MAX", 3 * size)
+    monkeypatch.setattr("store.read.key_query.ANSWER_BYTES_MAX", 3 * size)
     assert bodies(made, "all") == ["m6", "m7", "m8"]
-    monkeypatch.setattr("store.key_query.ANSWER_BYTES_MAX", 1)
+    monkeypatch.setattr("store.read.key_query.ANSWER_BYTES_MAX", 1)
     assert bodies(made, "all") == ["m8"]
 
 

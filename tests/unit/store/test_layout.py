@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.properties import PropertyRewriter, items_of
+from broker.sends.properties import PropertyRewriter, items_of
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from store import layout

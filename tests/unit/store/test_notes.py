@@ -10,7 +10,7 @@ from dledger.errors import RottenEntry
 from dledger.storage.recent import Noted
 from store.config import IndexConfig
 from store.layout import tags_code
-from store.notes import ALIKE, is_sound_note, maybe_read_note
+from store.write.notes import ALIKE, is_sound_note, maybe_read_note
 from tests.unit.store.fakes import World, batch_of, message
 
 INDEX = IndexConfig(slots=16, entries=10_000)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from sim.disk import SimDisk
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
-from store import queue_files, recovery
-from store.queue_files import QueueFiles
+from store.queues import files as queue_files
+from store.queues.files import QueueFiles
+from store.recovery import start as recovery
 from tests.unit.store.fakes import World
 
 QUEUES = 12

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.dispatch.read_back import NO_MESSAGE, read_back
 from store.layout import FLAG_NOT_INDEXED, CorruptRecord, read_record
-from store.read_back import NO_MESSAGE, read_back
 from tests.unit.store.test_layout import record_of
 
 records = st.builds(

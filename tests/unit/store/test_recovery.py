@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import queue_files, recovery
-from store.checkpoint import (
+from store.queues import files as queue_files
+from store.recovery import start as recovery
+from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
     CheckpointHead,

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mutants.patches import BY_TESTS
-from mutants.planting import planted
-from store.retention import (
+from broker.retention_policy import (
     DISTRUST_MS,
     HOUR_MS,
     START_AHEAD_MS,
@@ -22,6 +20,8 @@ from store.retention import (
     last_start,
     next_level,
 )
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 CONFIG = RetentionConfig()
 NOW = 1_000 * HOUR_MS

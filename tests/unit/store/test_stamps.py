@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.layout import read_record
-from store.stamps import FOLLOW_MS, HEAL_MS, IDLE_MAX_MS, JUMP_MS, UNHEARD_MS, Stamps
+from store.write.stamps import FOLLOW_MS, HEAL_MS, IDLE_MAX_MS, JUMP_MS, UNHEARD_MS, Stamps
 from tests.unit.store.fakes import World
 
 T0 = 1_700_000_000_000

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.results import Boundary
-from store.stamps import Stamps
+from store.write.stamps import Stamps
 from tests.unit.store.faults.crashes import judge_service
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.test_crash_anywhere import MODES

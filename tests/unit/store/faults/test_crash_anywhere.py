@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from broker.snapshot import Capture, Snapshot
+from broker.state.snapshot import Capture, Snapshot
 from dledger.codec.snapshot import decode_snapshot
 from dledger.driver import Driver
 from dledger.storage.snapshot_files import SnapshotFiles

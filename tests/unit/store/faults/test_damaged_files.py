@@ -12,8 +12,8 @@ from dledger.codec.properties import Checkpoint
 from dledger.storage import log_store
 from dledger.storage.state_files import CheckpointFile
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
-from store import recovery
-from store.consume_queue import ConsumeQueue
+from store.queues.consume_queue import ConsumeQueue
+from store.recovery import start as recovery
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of
 from tests.unit.store.faults.judge import check_state, judge
 from tests.unit.store.faults.stores import built

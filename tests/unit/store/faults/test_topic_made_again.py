@@ -4,9 +4,9 @@ import pytest
 
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
-from store.checkpoint import StoreTimes, encode_times
-from store.consume_queue import ConsumeQueue
 from store.layout import UNIT
+from store.queues.consume_queue import ConsumeQueue
+from store.recovery.checkpoint import StoreTimes, encode_times
 from tests.unit.store.faults.damage import disk_of, image
 from tests.unit.store.faults.world import QUEUE_FILE, ROOT, SEGMENT, Cluster
 

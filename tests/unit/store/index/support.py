@@ -4,12 +4,12 @@ import tarfile
 from functools import lru_cache
 
 from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
-from store.checkpoint import LogMark
 from store.config import IndexConfig
 from store.index.key_index import KeyIndex
 from store.index.recovery import agree_with_log, load_index
 from store.index.search import Span, search
 from store.layout import read_record
+from store.recovery.checkpoint import LogMark
 from tests import fixtures
 from tests.unit.store.fakes import FakeClock, FakeDisk
 

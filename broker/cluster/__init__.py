@@ -1,0 +1,1 @@
+"""What the cluster sees of a broker: registration, role, who may administer it."""

@@ -1,0 +1,1 @@
+"""Producers and consumers: who is connected, their groups and subscriptions."""

@@ -1,0 +1,235 @@
+"""A broker on its own: RocketMQ's plain CommitLog in a directory that RocketMQ can share.
+
+What is done to the directory has an order. Start: it is locked, the log is opened with what
+``abort`` and ``checkpoint`` say, then tables and queues; ``abort`` is made before anything but a
+torn end is cut, and before the first message is taken. Tables that RocketMQ wrote are written anew,
+with our mark, before that, too. Stop: tables, queues and checkpoint, then the log; ``abort`` goes
+last, and only if all of the log is in queues that are on disk.
+Source: spec/disk.md 5; RocketMQ DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.cluster.guard import Guard
+from broker.cluster.role import MASTER_ID
+from broker.ports import check_no_group
+from broker.processor.no_group import NoGroup
+from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
+from broker.state.replicated_state import StateKind
+from broker.state.shared_snapshot import SharedSnapshot
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.errors import FatalError
+from store.plain import PlainLog
+from store.recovery.directory import StoreDirectory, SyncedTimes
+from store.recovery.foreign import take_over
+from store.recovery.foreign_queues import SAFETY_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.config import BrokerConfig
+    from broker.machine import Machine
+    from broker.retention_policy import Segment
+    from broker.state.replicated_state import ReplicatedState
+    from store.message_store import MessageStore
+    from store.queues.start import QueueBase
+
+_log = logging.getLogger(__name__)
+
+#: The term of a registration that is not of a Raft group.
+NO_TERM: Final = -1
+_WRITTEN_SOON: Final = frozenset({StateKind.TOPIC.value, StateKind.GROUP.value})
+
+
+class PlainMode:
+    """The parts of a broker that exist because it stands alone.
+
+    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        machine: Machine,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        disk, clock, rng, on_fatal = machine
+        self._config = config
+        self._disk = disk
+        self._store = store
+        self._save = save
+        self._directory = StoreDirectory(config.store_path, disk)
+        self._failed = self._loaded = False
+        self._due = asyncio.Event()
+        self._state = state
+        self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
+
+        self.log = PlainLog(
+            config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal
+        )
+        self._times = SyncedTimes(
+            lambda: self.log.synced_timestamp,
+            (lambda: store.index_timestamp) if config.message_index_enable else None,
+        )
+        store.attach(self.log, self._times)
+        self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
+        self.membership = self.raft = self.compact = NoGroup(
+            lambda: store.applied_index, self.log.term
+        )
+        self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
+        self.guard = Guard(self.credentials, config, clock.wall_ms)
+        self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
+        check_no_group(self._disk, self._config)
+
+    def open(self) -> None:
+        """Take the directory, and open the log. Errors: `FatalError`."""
+        self.credentials.load()
+        directory = self._directory
+        directory.enter()
+        safe_ms = max(0, directory.times.physic - SAFETY_MS)
+        self.log.open(clean=directory.was_clean, safe_timestamp_ms=safe_ms)
+
+    def load(self) -> None:
+        """Load tables and queues. Errors: `FatalError`."""
+        log = self.log
+        applied_index = self.snapshot.load_for(
+            log.end_index, lambda index: log.find(log.following(index)) is not None
+        )
+        self._store.load(
+            applied_index,
+            recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
+            index_until=None if self._directory.was_clean else self._directory.times.index,
+        )
+        self._directory.mark_unclean()
+        self._times.last = self._directory.times
+        self._loaded = True
+
+    async def begin(self) -> None:
+        """Mark the tables as ours, before anything is taken that they might lack."""
+        await self._save()
+
+    def leave(self) -> None:
+        """Give the directory up, after store and log have stopped."""
+        if not self._loaded:
+            self._directory.leave(clean=False)  # as it was found
+            return
+        is_clean = (
+            not self._failed
+            and self.log.synced_index == self.log.end_index == self._store.covered_index
+        )
+        if not is_clean:
+            _log.warning(
+                "event=left_unclean directory=%s end_index=%d synced_index=%d queues_cover=%d",
+                self._config.store_path, self.log.end_index, self.log.synced_index,
+                self._store.covered_index,
+            )  # fmt: skip
+        self._directory.leave(clean=is_clean, times=self._times.when_all_is_synced())
+
+    def includes(self, index: int, kind: str) -> bool:
+        """Tell whether the tables include a record that the store hands out."""
+        return self.snapshot.includes(kind, index)
+
+    def on_failed(self) -> None:
+        """Keep ``abort``: what log or store have on disk is not what they think."""
+        self._failed = True
+
+    def on_applied(self, kind: str) -> None:
+        """Have a new topic or group written soon: RocketMQ, after a crash, knows it from the file.
+
+        All else waits for its turn, as it does in RocketMQ.
+        """
+        if kind in _WRITTEN_SOON:
+            self._due.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the tables are to be written again."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(seconds):
+                await self._due.wait()
+        self._due.clear()
+
+    async def secure(self, index: int) -> bool:
+        """Return True: RocketMQ takes its tables from the files, whatever the log has."""
+        del index
+        return True
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Refuse: nobody sends a snapshot to a log of its own."""
+        del state
+        raise FatalError("a snapshot of a group does not belong in a log without one")
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers: that of a master."""
+        return MASTER_ID
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told: none."""
+        return NO_TERM
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself."""
+        return {
+            **self.log.status(),
+            **self._store.status(),
+            "applied": self._store.applied_index,
+            "state_quarantined": self._state.quarantined,
+            "boot_id": self.boot_id,
+        }
+
+
+class PlainRetainedLog:
+    """A `broker.retention.retained_log.RetainedLog` without a group.
+
+    Args:
+        save: writes the tables to disk.
+    """
+
+    def __init__(
+        self,
+        log: PlainLog,
+        store: MessageStore,
+        snapshot: SharedSnapshot,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._snapshot = snapshot
+        self._save = save
+        self._ages = SegmentAges(log)
+
+    def segments(self) -> list[Segment]:
+        """Return the segments that hold something."""
+        log = self._log
+        heads = range(log.first_position, log.end_index + 1, log.config.segment_bytes)
+        return self._ages.segments([(start, start) for start in heads], log.end_position)
+
+    async def drop_before(self, position: int) -> Dropped:
+        """Let the log begin at ``position``, as far as tables and queues on disk cover it."""
+        await self._save()
+        await self._store.write_checkpoint()
+        limits = (
+            (position, ALL_DUE),
+            (self._snapshot.saved_index + 1, "the tables on disk include no more"),
+            (self._store.covered_index + 1, "the queues on disk cover no more"),
+        )
+        limit, reason = min(limits, key=lambda limit: limit[0])
+        segment_bytes = self._log.config.segment_bytes
+        begin = limit - limit % segment_bytes
+        if begin <= self._log.first_position:
+            return Dropped(0, reason)
+        await self._store.look_up_bases(begin)
+        self._store.on_trimmed(begin)
+        return Dropped(self._log.drop_before(begin), reason)

@@ -1,0 +1,163 @@
+"""A broker that is a member of a Raft group: what its log, its directory and its tables need.
+
+`broker.modes.plain` is the other kind of broker. `broker.controller` treats both alike.
+Source: docs/raft.md#durability; docs/adr/0002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from broker.cluster.guard import Guard
+from broker.cluster.role import broker_id
+from broker.ports import check_directory, check_peer_port_free
+from broker.processor.compact import CompactProcessor
+from broker.processor.membership import MembershipProcessor
+from broker.processor.raft import RaftProcessor
+from broker.retention.compaction import Compactor, state_problem
+from broker.retention.retained_log import RaftLog
+from broker.state.snapshot import Snapshot
+from dledger.node import DLedgerNode
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.config import BrokerConfig
+    from broker.machine import Machine
+    from broker.state.replicated_state import ReplicatedState
+    from store.message_store import MessageStore
+    from store.queues.start import QueueBase
+
+_log = logging.getLogger(__name__)
+
+
+class RaftMode:
+    """The parts of a broker that exist because it is a member of a group.
+
+    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        machine: Machine,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        disk, clock, rng, on_fatal = machine
+        self._config = config
+        self._disk = disk
+        self._store = store
+        self._state, self._store = state, store
+        self.snapshot = Snapshot(f"{config.store_path}/config", state, disk, clock)
+        self.log = DLedgerNode(
+            config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
+        )
+        store.attach(self.log)
+        self.credentials = self.log.credentials
+        self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
+        self.compactor = Compactor(self.log, store, self.snapshot, save)
+        self.retained = RaftLog(self.log, self.compactor)
+        self.membership = MembershipProcessor(self.log)
+        self.raft = RaftProcessor(self.log, lambda: store.applied_index)
+        self.compact = CompactProcessor(self.compactor)
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
+        await check_peer_port_free(self.log.config.listen_address)
+        check_directory(self._disk, self._config.store_path, self._config.self_id)
+
+    def open(self) -> None:
+        """Open the log. Errors: `FatalError`."""
+        self.log.open()
+        self.log.judge_states(state_problem)
+        self._store.compare_clocks(self.log.clocks)
+
+    def load(self) -> None:
+        """Load tables and queues. Errors: `FatalError`."""
+        empty = self.snapshot.take()
+        saved_index = self.snapshot.load()
+        is_ahead = saved_index > self.log.end_index
+        if is_ahead:
+            # The log has lost its end (a version that did not sync it first wrote the tables). They
+            # hold what came from there: they are made again from what the log has.
+            self.snapshot.restore(empty)
+            saved_index = -1
+        applied_index, bases = self.compactor.load(saved_index)
+        if is_ahead:
+            # Now, should the next stop be a crash.
+            self._save_as_of(applied_index)
+        self._store.load(applied_index, bases)
+
+    def _save_as_of(self, applied_index: int) -> None:
+        _log.warning(
+            "event=state_ahead_of_the_log end_index=%d apply_again_behind=%d",
+            self.log.end_index, applied_index,
+        )  # fmt: skip
+        try:
+            self.snapshot.write(self.snapshot.capture(applied_index))
+        except OSError as error:
+            message = f"the tables in {self._config.store_path}/config cannot be written: {error}"
+            raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+    async def begin(self) -> None:
+        """Nothing is due once log and store have started."""
+
+    def leave(self) -> None:
+        """Nothing is left to do once store and log have stopped."""
+
+    def includes(self, index: int, kind: str) -> bool:
+        """Tell whether the tables include a record that the store hands out: never."""
+        del index, kind
+        return False
+
+    def on_failed(self) -> None:
+        """Nothing is due: recovery asks the files."""
+
+    def on_applied(self, kind: str) -> None:
+        """Nothing is due: the log has it, on a majority of the members."""
+        del kind
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the tables are to be written again."""
+        await asyncio.sleep(seconds)
+
+    async def secure(self, index: int) -> bool:
+        """Wait until tables that include an entry may be written: not before the entry is synced.
+
+        Otherwise a loss of power could take the entry and leave what followed from it.
+        """
+        return await self.log.sync_to(index)
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Take over the state of a snapshot that took the log's place."""
+        return self.compactor.restore(state)
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers now."""
+        return broker_id(self._config.self_id, writable=self._store.writable)
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told."""
+        return self.log.term
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself."""
+        return {
+            **self.log.status(),
+            **self._store.status(),
+            "applied": self._store.applied_index,
+            "state_quarantined": self._state.quarantined,
+            "boot_id": self.boot_id,
+        }
+
+    @property
+    def boot_id(self) -> str:
+        """Tells this run of the process from others."""
+        return self.log.boot_id

@@ -1,0 +1,1 @@
+"""What becomes of consumer offsets: replicated, removed, moved."""

@@ -1,0 +1,100 @@
+"""Has offsets removed that nobody can read any more: through the log, so on all replicas alike.
+
+These are offsets of topics that do not exist, of queues that their topic does not have, and of
+groups that do not exist and have no members. What is found twice, with a whole walk over the table
+in between, is proposed by the leader. A walk goes on a little at every tick.
+Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.limits import STATE_ENTRY_BYTES_MAX
+from broker.state.consumer_offset import ForgottenOffsets
+from broker.state.replicated_state import StateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.state.replicated_state import StateLog
+    from broker.tables import Tables
+    from store.results import PutStatus
+
+_log = logging.getLogger(__name__)
+
+OFFSETS_PER_TICK: Final = 5_000
+#: What a queue id takes in an entry, at most, and so does what stands around a key's.
+_QUEUE_ID_BYTES: Final = 22
+_AROUND_BYTES: Final = 64
+
+_Found = tuple[str, list[int]]
+
+
+class OffsetCleaner:
+    """Walks over the offsets of one broker."""
+
+    def __init__(self, tables: Tables, log: StateLog) -> None:
+        self._tables = tables
+        self._log = log
+        self._walk: Iterator[tuple[str, str, list[int]]] = iter(())
+        self._found: dict[str, list[int]] = {}
+        self._found_before: dict[str, list[int]] = {}
+
+    def tick(self) -> None:
+        """Look at some offsets more; does nothing on a follower."""
+        if not self._log.writable:
+            self._walk, self._found, self._found_before = iter(()), {}, {}
+            return
+        seen = 0
+        while seen < OFFSETS_PER_TICK:
+            item = next(self._walk, None)
+            if item is None:
+                self._end_walk()
+                return
+            topic, group, queue_ids = item
+            seen += 1 + len(queue_ids)
+            useless = self._useless(topic, group, queue_ids)
+            if useless:
+                self._found[f"{topic}@{group}"] = useless
+
+    def _useless(self, topic: str, group: str, queue_ids: list[int]) -> list[int]:
+        """Return the queue ids under which nobody can commit or ask."""
+        tables = self._tables
+        entry = tables.topics.get(topic)
+        if entry is None and tables.topics.is_system(topic):
+            return []  # of RocketMQ, which may have written the table
+        if entry is None or not self._exists(group):
+            return queue_ids
+        return [queue_id for queue_id in queue_ids if not 0 <= queue_id < entry.queues]
+
+    def _exists(self, group: str) -> bool:
+        tables = self._tables
+        return tables.groups.get(group) is not None or tables.consumers.get(group) is not None
+
+    def _end_walk(self) -> None:
+        """Remove what was found in two walks, and begin the next."""
+        gone: dict[str, list[int]] = {}
+        room = STATE_ENTRY_BYTES_MAX - _AROUND_BYTES  # the next walk finds what has none
+        for key, queue_ids in self._found.items():
+            before = set(self._found_before.get(key, ()))
+            ids = [queue_id for queue_id in queue_ids if queue_id in before]
+            room -= len(msgspec.json.encode(key)) + _QUEUE_ID_BYTES
+            count = min(len(ids), room // _QUEUE_ID_BYTES)
+            if ids and count > 0:
+                gone[key] = ids[:count]
+                room -= _QUEUE_ID_BYTES * count
+        if gone:
+            _log.info("event=offsets_without_a_reader keys=%d action=remove", len(gone))
+            payload = msgspec.json.encode(ForgottenOffsets(gone))
+            self._log.propose_state(StateKind.FORGET_OFFSETS.value, payload, _settled)
+        self._found_before, self._found = self._found, {}
+        self._walk = self._tables.offsets.applied()
+
+
+def _settled(status: PutStatus) -> None:
+    """Whatever became of it: what is still there is found again."""
+    del status

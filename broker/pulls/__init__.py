@@ -1,0 +1,1 @@
+"""Pulls that wait for messages, and what they filter by."""

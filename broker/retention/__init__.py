@@ -1,0 +1,1 @@
+"""How old messages leave: by age, by disk, when asked."""

@@ -1,0 +1,153 @@
+"""What stands for the beginning of the log in a broker: taking it, dropping the log, starting anew.
+
+The state image holds all tables, as they are now, and where each queue begins in the trimmed log.
+Before anything is dropped, tables and queues are saved as they always are; what they do not cover
+on disk stays. A start takes the image where the saved tables are older than the log's beginning:
+then a snapshot has replaced the log and the process ended before its tables were saved.
+Source: docs/adr/0002; Raft paper 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from dledger.errors import RottenEntry
+from ledgermq.runtime.errors import FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.state.snapshot import Snapshot
+    from dledger.node import DLedgerNode
+    from store.message_store import MessageStore
+    from store.queues.start import QueueBase
+
+_log = logging.getLogger(__name__)
+
+NO_LIMIT: Final = 1 << 62
+
+
+class StateImage(msgspec.Struct, frozen=True):
+    """The state of a broker, in msgpack; files as `broker.state.snapshot` has them."""
+
+    files: dict[str, bytes]
+    queues: list[tuple[str, int, int]]
+    """Topic, queue id and next offset where the log begins; those that begin with 0 left out."""
+
+
+def decode_image(data: bytes) -> StateImage:
+    """Read a state image. Errors: `FatalError`; its bytes are those some broker wrote."""
+    try:
+        return msgspec.msgpack.decode(data, type=StateImage)
+    except msgspec.MsgspecError as error:
+        raise FatalError(f"the state in the snapshot is none of a broker: {error}") from error
+
+
+def state_problem(data: bytes) -> str:
+    """Return why this is no state of a broker, empty if it is one. Not in the loop."""
+    try:
+        for text in decode_image(data).files.values():
+            msgspec.json.decode(text)
+    except FatalError as error:
+        return error.message
+    except msgspec.MsgspecError as error:
+        return f"a table in it is no JSON: {error}"
+    return ""
+
+
+class Compactor:
+    """Drops the beginning of one broker's log.
+
+    Args:
+        save: writes the tables to disk.
+    """
+
+    def __init__(
+        self,
+        node: DLedgerNode,
+        store: MessageStore,
+        snapshot: Snapshot,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._snapshot = snapshot
+        self._save = save
+        self._lock = asyncio.Lock()
+
+    def load(self, saved_index: int) -> tuple[int, list[QueueBase]]:
+        """Return which index the tables include, and where the queues begin; at the start.
+
+        ``saved_index``: what the tables on disk include, -1 if they must be made again.
+        """
+        meta = self._node.snapshot_meta
+        if meta is None:
+            return saved_index, []
+        image = decode_image(self._node.snapshot_state())
+        if saved_index < meta.id.last_index:
+            _log.warning(
+                "event=tables_taken_from_the_snapshot saved_index=%d state_index=%d",
+                saved_index,
+                meta.state_index,
+            )
+            self._snapshot.restore(image.files)
+            saved_index = meta.state_index
+        return saved_index, image.queues
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Replace the tables; return where the queues begin."""
+        image = decode_image(state)
+        self._snapshot.restore(image.files)
+        return image.queues
+
+    async def compact(self, upto: int = NO_LIMIT) -> dict[str, Any]:
+        """Drop the whole segments whose entries are at most ``upto``, as far as that may be.
+
+        Returns what was dropped, and what forbids more.
+        """
+        async with self._lock:
+            await self._save()
+            await self._store.write_checkpoint()
+            node = self._node
+            limit, reason = self._limit(upto)
+            before, position = node.first_index, node.first_position
+            plan = node.trimmer.plan(limit)
+            bases: list[QueueBase] = []
+            if plan is not None:
+                await self._store.look_up_bases(plan.position)
+                try:
+                    bases = self._store.bases_at(plan.position)
+                except RottenEntry as error:
+                    plan, reason = None, f"{error}; the store is mending it"
+            if plan is not None:
+                image = StateImage(self._snapshot.take(), bases)
+                state_index = self._store.applied_index
+                if not await node.trimmer.trim(plan, state_index, msgspec.msgpack.encode(image)):
+                    reason = "the snapshot could not be written, see the log of the broker"
+            if node.first_index <= limit:
+                reason += "; what is left of that shares a segment with what stays"
+            return {
+                "node": node.self_id,
+                "first_index": node.first_index,
+                "first_position": node.first_position,
+                "dropped_entries": node.first_index - before,
+                "dropped_bytes": node.first_position - position,
+                "limit_index": limit,
+                "reason": reason,
+            }
+
+    def _limit(self, upto: int) -> tuple[int, str]:
+        """Return the last entry that may go, and why no more."""
+        log_limit = self._node.trimmer.limit()
+        limits = (
+            (upto, "no more was asked for"),
+            (log_limit.last_index, log_limit.reason),
+            (self._store.applied_index, "what follows is not applied yet"),
+            (self._snapshot.saved_index, "the tables on disk include no more"),
+            (self._store.covered_index, "the queues on disk cover no more"),
+        )
+        return min(limits, key=lambda limit: limit[0])

@@ -1,0 +1,196 @@
+"""Creates topics and groups through the replicated log, and has new topics registered.
+
+Whoever needs a missing topic waits here: requests for one topic share one proposal, and go on once
+the topic is applied and the name servers know it, so that a client told "stored" finds the route.
+Whatever a creation ends by, everybody who waits for it is answered.
+Source: spec/wire.md 3.3 (auto-creation), 3.6 (retry topics), 3.9 (17); docs/adr/0002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from broker.answers import BUSY, PUT_ANSWERS
+from broker.limits import CREATIONS_MAX
+from broker.sends.waiting import WaitingRoom
+from broker.state.replicated_state import StateKind
+from broker.state.subscription import GroupChange
+from broker.state.topic_config import (
+    AUTO_CREATE_TOPIC,
+    RETRY_PREFIX,
+    TopicChange,
+    auto_created,
+    send_back_topic,
+)
+from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.runtime.tasks import report_serving_failure
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from typing import Any
+
+    from broker.state.replicated_state import Proposer
+    from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
+    from broker.state.topic_config import TopicTable
+    from ledgermq.remoting.protocol.bodies import TopicConfig
+    from ledgermq.runtime.clock import Clock
+
+    Answer = tuple[int, str]
+    Resume = Callable[[Answer | None], None]
+
+_BUSY: Final = (ResponseCode.SYSTEM_BUSY, BUSY)
+
+
+class Publisher(Protocol):
+    """Makes the name servers see the topic table."""
+
+    async def publish(self) -> None:
+        """Register now and wait for the reachable name servers."""
+
+
+class Creator:
+    """Creates what requests need and does not exist yet.
+
+    Args:
+        serve: runs a coroutine that may fail without ending the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        proposer: Proposer,
+        publisher: Publisher,
+        clock: Clock,
+        serve: Callable[[str, Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._proposer = proposer
+        self._publisher = publisher
+        self._clock = clock
+        self._serve = serve
+        self.waiting = WaitingRoom()
+        self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
+
+    @property
+    def parked(self) -> Mapping[str, object]:
+        """Topics whose sends wait: a later one must not overtake them."""
+        return self.waiting.topics
+
+    def wait_behind(self, topic: str, resume: Resume, size_bytes: int) -> Answer | None:
+        """Let a send go on behind those that wait for its topic already; as `topic_for_send`."""
+        return None if self.waiting.add(topic, resume, size_bytes) else _BUSY
+
+    def topic_for_send(
+        self, topic: str, default_topic: str, queues: int, resume: Resume, size_bytes: int
+    ) -> Answer | None:
+        """Create a missing topic for a send of so many bytes, then call ``resume``.
+
+        Returns the answer that refuses the send at once, or None when ``resume`` will be called.
+        """
+        if topic in self.waiting.topics:
+            return self.wait_behind(topic, resume, size_bytes)
+        config = auto_created(topic, self._topics.get(default_topic), queues)
+        if config is None and topic.startswith(RETRY_PREFIX):
+            if self._groups.find(topic.removeprefix(RETRY_PREFIX)) is None:
+                return (
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}",
+                )
+            config = send_back_topic(topic, 1)
+        if config is None:
+            hint = "" if default_topic == AUTO_CREATE_TOPIC else f" (default topic {default_topic})"
+            return (
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please!{hint}",
+            )
+        if len(self.waiting.topics) >= CREATIONS_MAX or self._topics.full:
+            return _BUSY
+        self.waiting.open(topic)
+        answer = self.wait_behind(topic, resume, size_bytes)
+        self._serve(f"create topic {topic}", self._create_parked(config))
+        return answer
+
+    async def put_topic(self, config: TopicConfig) -> PutStatus:
+        """Create or change a topic; OK means that it is applied and registered."""
+        if self._topics.full and self._topics.get(config.topic_name) is None:
+            return PutStatus.FULL
+        change = TopicChange(config, self._clock.wall_ms())
+        status = await self._proposer.propose(StateKind.TOPIC, msgspec.json.encode(change))
+        if status is PutStatus.OK:
+            await self._publisher.publish()
+        return status
+
+    async def put_group(self, config: SubscriptionGroupConfig) -> PutStatus:
+        """Create or change a group; equal requests in flight share one proposal."""
+        pending = self._pending_groups.get(config.group_name)
+        if pending is not None:
+            return await asyncio.shield(pending)
+        if len(self._pending_groups) >= CREATIONS_MAX:
+            return PutStatus.FULL
+        future = asyncio.get_running_loop().create_future()
+        self._pending_groups[config.group_name] = future
+        status = PutStatus.UNKNOWN
+        try:
+            change = GroupChange(config, self._clock.wall_ms())
+            status = await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
+        finally:
+            del self._pending_groups[config.group_name]
+            future.set_result(status)
+        return status
+
+    def group_for_request(self, config: SubscriptionGroupConfig) -> None:
+        """Have a group that a request used with default settings created, without waiting."""
+        name = config.group_name
+        if self._proposer.writable and name not in self._pending_groups:
+            self._serve(f"create group {name}", self._put_group_quietly(config))
+
+    async def consumer_group(self, group: SubscriptionGroupConfig) -> None:
+        """Create a consumer's group and its retry topic if they are missing."""
+        if self._groups.get(group.group_name) is None:
+            await self.put_group(group)
+        retry = RETRY_PREFIX + group.group_name
+        if self._topics.get(retry) is None and group.retry_queue_nums > 0:
+            if retry in self.waiting.topics:
+                created = asyncio.Event()
+                if self.waiting.add(retry, lambda _: created.set(), 0):
+                    await created.wait()
+            elif len(self.waiting.topics) < CREATIONS_MAX:
+                self.waiting.open(retry)
+                await self._create_parked(send_back_topic(retry, group.retry_queue_nums))
+
+    def misses(self, group: SubscriptionGroupConfig) -> bool:
+        """Tell whether a consumer's heartbeat has anything to create."""
+        name = group.group_name
+        return self._groups.get(name) is None or self._topics.get(RETRY_PREFIX + name) is None
+
+    async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
+        await self.put_group(config)
+
+    async def _create_parked(self, config: TopicConfig) -> None:
+        """Create a topic and let go on whoever waits for it."""
+        name = config.topic_name
+        answer: Answer | None = None
+        try:
+            if self._topics.get(name) is None:
+                status = await self.put_topic(config)
+                answer = None if status is PutStatus.OK else _creation_failure(status)
+        except Exception as error:  # noqa: BLE001 - answered, and told
+            report_serving_failure(f"create topic {name}", error)
+            remark = f"topic[{name}] could not be created, {type(error).__name__}: not stored"
+            answer = ResponseCode.SYSTEM_ERROR, remark
+        await self.waiting.let_go(name, answer)
+
+
+def _creation_failure(status: PutStatus) -> Answer:
+    """Return the answer to a send whose topic could not be made: the message was not stored."""
+    code, remark = PUT_ANSWERS[status]
+    if status.outcome_unknown:
+        return ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: topic not created"
+    return code, remark

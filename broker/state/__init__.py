@@ -1,0 +1,1 @@
+"""The broker's state machine: topics, groups, offsets, locks, and their snapshots."""

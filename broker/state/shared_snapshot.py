@@ -1,0 +1,214 @@
+"""The tables of a broker that shares its directory with RocketMQ: either may have written last.
+
+Each of our files begins with a member of its own, ``"ledgerIndex"``: the entry up to which the log
+is inside. RocketMQ reads over it and writes its own files without it. So a file with the member is
+ours, and state records behind that entry are applied to it; a file without is RocketMQ's, is the
+truth as of the end of the log, and nothing that the log holds is applied over it.
+``appliedIndex.json`` only saves reading the log again: it names an entry up to which nothing
+changed the files whose members it lists.
+
+What RocketMQ wrote and we do not know (members of later versions, its system topics) is kept and
+written again. ``delayOffset.json`` and ``consumerFilter.json`` are never touched.
+Source: spec/disk.md 5.6; RocketMQ ConfigManager, which takes the ``.bak`` where a file is missing,
+empty or unreadable.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from broker.state.snapshot import Capture, Snapshot
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
+from ledgermq.remoting.protocol.tolerant_json import FILE, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from broker.state.replicated_state import ReplicatedState
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
+
+_log = logging.getLogger(__name__)
+
+INDEX_FILE: Final = "appliedIndex.json"
+MEMBER: Final = "ledgerIndex"
+_OURS: Final = re.compile(rb'\s*\{\s*"ledgerIndex"\s*:\s*(-?\d{1,19})\s*[,}]')
+_QUOTED_NUMBER: Final = re.compile(rb'"(-?\d+)":')
+
+NOTHING: Final = -1
+
+
+class _Index(msgspec.Struct, rename="camel"):
+    applied_index: int
+    tables: dict[str, int] = {}
+    """What the files said in their first member when this was written."""
+
+
+class Extra(msgspec.Struct):
+    """Members of a JSON object that another document lacks."""
+
+    whole: dict[str, Any] = {}
+    inside: dict[str, Extra] = {}
+
+
+class SharedSnapshot(Snapshot):
+    """A `Snapshot` in a directory that RocketMQ may have written to."""
+
+    def __init__(self, directory: str, state: ReplicatedState, disk: Disk, clock: Clock) -> None:
+        super().__init__(directory, state, disk, clock)
+        self._is_system = state.topics.is_system
+        self._extras: dict[str, Extra] = {}
+        #: By file, the entry up to which the log was inside when the broker started.
+        self._floors: dict[str, int] = {}
+        #: By file, its first member as it was or will be written last.
+        self._marks_next: dict[str, int] = {}
+        self._kinds = {
+            kind.value: name for name, table in self._tables.items() for kind in table.kinds
+        }
+
+    def load_for(self, end_index: int, is_entry: Callable[[int], bool]) -> int:
+        """Restore the tables; return the index that all of them include, -1 for none.
+
+        ``end_index``: last entry of the log; ``is_entry`` tells whether one before it ends there.
+        """
+        index = self._read_index()
+        marks = {name: self._load_file(name) for name in self._tables}
+        is_ours = index is not None or any(isinstance(mark, int) for mark in marks.values())
+        for name, mark in marks.items():
+            if isinstance(mark, int):
+                same = index is not None and index.tables.get(name) == mark
+                floor = max(mark, index.applied_index) if index is not None and same else mark
+            elif mark == "foreign":
+                floor = end_index
+                _log.info("event=table_taken_over file=%s/%s", self._directory, name)
+            else:
+                floor = NOTHING if is_ours else end_index
+            if NOTHING < floor < end_index and not is_entry(floor):
+                # The file is of another log, or this one lost its end and was written anew.
+                _log.warning("event=table_of_another_log file=%s/%s index=%d", self._directory,
+                             name, floor)  # fmt: skip
+                floor = NOTHING
+            self._floors[name] = max(NOTHING, min(floor, end_index))
+        self._saved_index = min(self._floors.values())
+        return self._saved_index
+
+    def includes(self, kind: str, index: int) -> bool:
+        """Tell whether a record of the log was in its table's file at the start."""
+        name = self._kinds.get(kind)
+        return name is not None and index <= self._floors[name]
+
+    def restore(self, files: dict[str, bytes]) -> None:
+        """Replace the tables; see `Snapshot.restore`."""
+        super().restore(files)
+        self._floors = dict.fromkeys(self._floors, NOTHING)
+
+    def capture_steps(self, applied_index: int) -> Generator[None, None, Capture]:
+        """Return what changed since the last write; see `Snapshot.capture_steps`."""
+        capture = yield from super().capture_steps(applied_index)
+        files = {}
+        for name, parts in capture.files.items():
+            if name != INDEX_FILE:
+                index = max(applied_index, self._floors.get(name, NOTHING))
+                files[name] = [_with_member(self._with_extra(name, b"".join(parts)), index)]
+                self._marks_next[name] = index
+        if capture.files:
+            index_file = _Index(applied_index, dict(self._marks_next))
+            files[INDEX_FILE] = [msgspec.json.encode(index_file)]
+        return Capture(applied_index, files, capture.revisions)
+
+    def _read_index(self) -> _Index | None:
+        data = self._disk.read(f"{self._directory}/{INDEX_FILE}")
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=_Index)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            _log.warning("event=snapshot_index_unreadable file=%s error=%s", INDEX_FILE, error)
+            return _Index(NOTHING)
+
+    def _load_file(self, name: str) -> int | str:
+        """Restore one table, from its backup if need be.
+
+        Returns what its file says about itself, or that it is foreign, missing or unreadable.
+        """
+        result: int | str = "missing"
+        for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
+            data = self._disk.read(path)
+            if not data or not data.strip():
+                continue
+            try:
+                self._restore_file(name, data, self._tables[name].restore)
+            except (RemoteProtocolError, UnicodeDecodeError) as error:
+                _log.warning("event=snapshot_unreadable file=%s error=%s", path, error)
+                result = "unreadable"
+                continue
+            ours = _OURS.match(data)
+            if path.endswith(".bak"):
+                _log.warning("event=backup_taken file=%s", path)
+                if ours is None and result == "unreadable":
+                    return "unreadable"
+            return int(ours.group(1)) if ours else "foreign"
+        return result
+
+    def _restore_file(self, name: str, data: bytes, restore: Callable[[bytes], None]) -> None:
+        data.decode()
+        restore(data)
+        theirs = loads(data, FILE)
+        if isinstance(theirs, dict):
+            theirs.pop(MEMBER, None)
+            self._extras[name] = self._extra_of(name, theirs)
+
+    def _extra_of(self, name: str, theirs: dict[str, Any]) -> Extra:
+        """Return what a file holds and the table that was restored from it does not."""
+        extra = difference(theirs, loads(b"".join(self._tables[name].parts()), FILE))
+        topics = extra.inside.get("topicConfigTable")
+        if topics is not None:
+            topics.whole = {
+                topic: config for topic, config in topics.whole.items() if self._is_system(topic)
+            }
+        return extra
+
+    def _with_extra(self, name: str, data: bytes) -> bytes:
+        extra = self._extras.get(name)
+        if extra is not None and (extra.whole or extra.inside):
+            document = loads(data, FILE)
+            add(document, extra)
+            data = msgspec.json.format(msgspec.json.encode(document), indent=8)
+        # Java's maps with integers as keys have no quotes around them.
+        return _QUOTED_NUMBER.sub(rb"\1:", data) if name == "consumerOffset.json" else data
+
+
+def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> Extra:
+    """Return the members of ``theirs`` that ``ours`` lacks, at any depth."""
+    extra = Extra({}, {})
+    mine = {str(key): value for key, value in ours.items()}
+    for key, value in theirs.items():
+        name = str(key)  # a queue id may come as an integer or in quotes
+        if name not in mine:
+            extra.whole[name] = value
+        elif isinstance(value, dict) and isinstance(mine[name], dict):
+            inside = difference(value, mine[name])
+            if inside.whole or inside.inside:
+                extra.inside[name] = inside
+    return extra
+
+
+def add(document: dict[str, Any], extra: Extra) -> None:
+    """Add what `difference` found, as far as the objects that it belongs to are still there."""
+    for name, value in extra.whole.items():
+        document.setdefault(name, value)
+    for name, inside in extra.inside.items():
+        if isinstance(document.get(name), dict):
+            add(document[name], inside)
+
+
+def _with_member(data: bytes, index: int) -> bytes:
+    """Put our member in front of all others."""
+    head, brace, rest = data.partition(b"{")
+    separator = b"\n" if rest.strip() == b"}" else b",\n"
+    return b'%b%b\n        "%b": %d%b%b' % (head, brace, MEMBER.encode(), index, separator,
+                                         rest.lstrip(b"\n"))  # fmt: skip

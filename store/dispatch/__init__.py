@@ -1,0 +1,1 @@
+"""From committed entries to consume queue units, keys and applied state."""

@@ -1,0 +1,1 @@
+"""Consume queues: their units, their files, and where they start."""

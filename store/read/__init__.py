@@ -1,0 +1,1 @@
+"""The read path: messages by queue offset, time, place, id and key."""

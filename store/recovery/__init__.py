@@ -1,0 +1,1 @@
+"""What a start trusts: checkpoints, directories, stores of RocketMQ, repair while it runs."""

@@ -1,0 +1,152 @@
+"""Mending: units of a queue that rotted on disk are made again from the log while the store runs.
+
+A block that does not have its CRC is refused from then on (`DamagedUnits`). Its messages are still
+in the log: the mender walks it from the last unit before the block, a bounded number of entries in
+one tick, and writes the block anew. It changes nothing else.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from dledger.errors import RottenEntry
+from store.layout import (
+    FLAG_NOT_INDEXED,
+    GAP_UNIT,
+    SKIPPED_BYTES,
+    UNIT,
+    UNIT_BYTES,
+    CorruptRecord,
+    delivery_code,
+    tags_code,
+    whole_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.ports import LogNode
+    from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
+
+STEP_ENTRIES: Final = 2048
+"""Entries looked at in one tick; a few milliseconds."""
+
+_log = logging.getLogger(__name__)
+
+
+class Mender:
+    """Makes damaged blocks anew, one after the other."""
+
+    def __init__(
+        self, queues: "ConsumeQueues", node: "LogNode", delays_ms: "Sequence[int]"
+    ) -> None:
+        self._damaged = queues.files.damaged
+        self._node = node
+        self._delays_ms = delays_ms
+        self._block: tuple[ConsumeQueue, int] | None = None
+        """What is being mended."""
+        self._next = 0
+        """Where in the log to look on."""
+        self._found: dict[int, bytes] = {}
+        """Units by queue offset."""
+        self._holes = 0
+        """Entries without a message that were walked over: they may be why offsets are missing."""
+        self._behind = 0
+        """Where the first message of the queue behind the block lies; 0: not found yet."""
+        self._hopeless: set[tuple[ConsumeQueue, int]] = set()
+        """The log does not have all of their messages."""
+
+    def step(self, applied_index: int) -> None:
+        """Go on with what is damaged, if anything is. Errors: `OSError` of the disk."""
+        if self._block is None or self._block not in self._damaged:
+            chosen = next((one for one in self._damaged if one not in self._hopeless), None)
+            if chosen is None:
+                return
+            self._block = chosen
+            self._begin(*chosen)
+        queue, block = self._block
+        try:
+            is_at_end = self._walk(queue, block, applied_index)
+        except RottenEntry:
+            return  # the log may be repaired; it is tried again
+        self._maybe_finish(queue, block, is_at_end=is_at_end)
+
+    def _begin(self, queue: "ConsumeQueue", block: int) -> None:
+        self._found = {}
+        self._holes = 0
+        self._behind = 0
+        self._next = self._node.first_index
+        before = queue.block_range(block)[0] // UNIT_BYTES - 1
+        if block > 0 and before >= queue.min_offset:
+            try:
+                physical = UNIT.unpack(queue.read(before, 1))[0]
+            except RottenEntry:
+                return
+            index = self._node.find(physical)
+            if index is not None:
+                self._next = self._node.following(index)
+
+    def _walk(self, queue: "ConsumeQueue", block: int, applied_index: int) -> bool:
+        """Look at some entries; returns whether no more of the block's messages can come."""
+        start, end = (position // UNIT_BYTES for position in queue.block_range(block))
+        count = 0
+        if self._next > applied_index:
+            return True
+        walk = self._node.bodies(self._next, applied_index, STEP_ENTRIES)
+        for index, physical, chunk, at, size in walk:
+            count += 1
+            self._next = self._node.following(index)
+            try:
+                record = whole_record(chunk, at, size, physical)
+            except CorruptRecord:
+                self._holes += 1
+                continue
+            _, queue_id, offset, flags, stored, _, properties = record
+            if flags & FLAG_NOT_INDEXED or queue_id != queue.queue_id:
+                continue
+            if record[5] != queue.topic_field[1:]:
+                continue
+            if offset >= end:
+                self._behind = physical
+                return True
+            if start <= offset:
+                if queue.is_schedule:
+                    tags = delivery_code(properties, stored, self._delays_ms)
+                else:
+                    tags = tags_code(properties)
+                self._found[offset] = UNIT.pack(physical, size, tags)
+                if offset == end - 1:
+                    return True
+        return count < STEP_ENTRIES
+
+    def _maybe_finish(self, queue: "ConsumeQueue", block: int, *, is_at_end: bool) -> None:
+        start, end = (position // UNIT_BYTES for position in queue.block_range(block))
+        if is_at_end and self._holes:
+            self._skip(max(start, queue.min_offset), end)
+        lacks = any(n not in self._found for n in range(max(start, queue.min_offset), end))
+        if lacks:
+            if is_at_end:
+                self._hopeless.add((queue, block))
+                self._block = None
+                _log.error(
+                    "event=queue_not_mended topic=%s queue=%d units_from=%d",
+                    queue.topic, queue.queue_id, start,
+                )  # fmt: skip
+            return
+        units = b"".join(self._found.get(offset, GAP_UNIT) for offset in range(start, end))
+        queue.replace_block(block, units)
+        self._block = None
+        _log.warning(
+            "event=queue_mended topic=%s queue=%d units_from=%d units=%d",
+            queue.topic, queue.queue_id, start, end - start,
+        )  # fmt: skip
+
+    def _skip(self, start: int, end: int) -> None:
+        """Skip offsets that no message has, where entries without a message explain it."""
+        following = self._behind
+        for offset in range(end - 1, start - 1, -1):
+            unit = self._found.get(offset)
+            if unit is not None:
+                following = UNIT.unpack(unit)[0]
+            elif following and self._holes:
+                self._found[offset] = UNIT.pack(following, SKIPPED_BYTES, 0)
+                self._holes -= 1

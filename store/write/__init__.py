@@ -1,0 +1,1 @@
+"""The write path: records appended, not committed yet, and the senders who wait."""
