@@ -112,8 +112,6 @@ def start_session(
     """
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ["JAVA_HOME"] = find_java_home()
-    # Workers load our functions by name: a spark.py in the current directory is not ours.
-    os.environ["PYTHONSAFEPATH"] = "1"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     scratch = Path(tempfile.gettempdir()) / f"ledgermq-spark-{os.getuid()}"
@@ -141,6 +139,8 @@ def start_session(
         .config("spark.sql.autoBroadcastJoinThreshold", "32m")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.python.worker.reuse", "true")
+        # Workers load our functions by name: a spark.py in the current directory is not ours.
+        .config("spark.executorEnv.PYTHONSAFEPATH", "1")
     )
     if where.startswith("local"):
         builder = (

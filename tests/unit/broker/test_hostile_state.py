@@ -20,7 +20,7 @@ from broker.state.subscription import group_name_is_valid
 from broker.tables import Tables
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from ledgermq.runtime.disk import RealDisk
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, frame, request
@@ -215,5 +215,5 @@ def test_hostile_requests_are_answered_and_leave_bounded_state(script: list[Step
 )
 def test_planted_bugs_are_found(bug: str, step: Step) -> None:
     play([step, ("flush", PutStatus.OK)])
-    with planted(BY_TESTS[bug]), pytest.raises(AssertionError):
+    with planted(ALL[bug]), pytest.raises(AssertionError):
         play([step, ("flush", PutStatus.OK)])
