@@ -180,7 +180,7 @@ class Dispatcher:
 
     def _dispatch_own(self, following: int, commit_index: int) -> None:
         """Dispatch own entries from memory; their senders are answered meanwhile."""
-        take, rows, header_bytes = self._queues.take, self._rows, self._header_bytes
+        take, header_bytes = self._queues.take, self._header_bytes
         for own in self._uncommitted.commit(following, commit_index):
             physical = own.physical
             if isinstance(own, OwnMessage):
@@ -188,12 +188,12 @@ class Dispatcher:
                 if queue is not None:
                     assert queue.max_offset == own.queue_offset, (queue.topic, own)
                     take(queue, _pack_unit(physical, own.size, own.code), 1)
-                rows += own.rows
+                self._rows += own.rows
             elif isinstance(own, OwnBatch):
                 queue = own.queue
                 assert queue.max_offset == own.queue_offset, (queue.topic, own)
                 take(queue, own.units, len(own.indexes))
-                rows += own.rows
+                self._rows += own.rows
                 physical = own.physicals[-1]
             else:
                 self._listener.apply_state(own.index, own.kind, own.payload)
