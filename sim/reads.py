@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import MessageQueue, PullStatus
 from sim.oracles.records import TAGS
 from sim.workload import TOPIC, Kind, Op
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ledgermq.client import MessageExt, MessageFinder, PullConsumer
     from sim.faults.plan import Workload
     from sim.judges import Judges
@@ -23,6 +26,8 @@ RENEWALS_MAX: Final = 3
 """Who keeps a lock asks for it again, up to so often."""
 QUERY_AGE_MAX: Final = 40
 """A query asks for one of the so many messages that were acknowledged last."""
+_asked: ContextVar[set[str]] = ContextVar("asked")
+"""Names of the brokers that the query of this task has asked so far."""
 
 
 class Known:
@@ -55,6 +60,8 @@ class Reads:
     ) -> None:
         self._name = name
         self._puller, self._finder = clients
+        leaders = self._finder._leaders
+        leaders.call = _noted(leaders.call)  # type: ignore[method-assign,assignment]  # the tap
         self._record = record
         self._judges = judges
         self._workload = workload
@@ -175,6 +182,8 @@ class Reads:
         before = answers.places_of(key)
         how = op.size_bytes % 3
         found: list[MessageExt]
+        asked: set[str] = set()
+        _asked.set(asked)
         if how == 0:
             question = f"key {key}"
             found = await self._finder.by_key(queue.topic, str(key), FOUND_MAX)
@@ -190,8 +199,19 @@ class Reads:
         self._judges.questions.append((question, tuple(before), tuple(mine)))
         for one in mine:
             self._judges.judge_content(one, queue, key)
-        route = self._finder._instance.routes.peek(queue.topic)
-        names = set() if route is None else {one.broker_name for one in route.subscribe_queues}
-        if queue.broker_name in names:  # else it was not asked
+        # The route may have lacked the broker when the finder asked, and have it by now.
+        if queue.broker_name in asked:
             answers.on_found(question, before, mine, FOUND_MAX)
             self._record.count("queries")
+
+
+def _noted(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Have each call to a leader noted among those whom the query of its task has asked."""
+
+    def noted(queue: MessageQueue, *rest: Any) -> Awaitable[Any]:  # noqa: ANN401 - as it is called
+        asked = _asked.get(None)
+        if asked is not None:
+            asked.add(queue.broker_name)
+        return call(queue, *rest)
+
+    return noted
