@@ -4,6 +4,7 @@
 by side says `tests.side_by_side`.
 """
 
+import logging
 import os
 
 import pytest
@@ -16,6 +17,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_it_was():
+    """A command under test sets the root logger's level and handlers: each test starts afresh."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -143,6 +143,7 @@ def test_our_broker_takes_the_rebuilt_queues_as_they_are(tmp_path, caplog):
         if path.is_file() and ".replaced" not in str(path)
     }
     cluster = Cluster({"n0": disk_of(files)}, raft=True)
+    caplog.clear()  # What building the files wrote.
     with caplog.at_level(logging.INFO):
         assert cluster.start() is None
         cluster.run_for(2_000)
