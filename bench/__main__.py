@@ -2,14 +2,14 @@
 
 Rows: an echo of the same frames (ceiling), one node and three replicas with async and sync flush,
 PySyncObj with three nodes; with ``--java`` the published Java client 4.9.7 against ours and against
-real RocketMQ 4.9.7. Our client has its default settings, so concurrent sends share requests; the
-rows that say "auto_batch off" are without that, as the echo is. Ratios are taken within the
-run; absolute figures depend on the machine and its neighbours.
+real RocketMQ 4.9.7, three replicas and one node each. Our client has its default settings, so
+concurrent sends share requests; the rows that say "auto_batch off" are without that, as the echo
+is. A second table has the processor time of a message, by process. Ratios are taken within the run;
+absolute figures depend on the machine and its neighbours, processor time less so than rates.
 """
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,6 +21,9 @@ from rich.table import Table
 
 from bench import echo, java, load, pysyncobj_peer, store_suite
 from bench.cluster import Cluster
+from bench.loading import run_load
+from bench.processes import ServerProcesses
+from bench.processor import ROLES
 from bench.result import Measurement
 
 Rows = dict[int, Measurement]
@@ -44,6 +47,8 @@ PEER_ROWS = {
 AUTO_BATCH_KEYS = ("auto_batch", "auto_batch_messages_max", "auto_batch_bytes_max")
 JAVA_OURS = "Java client, our three replicas"
 JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
+JAVA_OURS_ALONE = "Java client, one node of ours"
+JAVA_REAL_ALONE = "Java client, one node of real RocketMQ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,22 @@ OUR_ROWS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaRow:
+    """What is started for a row of the Java client."""
+
+    replicas: int
+    real: bool
+
+
+JAVA_ROWS = {
+    JAVA_OURS: JavaRow(replicas=3, real=False),
+    JAVA_REAL: JavaRow(replicas=3, real=True),
+    JAVA_OURS_ALONE: JavaRow(replicas=1, real=False),
+    JAVA_REAL_ALONE: JavaRow(replicas=1, real=True),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table and the JSON; 0, or 2 where there is nothing to measure."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -83,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f"measuring: {name} ...", highlight=False)
         results[name] = run()
     _print_table(console, results, windows)
+    _print_processor_time(console, results)
     document = {
         "body_bytes": options.size,
         "seconds": options.seconds,
@@ -155,10 +177,11 @@ def _plan(options: argparse.Namespace, windows: list[int]) -> list[tuple[str, Ca
     ]
     tools = _java_tools() if options.java else None
     if tools is not None:
-        rows += [
-            (JAVA_OURS, lambda: _measure_java(tools, windows, size, seconds, real=False)),
-            (JAVA_REAL, lambda: _measure_java(tools, windows, size, seconds, real=True)),
-        ]
+
+        def java_row(name: str, row: JavaRow) -> tuple[str, Callable[[], Rows]]:
+            return name, lambda: _measure_java(tools, row, windows, size, seconds)
+
+        rows += [java_row(name, row) for name, row in JAVA_ROWS.items()]
     return [(name, run) for name, run in rows if options.only in name]
 
 
@@ -177,28 +200,31 @@ def _measure_ours(row: OurRow, windows: list[int], size: int, seconds: float) ->
     ):
         command = [sys.executable, "-P", "-m", "bench.load", cluster.namesrv_addr, "bench"]
         more = () if row.auto_batch else (load.SINGLY,)
-        return {w: _load(command, w, size, (WARMUP_S, seconds), more) for w in windows}
+        return {w: _load(cluster, command, w, size, (WARMUP_S, seconds), more) for w in windows}
 
 
 def _measure_java(
-    tools: java.JavaTools, windows: list[int], size: int, seconds: float, *, real: bool
+    tools: java.JavaTools, row: JavaRow, windows: list[int], size: int, seconds: float
 ) -> Rows:
     with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
         home = Path(name)
-        target = (
-            java.RealRocketMQ(tools, home, replicas=3, sync_flush=False)
-            if real
-            else Cluster(home, replicas=3, sync_flush=False)
+        target: ServerProcesses = (
+            java.RealRocketMQ(tools, home, replicas=row.replicas, sync_flush=False)
+            if row.real
+            else Cluster(home, replicas=row.replicas, sync_flush=False)
         )
         with target as cluster:
-            if real:
+            if row.real:
                 java.settle(REAL_SETTLE_S)
             command = tools.command("ledgermq.Load", [cluster.namesrv_addr, "bench"])
-            _load(command, JAVA_WARMUP_WINDOW, size, (JAVA_SERVER_WARMUP_S, 1))  # not counted
-            return {w: _load(command, w, size, (JAVA_WARMUP_S, seconds)) for w in windows}
+            warm_up = (JAVA_SERVER_WARMUP_S, 1.0)  # not counted
+            _load(cluster, command, JAVA_WARMUP_WINDOW, size, warm_up)
+            times_s = (JAVA_WARMUP_S, seconds)
+            return {w: _load(cluster, command, w, size, times_s) for w in windows}
 
 
 def _load(
+    cluster: ServerProcesses,
     command: list[str],
     window: int,
     size: int,
@@ -207,14 +233,11 @@ def _load(
 ) -> Measurement:
     full = [*command, str(window), str(size), *map(str, times_s), *more]
     timeout = sum(times_s) + LOAD_TIMEOUT_EXTRA_S
-    done = subprocess.run(full, capture_output=True, text=True, timeout=timeout, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"load failed with code {done.returncode}: {done.stderr.strip()[-800:]}")
-    # The Java client's logger shares the standard output.
-    rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not rows:
-        raise SystemExit(f"load printed no result: {done.stdout.strip()[-800:]}")
-    return Measurement(**json.loads(rows[-1]))
+    brokers = {f"n{node}": broker.pid for node, broker in enumerate(cluster.brokers)}
+    leader = None
+    if isinstance(cluster, Cluster) and len(brokers) > 1:
+        leader = f"n{cluster.leader()}"
+    return run_load(full, times_s[1], timeout, brokers, leader)
 
 
 def _settings() -> dict[str, dict[str, object]]:
@@ -238,6 +261,7 @@ def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:
         "ours / ours, auto_batch off": (OURS, OURS_SINGLY),
         "ours, auto_batch off / echo": (OURS_SINGLY, ECHO),
         "Java: ours / real RocketMQ": (JAVA_OURS, JAVA_REAL),
+        "Java: one node, ours / real RocketMQ": (JAVA_OURS_ALONE, JAVA_REAL_ALONE),
     }
     ratios = {}
     for label, (a, b) in pairs.items():
@@ -266,6 +290,20 @@ def _print_table(console: Console, results: dict[str, Rows], windows: list[int])
     for label, ratios in _ratios(results).items():
         table.add_row(label, *(f"{ratios.get(w, 0):.2f}x" for w in windows))
     console.print(table)
+
+
+def _print_processor_time(console: Console, results: dict[str, Rows]) -> None:
+    """Print what a message cost each process, where that was measured."""
+    table = Table(title="processor time of a message in microseconds, user and system")
+    for title in ("what", "window", *ROLES):
+        table.add_column(title, justify="left" if title == "what" else "right")
+    for name, rows in results.items():
+        for window, row in rows.items():
+            if row.processor_us:
+                cells = (f"{row.processor_us.get(role, '-')}" for role in ROLES)
+                table.add_row(name, str(window), *cells)
+    if table.row_count:
+        console.print(table)
 
 
 if __name__ == "__main__":

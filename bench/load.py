@@ -1,17 +1,20 @@
 """Closed-loop load by our own client library, in a process of its own.
 
-``python -m bench.load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS [singly]`` prints one JSON
-line with the fields of ``bench.result.Measurement``, as the Java program of tests/interop does. The
-client has its default settings; with ``singly`` it makes one request of each message.
+``python -m bench.load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS [singly]`` prints when it
+measures (`bench.loading`), and one JSON line with the fields of ``bench.result.Measurement``, as
+the Java program of tests/interop does. The client has its default settings; with ``singly`` it
+makes one request of each message.
 """
 
 import asyncio
 import json
 import sys
 import time
+from functools import partial
 
 import uvloop
 
+from bench.loading import MEASURED, MEASURING
 from bench.result import Measurement, summarize
 from ledgermq.client import ClientConfig, Message, Producer
 from ledgermq.remoting.protocol.errors import RemotingError
@@ -38,6 +41,9 @@ async def run_load(
         await _first_send(producer, Message(topic=topic, body=body))
         begin = time.perf_counter() + warmup_s
         end = begin + seconds
+        loop = asyncio.get_running_loop()
+        loop.call_later(warmup_s, partial(print, MEASURING, flush=True))
+        loop.call_later(warmup_s + seconds, partial(print, MEASURED, flush=True))
 
         async def sender() -> None:
             nonlocal errors
@@ -55,6 +61,7 @@ async def run_load(
                 now = after
 
         await asyncio.gather(*(sender() for _ in range(window)))
+        await asyncio.sleep(max(0.0, end + 0.05 - time.perf_counter()))  # until the last is said
     return summarize(window, latencies, seconds, errors)
 
 

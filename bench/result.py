@@ -1,7 +1,7 @@
 """One measured row of a benchmark and its arithmetic."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,10 +14,19 @@ class Measurement:
     errors: int
     p50_ms: float
     p99_ms: float
+    processor_us: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Processor time of a message in microseconds, by role; empty where it was not measured."""
 
-    def as_dict(self) -> dict[str, float]:
-        """Return the fields for JSON."""
-        return asdict(self)
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields for JSON; without processor time where there is none."""
+        fields = asdict(self)
+        if not self.processor_us:
+            del fields["processor_us"]
+        return fields
+
+    def with_processor(self, processor_us: Mapping[str, float]) -> "Measurement":
+        """Return the row with the processor time of a message."""
+        return replace(self, processor_us=dict(processor_us))
 
 
 def summarize(

@@ -14,7 +14,8 @@ import org.apache.rocketmq.common.message.Message;
  * Closed-loop load with a window of outstanding sends; the same program drives every broker compared.
  *
  * Usage: Load NAMESRV TOPIC WINDOW BODY_BYTES WARMUP_S SECONDS. Window 1 uses the synchronous call.
- * Prints one JSON line: acknowledged sends per second, errors, p50 and p99 in milliseconds.
+ * Prints "measuring" when the warm-up is over and "measured" when the time is, for who watches processes, then one
+ * JSON line: acknowledged sends per second, errors, p50 and p99 in milliseconds.
  */
 public final class Load {
     private static final int LATENCIES_MAX = 4_000_000;
@@ -39,10 +40,15 @@ public final class Load {
         long from = System.nanoTime() + warmup;
         long until = from + length;
         Semaphore permits = new Semaphore(window);
+        boolean measuring = false;
         while (true) {
             long now = System.nanoTime();
             if (now >= until) {
                 break;
+            }
+            if (!measuring && now >= from) {
+                measuring = true;
+                System.out.println("measuring");
             }
             Message message = new Message(args[1], body);
             if (window == 1) {
@@ -75,6 +81,7 @@ public final class Load {
                 errors.incrementAndGet();
             }
         }
+        System.out.println("measured");
         permits.acquire(window);
         int n = Math.min(recorded.get(), LATENCIES_MAX);
         Arrays.sort(latencies, 0, n);
