@@ -7,6 +7,8 @@ step binds to nodes when it is reached. Source: spec/proof.md 4.4.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from chaos.catalogue.faults import BY_NEMESIS
+from chaos.catalogue.kinds import FaultSpec
 from chaos.generator import Op
 
 
@@ -27,6 +29,11 @@ class Step:
     what: str = ""
     after_s: float = 0.0
     within_s: float = 10.0
+
+    @property
+    def fault(self) -> FaultSpec:
+        """The fault that is applied; a later step lifts it. Errors: KeyError for no known kind."""
+        return FaultSpec(kind=BY_NEMESIS[self.kind], target=self.targets)
 
 
 TOPIC, ORDERED_TOPIC = "chaos-queue", "chaos-order"
@@ -112,9 +119,9 @@ class Scenario:
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
 
 
-def planned_faults(scenario: Scenario) -> list[Step]:
-    """Return the steps that apply a fault, in order."""
-    return [step for step in scenario.timeline if step.do == "start"]
+def planned_faults(scenario: Scenario) -> list[tuple[str, FaultSpec]]:
+    """Return the faults of the timeline with their names, in order."""
+    return [(step.name, step.fault) for step in scenario.timeline if step.do == "start"]
 
 
 def as_script(scenario: Scenario) -> tuple[tuple[int, Op], ...]:

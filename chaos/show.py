@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos.catalogue.faults import find
 from chaos.checker.compose import EXIT_EXCEEDED
 from chaos.verdict import Judgement
 
@@ -89,10 +90,10 @@ def _witness(fault: Mapping[str, Any]) -> Text:
         return Text(str(fault["status"]), style="yellow")
     if not witness["effective"]:
         return Text("no effect seen: does not count", style="yellow")
-    seen = {
-        "kill": "process gone, then another boot",
-        "pause": "stopped, silent, then back",
-    }.get(fault["kind"], f"{witness['during'] or 0:.0f} bytes withheld, none passed")
+    kind = find(fault["kind"])
+    seen = "took effect" if kind is None else kind.witness
+    if kind is not None and kind.counts:
+        seen = f"{witness['during'] or 0:.0f} {seen}"
     return Text(seen, style="green")
 
 

@@ -260,6 +260,8 @@ def _write(printer: Printer, plan: Plan, result: Result, directory: Path, *, shr
         shrunk = Shrinker(plan, result, report=printer.say).shrink()
         plan = shrunk.plan
         printer.say(f"{shrunk.runs} runs: {len(plan.events)} faults left")
+        for event in plan.events:
+            printer.say(f"  at {event.at_ms} ms: {event.spec}")
     last = run_plan(plan, trace_lines=True)
     (directory / "plan.json").write_bytes(encode_plan(plan))
     (directory / "trace.txt").write_text("\n".join(last.lines) + "\n")

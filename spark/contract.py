@@ -4,24 +4,11 @@ The promise is ``run.json``'s ``contract``: ``durability`` (quorum or none) and 
 witnessed faults count. Source: spec/proof.md 4.3 (Contract).
 """
 
-from typing import Any, Final
+from typing import Any
 
+from chaos.catalogue.faults import exceeds
 from spark.context import Fault
 from spark.result import Contract
-
-# Lose what was not fsynced: beyond an asynchronous flush, within a synchronous one.
-UNSYNCED: Final = ("powerloss", "proc.powerloss", "disk.lose", "disk.unsynced")
-# Lose what was fsynced too: beyond any flush.
-DESTRUCTIVE: Final = (
-    "disk.wipe",
-    "disk.flip",
-    "disk.bitflip",
-    "disk.truncate",
-    "disk.rollback",
-    "disk.copy",
-    "disk.lie",
-    "disk.corrupt",
-)
 
 
 def evaluate_contract(run: dict[str, Any], faults: list[Fault], quorum: int) -> Contract:
@@ -33,8 +20,7 @@ def evaluate_contract(run: dict[str, Any], faults: list[Fault], quorum: int) -> 
             stated=stated, exceeded=True, reasons=("the contract promises no durability",)
         )
     flush = str(stated.get("flush", "ASYNC_FLUSH")).lower()
-    kinds = DESTRUCTIVE if flush.startswith("sync") else (*UNSYNCED, *DESTRUCTIVE)
-    hit = {t for f in faults if f.effective and f.kind.startswith(kinds) for t in f.targets}
+    hit = {t for f in faults if f.effective and exceeds(f.kind, flush) for t in f.targets}
     if len(hit) < max(1, quorum):
         return Contract(stated=stated, exceeded=False, reasons=())
     reason = f"faults took the disks of {', '.join(sorted(hit))}: a majority under flush={flush}"

@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.faults import spoils_log
 from spark.commit_log import NODES_MAX, find_replicas, read_replicas
 from spark.context import Context, case_of
 from spark.history import BrokenHistoryError
@@ -33,18 +34,6 @@ _COLUMNS = (
     "committed",
     "entry_crc",
     "size",
-)
-DISK_FAULTS = (
-    "disk.flip",
-    "disk.bitflip",
-    "disk.corrupt",
-    "disk.truncate",
-    "disk.wipe",
-    "disk.rollback",
-    "disk.copy",
-    "disk.torn",
-    "disk.helix",
-    "proc.powerloss",
 )
 
 
@@ -135,7 +124,7 @@ def load_log_entries(context: Context) -> LogEntries | None:
         "file",
         "pos",
     ).persist(StorageLevel.MEMORY_AND_DISK)
-    faulty = {t for f in context.faults if f.kind.startswith(DISK_FAULTS) for t in f.targets}
+    faulty = {t for f in context.faults if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
     stats = _node_stats(rows, firsts)
     nodes = [

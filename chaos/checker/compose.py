@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.catalogue.faults import exceeds
 from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
@@ -53,11 +54,6 @@ EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
 EXCUSABLE = ("A1", "A15", "A35")
 """What loss on a majority of disks brings about, and so is excused where that was injected."""
-UNSYNCED = ("powerloss", "proc.powerloss", "disk.lose", "disk.unsynced")
-DESTRUCTIVE = (
-    "disk.wipe", "disk.flip", "disk.bitflip", "disk.truncate", "disk.rollback", "disk.copy",
-    "disk.lie", "disk.corrupt",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +124,10 @@ def exceeded(history: History) -> str:
     if history.contract.get("durability") == "none":
         return "the contract promises no durability"
     flush = str(history.contract.get("flush", "ASYNC_FLUSH")).lower()
-    kinds = DESTRUCTIVE if flush.startswith("sync") else (*UNSYNCED, *DESTRUCTIVE)
     hit = {
         node
         for fault in history.faults
-        if (fault.get("witness") or {}).get("effective") and (fault["kind"] or "").startswith(kinds)
+        if (fault.get("witness") or {}).get("effective") and exceeds(fault["kind"], flush)
         for node in fault["targets"] or ()
     }
     if len(hit) < max(1, history.quorum):

@@ -10,9 +10,9 @@ Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from chaos.catalogue.faults import forgets
 from chaos.checker.model import IDLE, NOT_CHECKED, SEVERITIES, History, Result, Row, result
 
-WIPES = ("wipe", "restore")
 """Parts of the kinds of faults that take a node's memory."""
 
 
@@ -179,7 +179,7 @@ def _sequential(
 
 def _wiped(history: History) -> Iterator[str]:
     for fault in history.faults:
-        if fault["status"] not in IDLE and any(word in (fault["kind"] or "") for word in WIPES):
+        if fault["status"] not in IDLE and forgets(fault["kind"]):
             yield from fault["targets"] or ()
 
 

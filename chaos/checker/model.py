@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from chaos.catalogue.faults import spoils_log
 from chaos.history.segment import EntryRow
 
 Row = dict[str, Any]
@@ -19,11 +20,6 @@ Place = tuple[str, int, int, int]
 """Topic, epoch, queue, offset."""
 IDLE = frozenset({"planned", "skipped", "failed"})
 """What the status of a fault is that never was in force."""
-DISK_FAULTS = (
-    "disk.flip", "disk.bitflip", "disk.corrupt", "disk.truncate", "disk.wipe", "disk.rollback",
-    "disk.copy", "disk.torn", "disk.helix", "proc.powerloss",
-)  # fmt: skip
-"""Faults that excuse damage in the log of their node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +176,7 @@ class History:
         return {
             node
             for fault in self.faults
-            if fault["status"] not in IDLE and (fault["kind"] or "").startswith(DISK_FAULTS)
+            if fault["status"] not in IDLE and spoils_log(fault["kind"])
             for node in fault["targets"] or ()
         }
 

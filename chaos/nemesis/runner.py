@@ -4,10 +4,11 @@ A client of the interpreter like any other; its completions are always ``info``,
 effect is for the witness to say. Source: Jepsen nemesis; spec/proof.md 4.3, 4.4.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from chaos.backends.base import ClusterFailed
+from chaos.catalogue.kinds import FaultSpec
 from chaos.generator import Op, Stream
 from chaos.interpreter import Completion
 from chaos.nemesis.base import Fault, FaultRecord, Setting
@@ -16,16 +17,16 @@ from chaos.nemesis.partition import cut_link, cut_one_way, isolate
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.wait import until
 from chaos.record import Recorder
-from chaos.scenario import Step
 
 Notice = Callable[[str], None]
-_FAULTS: dict[str, Callable[..., Fault]] = {
+FAULTS: Mapping[str, Callable[..., Fault]] = {
     "kill": Kill,
     "pause": Pause,
     "cut": cut_link,
     "oneway": cut_one_way,
     "isolate": isolate,
 }
+"""How each kind is made, by its name in histories."""
 HEALTHY_TIMEOUT_S = 20.0
 
 
@@ -53,16 +54,16 @@ class Nemesis:
         self._roles: dict[str, str] = {}
         self._looks = 0
 
-    def plan(self, steps: Sequence[Step]) -> None:
+    def plan(self, faults: Iterable[tuple[str, FaultSpec]]) -> None:
         """Write down every fault that is going to be applied, before anything happens."""
-        for step in steps:
+        for name, fault in faults:
             record = FaultRecord(
-                fault_id=step.name,
-                kind=step.kind,
-                parent_id=step.name.rpartition("-")[0],
-                spec={"targets": list(step.targets)},
+                fault_id=name,
+                kind=fault.kind.nemesis,
+                parent_id=name.rpartition("-")[0],
+                spec={"targets": list(fault.target)},
             )
-            self.records[step.name] = record
+            self.records[name] = record
             self._save(record)
 
     def prepare(self, op: Op) -> Mapping[str, Any]:
@@ -94,7 +95,7 @@ class Nemesis:
         nodes = [self._roles.get(target, "") for target in targets]
         if not all(nodes):
             return self._end(record, "skipped", f"no node is {' or '.join(map(str, targets))}")
-        fault = _FAULTS[record.kind](self._setting, *nodes)
+        fault = FAULTS[record.kind](self._setting, *nodes)
         record.targets, record.witness = fault.targets, fault.witness
         record.method = self._method(record.kind)
         self._journal.will_apply(record.fault_id, fault.undo_entry())

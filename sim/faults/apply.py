@@ -67,9 +67,7 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.CLIENT_LEAVE: process.Stop,
     FaultKind.NAMESRV_CRASH: process.Down,
 }
-HARMLESS: Final = frozenset({
-    FaultKind.CLIENT_CUT, FaultKind.CLIENT_CRASH, FaultKind.CLIENT_LEAVE, FaultKind.NAMESRV_CRASH,
-})  # fmt: skip
+HARMLESS: Final = frozenset(kind for kind in FaultKind if not kind.entry.disturbs_brokers)
 """What disturbs no broker."""
 RETRY_MS: Final = 50
 RETRIES: Final = 40

@@ -10,6 +10,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from chaos.catalogue.faults import BY_SIMULATOR
+from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.kinds import Odd
 
 FORMAT: Final = 1
@@ -96,6 +98,11 @@ class FaultKind(Enum):
     CLIENT_LEAVE = "client_leave"
     NAMESRV_CRASH = "namesrv_crash"
 
+    @property
+    def entry(self) -> FaultEntry:
+        """What the catalogue says of it."""
+        return BY_SIMULATOR[self.value]
+
 
 class Role:
     """Targets that are resolved when the fault is applied; any other target is a host's name."""
@@ -143,6 +150,13 @@ class FaultEvent(
     def end_ms(self) -> int:
         """When it is undone."""
         return self.at_ms + self.for_ms
+
+    @property
+    def spec(self) -> FaultSpec:
+        """The fault without its time and its choices."""
+        return FaultSpec(
+            kind=self.kind.entry, target=(self.target,), hold_ms=self.for_ms, parameters=self.params
+        )
 
     def number(self, name: str, default: float = 0) -> float:
         """Return a parameter that is a number."""

@@ -17,13 +17,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.faults import forgets, spoils_log
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, pointer, text
-from spark.log_entries import DISK_FAULTS
 from spark.result import NOT_CHECKED, CheckResult
 
 NO_EVENTS: Final = "the run has neither events nor statuses of its replicas"
-WIPES: Final = ("wipe", "restore")
 
 
 def check_leaders(context: Context) -> CheckResult:
@@ -177,23 +176,17 @@ def _judge(
 
 def _kept(context: Context, rows: DataFrame) -> DataFrame:
     """Leave out the nodes that a fault wiped or restored."""
-    wiped = {
-        node
-        for fault in context.faults
-        if any(word in fault.kind for word in WIPES)
-        for node in fault.targets
-    }
+    wiped = {node for fault in context.faults if forgets(fault.kind) for node in fault.targets}
     return rows.filter(~F.col("node").isin(sorted(wiped))) if wiped else rows
 
 
 def _spoiled(context: Context) -> set[str]:
     """Return the nodes whose disks, or whose memory of them, a fault took."""
-    kinds = [(fault.kind, fault.targets) for fault in context.faults]
     return {
         node
-        for kind, targets in kinds
-        if kind.startswith(DISK_FAULTS) or any(word in kind for word in WIPES)
-        for node in targets
+        for fault in context.faults
+        if spoils_log(fault.kind) or forgets(fault.kind)
+        for node in fault.targets
     }
 
 

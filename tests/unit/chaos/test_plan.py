@@ -19,7 +19,7 @@ from ledgermq.client import Attempt, MessageQueue, Outcome
     "scenario", [demo(), demo(seconds=100), failover(kills=3), zombies(), baseline()]
 )
 def test_every_fault_is_lifted_and_has_a_name_of_its_own(scenario):
-    started = [step.name for step in planned_faults(scenario)]
+    started = [name for name, _ in planned_faults(scenario)]
     stopped = [step.name for step in scenario.timeline if step.do == "stop"]
     assert len(set(started)) == len(started)
     assert sorted(started) == sorted(stopped)

@@ -1,0 +1,90 @@
+"""Faults of disks: D1 to D10. Source: spec/proof.md 2."""
+
+from typing import Final
+
+from chaos.catalogue.kinds import FaultEntry, Takes, Target
+
+_LIBRARY: Final = "a library between the broker and its disk"
+_COMPILER: Final = "a C compiler"
+_DIFFER: Final = "bytes that differ"
+_START: Final = "it is started again"
+_COPIES: Final = "its peers send it what it lacks"
+
+KINDS: Final = (
+    FaultEntry(
+        ids=("D1", "D4"), kind="disk.power_loss",
+        title="unsynced writes are lost, torn or reordered", target=Target.BROKER,
+        witness=_DIFFER, undo=_START, simulator="power_loss", lacks=_LIBRARY, needs=_COMPILER,
+        recorded=("powerloss", "proc.powerloss", "disk.lose", "disk.unsynced", "disk.torn"),
+        takes=Takes.UNSYNCED, spoils=True,
+    ),
+    FaultEntry(
+        ids=("D1", "D4"), kind="disk.power_loss_all", title="the same, of all at once",
+        target=Target.BROKERS, witness=_DIFFER, undo="they are started again",
+        simulator="power_loss_all", lacks=_LIBRARY, needs=_COMPILER, takes=Takes.UNSYNCED,
+        spoils=True,
+    ),
+    FaultEntry(
+        ids=("D2",), kind="disk.lie", title="syncs return and did nothing", target=Target.BROKER,
+        witness="syncs counted; shows only with a loss of power", undo="syncs work",
+        simulator="lying_sync", lacks=_LIBRARY, needs=_COMPILER, recorded=("disk.lie",),
+        takes=Takes.SYNCED,
+    ),
+    FaultEntry(
+        ids=("D3", "D6"), kind="disk.eio", title="a sync fails once; reads or writes fail",
+        target=Target.BROKER, witness="the call failed; after a sync the process ends",
+        undo="calls work, and it runs", simulator="eio", lacks=_LIBRARY, needs=_COMPILER,
+        takes=Takes.UNSYNCED,
+    ),
+    FaultEntry(
+        ids=("D5",), kind="disk.full", title="no space, then space again", target=Target.BROKER,
+        witness="a refusal, then none", undo="space is freed", simulator="disk_full",
+        lacks="a file system of a size", needs="user namespaces, or " + _COMPILER,
+    ),
+    FaultEntry(
+        ids=("D7",), kind="disk.slow", title="writes and syncs take longer", target=Target.BROKER,
+        witness="how long the calls took", undo="they do not", simulator="slow_disk",
+        lacks=_LIBRARY, needs=_COMPILER,
+    ),
+    FaultEntry(
+        ids=("D7",), kind="disk.hang", title="writes and syncs do not return",
+        target=Target.BROKER, witness="how long the calls took", undo="they return",
+        simulator="hung_disk", lacks=_LIBRARY, needs=_COMPILER,
+    ),
+    FaultEntry(
+        ids=("D8",), kind="disk.flip", title="bits of the log flip", target=Target.BROKER,
+        witness=_DIFFER, undo=_COPIES, simulator="bit_rot",
+        lacks="a fault of the nemesis; needs nothing but the files",
+        recorded=("disk.flip", "disk.bitflip", "disk.corrupt"), takes=Takes.SYNCED, spoils=True,
+    ),
+    FaultEntry(
+        ids=("D8",), kind="disk.truncate", title="a tail is cut off", target=Target.BROKER,
+        witness=_DIFFER, undo=_COPIES, lacks="a fault of the nemesis; needs nothing but the files",
+        recorded=("disk.truncate",), takes=Takes.SYNCED, spoils=True,
+    ),
+    FaultEntry(
+        ids=("D9",), kind="disk.misdirect", title="a write in the wrong place, old bytes back",
+        target=Target.BROKER, witness=_DIFFER, undo=_COPIES,
+        lacks="a fault of the nemesis; needs nothing but the files",
+        recorded=("disk.copy", "disk.helix"), takes=Takes.SYNCED, spoils=True,
+    ),
+    FaultEntry(
+        ids=("D9",), kind="disk.spoil",
+        title="queue files and their checkpoint damaged, the log whole", target=Target.BROKER,
+        witness=_DIFFER, undo="they are made anew from the log", simulator="spoil",
+        lacks="a fault of the nemesis; needs nothing but the files",
+    ),
+    FaultEntry(
+        ids=("D10",), kind="disk.wipe", title="a data directory is lost", target=Target.BROKER,
+        witness="the directory is empty", undo=_COPIES, simulator="wipe",
+        lacks="a fault of the nemesis; needs nothing but the files",
+        recorded=("disk.wipe", "wipe"), takes=Takes.SYNCED, spoils=True, forgets=True,
+    ),
+    FaultEntry(
+        ids=("D10",), kind="disk.rollback", title="an old copy of a data directory comes back",
+        target=Target.BROKER, witness="an earlier end of the log", undo=_COPIES,
+        lacks="a fault of the nemesis; no contract survives it",
+        recorded=("disk.rollback", "restore"), takes=Takes.SYNCED, spoils=True, forgets=True,
+    ),
+)  # fmt: skip
+"""All kinds."""

@@ -1,0 +1,71 @@
+"""The catalogue of faults: one entry for each kind, and what names in histories stand for.
+
+The harness on processes, the simulator and both checkers take their words from here: the nemesis
+which kinds there are, the simulator which of them disturb a broker, the checkers what a fault that
+took effect excuses. Pure lookups over the entries of its neighbours.
+
+Source: spec/proof.md 2, 4.3 (contract).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from chaos.catalogue import disk_faults, link_faults, other_faults, process_faults
+from chaos.catalogue.kinds import FaultEntry, Takes
+
+FAULTS: Final = (
+    *link_faults.KINDS, *process_faults.KINDS, *disk_faults.KINDS, *other_faults.KINDS,
+)  # fmt: skip
+"""Every kind, in the order of the ids."""
+BY_NEMESIS: Final[Mapping[str, FaultEntry]] = {one.nemesis: one for one in FAULTS if one.nemesis}
+"""The kinds that the harness on processes has, by their names in histories."""
+BY_SIMULATOR: Final[Mapping[str, FaultEntry]] = {
+    one.simulator: one for one in FAULTS if one.simulator
+}
+"""The kinds that the simulator has, by their names in plans."""
+
+
+@cache
+def find(name: str) -> FaultEntry | None:
+    """Return the kind of a fault in a history, ours or another's; None if nobody knows it.
+
+    The name, or what follows its first dot (``node.wipe``), begins with a name that the kind has;
+    the longest such name counts.
+    """
+    known = BY_NEMESIS.get(name)
+    if known is not None:
+        return known
+    spelled = (name, name.partition(".")[2])
+    found = [
+        (len(begin), kind)
+        for kind in FAULTS
+        for begin in kind.recorded
+        if any(text.startswith(begin) for text in spelled)
+    ]
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def takes(name: str | None) -> Takes:
+    """Return what a fault of a history takes from its node."""
+    kind = find(name or "")
+    return Takes.NOTHING if kind is None else kind.takes
+
+
+def spoils_log(name: str | None) -> bool:
+    """Tell whether a fault of a history excuses damage in its node's log."""
+    kind = find(name or "")
+    return kind is not None and kind.spoils
+
+
+def forgets(name: str | None) -> bool:
+    """Tell whether a fault of a history excuses that its node forgot its term and votes."""
+    kind = find(name or "")
+    return kind is not None and kind.forgets
+
+
+def exceeds(name: str | None, flush: str) -> bool:
+    """Tell whether a fault of a history takes what a flush of this mode promises to keep."""
+    lost = takes(name)
+    is_sync = flush.lower().startswith("sync")
+    return lost is Takes.SYNCED or (lost is Takes.UNSYNCED and not is_sync)

@@ -1,0 +1,87 @@
+"""What the catalogue says of a kind of fault, and of one fault as it is planned.
+
+Pure; knows no cluster, no plan and no history. Source: spec/proof.md 2, 4.3 (contract).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Target(Enum):
+    """What a fault is done to."""
+
+    BROKER = "a broker"
+    BROKERS = "all brokers"
+    LINK = "links between brokers"
+    CLIENT = "a client"
+    NAMESRV = "a name server"
+    GROUP = "the members of the group"
+    LOAD = "the workload"
+
+
+class Takes(Enum):
+    """What a replica loses for good, of what it had acknowledged."""
+
+    NOTHING = "nothing"
+    UNSYNCED = "unsynced"
+    """What was not synced yet: more than an asynchronous flush promises to keep."""
+    SYNCED = "synced"
+    """What was synced too: more than any flush promises to keep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEntry:
+    """One kind of fault.
+
+    ``nemesis`` is its name in the harness and in the histories that it writes, ``simulator`` its
+    name in plans; empty where it is not built, and then ``lacks`` says what the harness lacks.
+    """
+
+    ids: tuple[str, ...]
+    """Of the rows of the catalogue in spec/proof.md 2."""
+    kind: str
+    title: str
+    target: Target
+    witness: str
+    """What is seen if it took effect."""
+    undo: str
+    nemesis: str = ""
+    simulator: str = ""
+    lacks: str = ""
+    needs: str = ""
+    """What the machine must have for it, beyond starting processes."""
+    recorded: tuple[str, ...] = ()
+    """How the names begin under which other histories may have it."""
+    takes: Takes = Takes.NOTHING
+    spoils: bool = False
+    """Whether the log of its node may be damaged, so that damage there is no anomaly."""
+    forgets: bool = False
+    """Whether its node may forget its term and votes, and what it had called committed."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its witness is a number of something; else it answers yes or no."""
+        return self.kind.startswith("net.")
+
+    @property
+    def disturbs_brokers(self) -> bool:
+        """Whether it is done to brokers or to what lies between them."""
+        return self.target not in {Target.CLIENT, Target.NAMESRV, Target.LOAD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpec:
+    """One fault as it is planned, whoever carries it out."""
+
+    kind: FaultEntry
+    target: tuple[str, ...]
+    """Roles or names, in the order that the kind asks for."""
+    hold_ms: int | None = None
+    """How long it lasts; None: until a later step of the plan lifts it."""
+    parameters: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        hold = "" if self.hold_ms is None else f" for {self.hold_ms} ms"
+        more = "".join(f" {name}={value}" for name, value in self.parameters.items())
+        return f"{self.kind.kind} of {', '.join(self.target)}{hold}{more}"

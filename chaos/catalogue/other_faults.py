@@ -1,0 +1,62 @@
+"""Faults of clocks, of the group, and of its load: T1 to T3, C1 to C4. Source: spec/proof.md 2."""
+
+from typing import Final
+
+from chaos.catalogue.kinds import FaultEntry, Target
+
+_COMPILER: Final = "a C compiler"
+_CLOCK: Final = "a library between the broker and its clock"
+
+KINDS: Final = (
+    FaultEntry(
+        ids=("T1",), kind="clock.jump", title="the wall clock jumps", target=Target.BROKER,
+        witness="clocks differ", undo="it is set right", simulator="clock_jump", lacks=_CLOCK,
+        needs=_COMPILER,
+    ),
+    FaultEntry(
+        ids=("T1",), kind="clock.strobe", title="the wall clock jumps to and fro",
+        target=Target.BROKER, witness="clocks differ", undo="it is set right",
+        simulator="clock_strobe", lacks=_CLOCK, needs=_COMPILER,
+    ),
+    FaultEntry(
+        ids=("T2",), kind="clock.drift", title="all clocks go at another speed",
+        target=Target.BROKER, witness="clocks differ", undo="they go as before",
+        simulator="clock_drift", lacks=_CLOCK, needs=_COMPILER,
+    ),
+    FaultEntry(
+        ids=("T3",), kind="clock.origin", title="the monotonic clock begins elsewhere",
+        target=Target.BROKER, witness="the clock of the process", undo="at the next start",
+        lacks="a start in a time namespace", needs="user namespaces",
+    ),
+    FaultEntry(
+        ids=("C1",), kind="group.add", title="a member is added", target=Target.GROUP,
+        witness="configurations in the log", undo="nothing: it stays", simulator="add",
+        lacks="a spare broker, and the commands of membership as a fault",
+    ),
+    FaultEntry(
+        ids=("C1",), kind="group.remove", title="a member is removed", target=Target.GROUP,
+        witness="configurations in the log", undo="it is added again", simulator="remove",
+        lacks="the commands of membership as a fault",
+    ),
+    FaultEntry(
+        ids=("C1",), kind="group.replace", title="a member is replaced", target=Target.GROUP,
+        witness="configurations in the log", undo="nothing: it stays", simulator="replace",
+        lacks="a spare broker, and the commands of membership as a fault",
+    ),
+    FaultEntry(
+        ids=("C2",), kind="group.transfer", title="leadership is handed over",
+        target=Target.GROUP, witness="another leads", undo="nothing: it stays",
+        simulator="transfer", lacks="the command of a transfer as a fault",
+    ),
+    FaultEntry(
+        ids=("C3",), kind="client.leave", title="consumers come and go", target=Target.CLIENT,
+        witness="members told", undo="it comes again", simulator="client_leave",
+        lacks="a row of its own: a scenario lets a consumer join and leave, noted as events",
+    ),
+    FaultEntry(
+        ids=("C4",), kind="load.retention", title="snapshots, retention and backlog under faults",
+        target=Target.LOAD, witness="a log that begins later", undo="nothing",
+        lacks="retention in a scenario; simulated by the package `behind`, not as a kind",
+    ),
+)  # fmt: skip
+"""All kinds."""

@@ -1,0 +1,63 @@
+"""Faults of processes: P1 to P8. Source: spec/proof.md 2."""
+
+from typing import Final
+
+from chaos.catalogue.kinds import FaultEntry, Target
+
+_GONE: Final = "process gone, then another boot"
+_START: Final = "it is started again"
+
+KINDS: Final = (
+    FaultEntry(
+        ids=("P1",), kind="proc.kill", title="killed; the page cache stays", target=Target.BROKER,
+        witness=_GONE, undo=_START, nemesis="kill", simulator="crash",
+    ),
+    FaultEntry(
+        ids=("P1",), kind="namesrv.kill", title="a name server is killed", target=Target.NAMESRV,
+        witness=_GONE, undo=_START, simulator="namesrv_crash",
+        lacks="a status question to name servers, for the witness",
+    ),
+    FaultEntry(
+        ids=("P2",), kind="proc.stop", title="asked to end", target=Target.BROKER, witness=_GONE,
+        undo=_START, simulator="stop", lacks="a fault of the nemesis; the backend can",
+    ),
+    FaultEntry(
+        ids=("P2",), kind="proc.crash_loop", title="killed, started and killed again",
+        target=Target.BROKER, witness=_GONE, undo=_START, simulator="crash_loop",
+        lacks="a fault that acts again while it is on",
+    ),
+    FaultEntry(
+        ids=("P2",), kind="proc.restart_all", title="all end at once", target=Target.BROKERS,
+        witness=_GONE, undo="they are started again", simulator="restart_all",
+        lacks="a fault of several nodes",
+    ),
+    FaultEntry(
+        ids=("P3", "P4"), kind="proc.pause",
+        title="stands still, also for longer than an election timeout",
+        target=Target.BROKER, witness="stopped, silent, then back", undo="it goes on",
+        nemesis="pause", simulator="pause",
+    ),
+    FaultEntry(
+        ids=("P5",), kind="proc.crash_at", title="ends at a named step of its disk",
+        target=Target.BROKER, witness="that step was its last", undo=_START, simulator="crash_at",
+        lacks="a library between the broker and its disk", needs="a C compiler",
+    ),
+    FaultEntry(
+        ids=("P6",), kind="proc.starve", title="little processor time, memory, descriptors",
+        target=Target.BROKER, witness="answers take longer", undo="the limits are lifted",
+        lacks="limits that a running process is given", needs="`prlimit`",
+    ),
+    FaultEntry(
+        ids=("P7",), kind="client.kill",
+        title="before the answer, or after delivery and before the commit",
+        target=Target.CLIENT, witness="the process is gone", undo="another takes its place",
+        simulator="client_crash",
+        lacks="a row of its own: a scenario kills a consumer, which is noted as an event",
+    ),
+    FaultEntry(
+        ids=("P8",), kind="proc.versions", title="members of different versions",
+        target=Target.BROKER, witness="versions in the statuses", undo="all get the same version",
+        lacks="two builds",
+    ),
+)  # fmt: skip
+"""All kinds."""

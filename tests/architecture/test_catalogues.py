@@ -1,0 +1,120 @@
+"""The catalogue of faults is what harness, simulator and pages have, in both directions.
+
+``GOLDEN_REWRITE=1`` writes the tables of the pages anew.
+"""
+
+import itertools
+import os
+import re
+from collections import Counter
+
+import pytest
+
+from chaos.catalogue.faults import BY_NEMESIS, BY_SIMULATOR, FAULTS, find
+from chaos.catalogue.kinds import FaultEntry, Takes
+from chaos.nemesis.runner import FAULTS as MADE
+from sim.faults.budget import OVERKILL, damage_ms
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package
+from tests.architecture.test_tables import NOT_YET, cells, section
+from tests.architecture.tree import ROOT
+
+
+def shown(page: str, heading: str, head: str, rows: list[str]) -> list[str]:
+    """The rows of a table of a page; written anew if that is asked for."""
+    body = section(page, heading)
+    lines = body[body.index(head) :].splitlines(keepends=True)
+    table = list(itertools.takewhile(lambda line: line.startswith("|"), lines))
+    if os.environ.get("GOLDEN_REWRITE"):
+        old, new = "".join(table), "".join([*table[:2], *(f"{line}\n" for line in rows)])
+        path = ROOT / page
+        path.write_text(path.read_text().replace(old, new))
+        return rows
+    return [line.rstrip("\n") for line in table[2:]]
+
+
+def row(one: FaultEntry) -> str:
+    here = f"`{one.nemesis}`" if one.nemesis else f"{NOT_YET}: {one.lacks}"
+    return " | ".join([
+        f"| {', '.join(one.ids)}",
+        one.kind,
+        one.title,
+        one.target.value,
+        here + (f" (needs {one.needs})" if one.needs else ""),
+        f"`{one.simulator}`" if one.simulator else NOT_YET,
+        one.witness,
+        one.undo,
+        f"{one.takes.value} |",
+    ])  # fmt: skip
+
+
+def test_the_page_shows_every_kind_and_no_other() -> None:
+    rows = [row(one) for one in FAULTS]
+    head = "| id | kind | what | done to | on processes | simulated |"
+    assert shown("docs/chaos.md", "## Every kind", head, rows) == rows, "\n".join(rows)
+
+
+def test_no_two_kinds_share_a_name() -> None:
+    for names in (
+        [one.kind for one in FAULTS],
+        [one.nemesis for one in FAULTS if one.nemesis],
+        [one.simulator for one in FAULTS if one.simulator],
+        [name for one in FAULTS for name in one.recorded],
+    ):
+        assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_ids_are_those_of_the_specification() -> None:
+    told = {cell[0] for cell in cells(section("docs/spec/proof.md", "## 2. Faults"))} - {"id"}
+    told = {name for name in told if re.fullmatch(r"[A-Z]\d+", name)}
+    assert {name for one in FAULTS for name in one.ids} == told
+
+
+def test_the_nemesis_makes_what_the_catalogue_says() -> None:
+    assert set(BY_NEMESIS) == set(MADE)
+
+
+def test_the_simulator_makes_what_the_catalogue_says() -> None:
+    assert set(BY_SIMULATOR) == {kind.value for kind in FaultKind}
+
+
+@pytest.mark.parametrize("one", FAULTS, ids=lambda one: one.kind)
+def test_what_the_harness_has_not_says_what_it_lacks(one: FaultEntry) -> None:
+    assert bool(one.nemesis) != bool(one.lacks)
+    assert one.title
+    assert one.witness
+    assert one.undo
+
+
+def test_what_harness_and_pages_say_of_faults_agrees() -> None:
+    rows = cells(section("docs/chaos.md", "## Faults and their witnesses"))
+    assert {line[0].strip("`") for line in rows} - {"Kind"} == set(BY_NEMESIS)
+
+
+def test_simulated_kinds_stand_in_the_rows_of_their_ids() -> None:
+    rows = [line for line in cells(section("docs/simulation.md", "## Faults")) if len(line) == 3]
+    for name, one in BY_SIMULATOR.items():
+        ids = {
+            number
+            for line in rows
+            if f"`{name}`" in line[2]
+            for number in re.findall(r"[A-Z]\d+", line[0])
+        }
+        assert not ids or set(one.ids) & ids, (name, one.ids, ids)
+
+
+def test_what_the_simulator_counts_as_damage_takes_something() -> None:
+    options = Options(flush_disk_type="ASYNC_FLUSH")
+    for kind in FaultKind:
+        event = FaultEvent(at_ms=0, kind=kind, package=Package.POWER, params={"op": "sync"})
+        if damage_ms(event, options) is not None or kind in OVERKILL:
+            assert kind.entry.takes is not Takes.NOTHING, kind
+        if kind.entry.takes is Takes.SYNCED:
+            assert damage_ms(event, options) is not None or kind in OVERKILL, kind
+
+
+def test_names_of_other_histories_are_found() -> None:
+    assert find("disk.wipe") is find("node.wipe") is BY_SIMULATOR["wipe"]
+    assert find("proc.powerloss") is find("powerloss") is BY_SIMULATOR["power_loss"]
+    assert find("disk.bitflip") is BY_SIMULATOR["bit_rot"]
+    assert find("kill") is BY_SIMULATOR["crash"]
+    assert find("no such fault") is None
