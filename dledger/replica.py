@@ -12,10 +12,10 @@ from dledger.core.log import RaftLog
 from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
+from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
 from dledger.storage.membership_file import MembershipFile
 from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from ledgermq.runtime.disk import Closeable, Disk
@@ -75,8 +75,8 @@ def _open_claimed(
     lock: Closeable,
 ) -> Replica:
     directory = config.directory
-    data = Segments(disk, f"{directory}/data", config.data_segment_bytes)
-    index = Segments(disk, f"{directory}/index", config.index_segment_bytes)
+    data = open_segments(disk, f"{directory}/data", config.data_segment_bytes)
+    index = open_segments(disk, f"{directory}/index", config.index_segment_bytes)
     checkpoint_file = CheckpointFile(disk, directory)
     checkpoint = checkpoint_file.load()
     hard_state_file = HardStateFile(disk, directory)

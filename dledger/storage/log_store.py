@@ -28,9 +28,9 @@ from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.segments.row import Dropped, Segments
 from dledger.storage.recent import RecentSpans
 from dledger.storage.rot import Bounds, Place, RotGuard
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
 from ledgermq.runtime.disk import NO_SPACE, File, read_ahead
@@ -226,14 +226,14 @@ class LogStore:
         The snapshot that stands for what goes must be on disk. Views that are held stay readable.
         """
         assert self.first_index < plan.first_index <= self.last_index, (plan, self.last_index)
-        data = self._data.detach_below(plan.position)
-        index = self._index.detach_below(plan.first_index * UNIT_BYTES)
+        data = self._data.drop_below(plan.position)
+        index = self._index.drop_below(plan.first_index * UNIT_BYTES)
         self.first_index, self.first_position = plan.first_index, plan.position
         self.base_term = plan.base_term
         self.rot.forget_below(plan.first_index)
         return partial(self._remove, data, index)
 
-    def _remove(self, data: Mapping[int, File], index: Mapping[int, File]) -> None:
+    def _remove(self, data: Dropped, index: Dropped) -> None:
         try:
             self._data.remove(data)  # first: without the index unit the last entry counts still
             self._index.remove(index)

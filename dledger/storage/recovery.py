@@ -31,9 +31,9 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
+from dledger.segments.row import Segments
 from dledger.storage.log_store import LogExtent, LogStore
 from dledger.storage.rot import Place
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.trim import settle_beginning
 from ledgermq.runtime.disk import NO_SPACE

@@ -28,7 +28,7 @@ from dledger.codec.entry import (
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES, LogIndex, Span, Term
 from dledger.errors import RottenEntry
-from dledger.storage.segments import Segments
+from dledger.segments.row import Segments
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -138,8 +138,7 @@ class RotGuard:
 
     def describe(self, position: int) -> str:
         """Return the file and the offset in it of a position."""
-        offset = position % self._data.segment_bytes
-        return f"file={self._data.path(position)} offset={offset}"
+        return self._data.describe(position)
 
     def forget_from(self, index: LogIndex) -> None:
         """Take that entries from ``index`` on were cut off."""

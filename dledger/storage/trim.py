@@ -13,7 +13,7 @@ from dledger.codec.entry import decode_header, header_problem
 from dledger.core.model import UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import RottenEntry
-from dledger.storage.segments import Segments
+from dledger.segments.row import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 
 _log: Final = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def settle_beginning(
         data.clear()
         index.clear()
     elif meta is not None:
-        data.remove(data.detach_below(meta.position))
-        index.remove(index.detach_below((meta.id.last_index + 1) * UNIT_BYTES))
+        data.remove(data.drop_below(meta.position))
+        index.remove(index.drop_below((meta.id.last_index + 1) * UNIT_BYTES))
     snapshots.end_install()
     return meta

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
+from dledger.segments.row import Segments
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.disk import File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
-from store.plain.segments import Segments
 
 PAGE_BITS: Final = 12
 
@@ -86,7 +86,7 @@ class Flusher:
         assert self._under_way is not None
         self.synced_position, self.synced_timestamp = self._under_way
         self._under_way = None
-        self._segments.synced()
+        self._segments.make_room()
         self._on_synced()
 
     def save_all(self) -> None:
@@ -94,7 +94,6 @@ class Flusher:
 
         A sync that was under way then has returned, whether or not the loop has heard of it.
         """
-        self._segments.synced()
         self._under_way = None
         try:
             self._segments.sync_from(self.synced_position)

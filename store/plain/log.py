@@ -25,14 +25,15 @@ from dledger.disk_full import DiskFullGate
 from dledger.disk_watch import DiskWatch
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
+from dledger.segments.row import Dropped
 from dledger.worker import Worker
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
+from store.plain.files import open_segments
 from store.plain.flusher import Flusher
 from store.plain.recovery import Recovered, recover
-from store.plain.segments import Segments
 from store.plain.view import TERM, PlainView
 from store.plain.writer import Extent, Writer
 
@@ -125,9 +126,7 @@ class PlainLog(PlainView):
             return
         config = self.config
         try:
-            self._segments = Segments(
-                self._disk, config.directory, config.segment_bytes, config.open_segments_max
-            )
+            self._segments = open_segments(self._disk, config)
             self.recovered = recover(
                 self._segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms
             )
@@ -234,24 +233,25 @@ class PlainLog(PlainView):
         readable. The files are removed in the worker thread; should that fail, the process ends.
         """
         segments = self._segments
-        before = segments.start
-        paths = segments.drop_before(min(position, self.committed_position))
-        if not paths:
+        last = segments.end - segments.segment_bytes
+        dropped = segments.drop_below(min(position, self.committed_position, last))
+        files = len(dropped.bases)
+        if not files:
             return 0
-        dropped = segments.start - before
-        _log.info("event=commit_log_dropped files=%d begins=%d", len(paths), segments.start)
-        work = partial(self._remove, paths)
+        _log.info("event=commit_log_dropped files=%d begins=%d", files, segments.start)
+        work = partial(self._remove, dropped)
         if self._running:
             self._worker.submit(work, _nothing)
         else:
             work()
-        return dropped
+        return files * segments.segment_bytes
 
-    def _remove(self, paths: list[str]) -> None:
+    def _remove(self, dropped: Dropped) -> None:
         try:
-            self._segments.remove(paths)
+            self._segments.remove(dropped)
         except OSError as error:
-            message = f"the commit log cannot remove {paths[0]}: {error}"
+            path = self._segments.path(dropped.bases[0])
+            message = f"the commit log cannot remove {path}: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     # The turn

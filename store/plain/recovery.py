@@ -33,6 +33,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from dledger.segments.places import pieces
+from dledger.segments.row import Segments
+from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import FatalError
 from store.layout import FLAGS_HOSTS_V6, store_timestamp
 from store.plain.config import PlainLogConfig
@@ -48,7 +51,6 @@ from store.plain.record import (
     is_torn,
     stored_ms,
 )
-from store.plain.segments import Segments
 from store.plain.writer import NOTHING, Extent
 
 CLEAN_WALK_FILES: Final = 3
@@ -134,7 +136,7 @@ class _Recovery:
         if self._remaining(position) < BLANK_BYTES:
             position += self._remaining(position)
         if not self._is_clean:
-            segments.write_again(self._find_unsynced(walked), walked.position)
+            self._write_again(self._find_unsynced(walked), walked.position)
             segments.sync_from(walked.begin)
         last_end = walked.last_end if walked.last_start != NOTHING else segments.start
         _log.info(
@@ -229,11 +231,25 @@ class _Recovery:
                 return mark
         return walked.begin
 
+    def _write_again(self, start: int, end: int) -> None:
+        """Write what is there once more, so that the next sync makes it durable for sure.
+
+        A file system that wants space for that and has none leaves it as it is.
+        """
+        segments = self._segments
+        for base, offset, size in pieces(start, end - start, self._segment_bytes):
+            try:
+                segments.rewrite(base + offset, base + offset + size)
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                path = segments.path(base)
+                _log.warning("event=not_written_again file=%s error=%s", path, error)
+
     def _stored_at(self, position: int) -> int:
-        base = self._base(position)
-        view = self._segments.segment_view(base)
-        assert view is not None, base
-        return stored_ms(view, position - base)
+        view, at = self._segments.locate(position)
+        assert view is not None, position
+        return stored_ms(view, at)
 
     def _settle_end(self, walked: _Walked) -> int:
         """Cut what lies behind the end; return how much was there. Errors: `FatalError`."""

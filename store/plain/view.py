@@ -11,6 +11,7 @@ from typing import Final
 
 from dledger.core.model import Role
 from dledger.errors import RottenEntry
+from dledger.segments.row import Segments
 from ledgermq.runtime.disk import read_ahead
 from store.plain.config import PlainLogConfig
 from store.plain.record import (
@@ -23,7 +24,6 @@ from store.plain.record import (
     is_blank,
     stored_ms,
 )
-from store.plain.segments import Segments
 from store.plain.writer import Extent
 
 DAMAGED_MAX: Final = 1000

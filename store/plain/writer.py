@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
+from dledger.segments.row import Segments
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.plain.config import PlainLogConfig
 from store.plain.record import BLANK_BYTES, blank
-from store.plain.segments import Segments
 
 NOTHING: Final = -1
 """In place of the position of an entry that does not exist."""

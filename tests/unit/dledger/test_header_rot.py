@@ -22,10 +22,10 @@ from dledger.codec.properties import Checkpoint
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import UNIT_BYTES
 from dledger.errors import CorruptEntry, RottenEntry
+from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
 from dledger.storage.membership_file import MembershipFile
 from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.walk import walk_bodies
 from ledgermq.runtime.errors import FatalError
@@ -118,7 +118,7 @@ def disk_of(flip: Flip | None) -> SimDisk:
 
 
 def open_store(disk, checkpoint=NO_CHECKPOINT, recovery_bytes=1 << 20):
-    data, index = Segments(disk, DATA, SEGMENT), Segments(disk, INDEX, INDEX_SEGMENT)
+    data, index = open_segments(disk, DATA, SEGMENT), open_segments(disk, INDEX, INDEX_SEGMENT)
     return open_log_store(data, index, checkpoint, 9, recovery_bytes, SnapshotFiles(disk, "/n"))
 
 

@@ -14,10 +14,11 @@ from dledger.codec.entry import END_RECORD_BYTES, HEADER_BYTES, encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
 from dledger.errors import DLedgerError, RottenEntry
+from dledger.segments.row import Segments
 from dledger.storage import recovery
+from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
 from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile
 from dledger.storage.synced_file import SyncedFile
@@ -52,8 +53,8 @@ class Machine:
         self.hard_state = HardStateFile(self.disk, DIRECTORY)
         self.checkpoint = CheckpointFile(self.disk, DIRECTORY)
         noted = self.checkpoint.load()
-        data = Segments(self.disk, f"{DIRECTORY}/data", SEGMENT)
-        index = Segments(self.disk, f"{DIRECTORY}/index", INDEX_SEGMENT)
+        data = open_segments(self.disk, f"{DIRECTORY}/data", SEGMENT)
+        index = open_segments(self.disk, f"{DIRECTORY}/index", INDEX_SEGMENT)
         snapshots = SnapshotFiles(self.disk, DIRECTORY)
         self.store = open_log_store(data, index, noted, 1 << 30, 2000, snapshots)
         self.store.before_cut = self.checkpoint.lower
@@ -207,14 +208,11 @@ def sync_newest_only(self):
 
 
 def cut_without_sync(self, position):
-    for base in sorted(self._files, reverse=True):
-        file = self._files[base]
+    for base in reversed(self.bases):
         if base > position or (base == position and base != self.start):
-            del self._files[base]
-            self._dirty.pop(base, None)
-            self._disk.remove(self.path(base))
+            self._remove_last(base)
         elif base + self.segment_bytes > position:
-            file.zero_from(position - base)
+            self._file(base).zero_from(position - base)
 
 
 def no_sync_of_what_was_found(self, position):

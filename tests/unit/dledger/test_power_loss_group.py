@@ -16,7 +16,7 @@ from dledger.core.messages import Append, AppendReply, Heartbeat, InstallSnapsho
 from dledger.core.model import Role
 from dledger.driver import Driver
 from dledger.replica import open_replica
-from dledger.storage.segments import Segments
+from dledger.segments.row import Segments
 from dledger.storage.state_files import HardStateFile
 from sim.disk import SimDisk
 from sim.inode import PowerLossMode

@@ -14,8 +14,8 @@ from dledger.core.messages import Append, HeartbeatReply, InstallSnapshot, Snaps
 from dledger.core.model import SnapshotId
 from dledger.core.snapshot import StageWork
 from dledger.errors import CorruptEntry, RottenEntry
+from dledger.storage.files import open_segments
 from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.runtime.disk import NO_SPACE, RealDisk
@@ -319,8 +319,8 @@ class CrashingFile:
 def open_store(path, disk, checkpoint):
     snapshots = SnapshotFiles(disk, str(path))
     snapshots.load()
-    data = Segments(disk, f"{path}/data", SEGMENT)
-    index = Segments(disk, f"{path}/index", INDEX_SEGMENT)
+    data = open_segments(disk, f"{path}/data", SEGMENT)
+    index = open_segments(disk, f"{path}/index", INDEX_SEGMENT)
     return open_log_store(data, index, checkpoint, 9, 1 << 20, snapshots)
 
 

@@ -18,8 +18,8 @@ from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.storage.files import open_segments
 from dledger.storage.recovery import open_log_store
-from dledger.storage.segments import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.state_files import CheckpointFile, HardStateFile, claim_directory
 from dledger.storage.walk import COPIED_ENTRIES_MIN, walk_bodies
@@ -34,8 +34,8 @@ NO_CHECKPOINT = Checkpoint()
 
 
 def open_store(path, *, checkpoint=NO_CHECKPOINT, term=9, disk=DISK, recovery_bytes=1 << 20):
-    data = Segments(disk, f"{path}/data", SEGMENT)
-    index = Segments(disk, f"{path}/index", INDEX_SEGMENT)
+    data = open_segments(disk, f"{path}/data", SEGMENT)
+    index = open_segments(disk, f"{path}/index", INDEX_SEGMENT)
     return open_log_store(
         data, index, checkpoint, term, recovery_bytes, SnapshotFiles(disk, str(path))
     )
@@ -530,8 +530,8 @@ def test_recorded_store_reads_equal_and_is_continued(recorded, tmp_path):
         state = HardStateFile(DISK, str(path)).load(log_is_empty=False)
         checkpoint = CheckpointFile(DISK, str(path)).load()
         assert (state.term, checkpoint) == (2, Checkpoint(2616, 2616))
-        data = Segments(DISK, f"{path}/data", 1 << 20)
-        index = Segments(DISK, f"{path}/index", 167_772_160)
+        data = open_segments(DISK, f"{path}/data", 1 << 20)
+        index = open_segments(DISK, f"{path}/index", 167_772_160)
         store = open_log_store(
             data, index, checkpoint, state.term, 1 << 30, SnapshotFiles(DISK, str(path))
         )
@@ -541,8 +541,8 @@ def test_recorded_store_reads_equal_and_is_continued(recorded, tmp_path):
         position = store.place(store.end_position, 148)
         store.append([encode_span(2617, 3, position, [b"x" * 100])])
         store.close()
-        data = Segments(DISK, f"{path}/data", 1 << 20)
-        index = Segments(DISK, f"{path}/index", 167_772_160)
+        data = open_segments(DISK, f"{path}/data", 1 << 20)
+        index = open_segments(DISK, f"{path}/index", 167_772_160)
         again = open_log_store(data, index, checkpoint, 3, 1 << 30, SnapshotFiles(DISK, str(path)))
         assert bytes(again.body_view(2617)) == b"x" * 100
         again.close()

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from dledger.errors import DiskFull
+from dledger.segments.row import Segments
 from dledger.storage.log_store import LogStore
-from dledger.storage.segments import Segments
 from tests.unit.store.faults.conftest import CASES
 from tests.unit.store.faults.disks import fails_at, full_from
 from tests.unit.store.faults.test_crash_anywhere import MODES, cases

@@ -4,8 +4,8 @@ from dledger.errors import NotLeader
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from store.plain.config import PlainLogConfig
+from store.plain.files import open_segments
 from store.plain.recovery import recover
-from store.plain.segments import Segments
 from store.plain.view import PlainView
 from store.plain.writer import Writer
 
@@ -42,9 +42,7 @@ class Log(PlainView):
         self.turns = 0
         self._running = True
         self._damaged = set()
-        self._segments = Segments(
-            disk, directory, self.config.segment_bytes, self.config.open_segments_max
-        )
+        self._segments = open_segments(disk, self.config)
         self.recovered = recover(
             self._segments, self.config, clean=clean, safe_timestamp_ms=safe_timestamp_ms
         )
@@ -79,7 +77,7 @@ class Log(PlainView):
 
     def sync(self):
         self._segments.sync(self._segments.take_dirty())
-        self._segments.synced()
+        self._segments.make_room()
 
     def entries(self):
         """Positions and records of all entries."""
