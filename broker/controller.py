@@ -16,33 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.cluster.registration import Registrar
 from broker.cluster.registration_body import register_request, signed, unregister_request
-from broker.groups.new_groups import NewGroups
-from broker.handlers import Processors, command_handlers, hot_handlers
+from broker.core import Core
 from broker.machine import Machine
 from broker.modes.plain import PlainMode
 from broker.modes.raft import RaftMode
 from broker.offsets.cleaning import OffsetCleaner
-from broker.offsets.moved import OffsetMovedEvents
 from broker.offsets.replication import OffsetReplicator
 from broker.ports import check_port_free
-from broker.processor.admin import AdminProcessor
-from broker.processor.clean import CleanProcessor
-from broker.processor.client import ClientProcessor
-from broker.processor.lock import LockProcessor
-from broker.processor.offset import OffsetProcessor
-from broker.processor.pull import PullProcessor
-from broker.processor.query import QueryProcessor
 from broker.processor.registered import confirm_handlers
-from broker.processor.send import SendProcessor
+from broker.processors import Around, build_processors
 from broker.pulls.hold_sweep import HoldSweep
 from broker.pulls.wake_up import WakeUp
 from broker.retention.service import DiskUse, Retention
-from broker.sends.creation import Creator
-from broker.sends.door import Door
-from broker.sends.properties import PropertyRewriter
-from broker.state.replicated_state import LogProposer, StateKind
+from broker.state.replicated_state import StateKind
 from broker.tables import Tables
-from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
 from ledgermq.remoting.transport.server import RemotingServer
@@ -52,8 +39,6 @@ from ledgermq.runtime.tasks import attempt
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.config import BrokerConfig
     from broker.state.snapshot import Capture
     from ledgermq.remoting.protocol.command import RemotingCommand
@@ -134,7 +119,10 @@ class BrokerController:
             clock=clock,
             refuse=self.store.refuse_messages,
         )
-        self._processors = self._make_processors()
+        core = Core(config, self.tables, self.store, clock, rng, tasks)
+        around = Around(self._mode.guard, self._registrar, self._retention, self._status)
+        self._processors = build_processors(core, around, self._mode.processors)
+        self.requests = self._processors.requests
         self._wake_up = WakeUp(
             self.tables.held,
             self._processors.pull.wake,
@@ -142,8 +130,8 @@ class BrokerController:
         )
         self.server = RemotingServer(
             name="broker",
-            handlers=command_handlers(self._processors),
-            hot=hot_handlers(self._processors),
+            handlers=self.requests.commands,
+            hot=self.requests.hot,
             config=transport,
             clock=clock,
             on_close=self._on_client_gone,
@@ -329,84 +317,3 @@ class BrokerController:
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
             # Reads go on, and the log keeps what the snapshot lacks.
             _log.warning("event=snapshot_waits reason=disk_full error=%s", error)
-
-    def _unique_ids(self) -> Callable[[], bytes]:
-        config = self._config
-        first = self._rng.randint(0, 2**31 - 1)
-        generator = UniqueIdGenerator(config.store_host[:-4], config.process_id, first)
-        return lambda: generator.next(self._clock.wall_ms()).encode()
-
-    def _make_creator(self, proposer: LogProposer) -> Creator:
-        creator = Creator(
-            topics=self.tables.topics,
-            groups=self.tables.groups,
-            proposer=proposer,
-            publisher=self._registrar,
-            clock=self._clock,
-            serve=self._tasks.serve,
-        )
-        for limit, used in creator.waiting.gauges():
-            self.tables.usage.add(limit, used)
-        return creator
-
-    def _make_send(self, creator: Creator) -> SendProcessor:
-        config = self._config
-        rewriter = PropertyRewriter(config.broker_cluster_name, self._unique_ids())
-        return SendProcessor(
-            topics=self.tables.topics.entries,
-            store=self.store,
-            maker=creator,
-            door=Door(rewriter, config.max_message_bytes),
-            rng=self._rng,
-            store_host=config.store_host,
-        )
-
-    def _make_processors(self) -> Processors:
-        tables, store, clock = self.tables, self.store, self._clock
-        proposer = LogProposer(store)
-        creator = self._make_creator(proposer)
-        new_groups = NewGroups(creator.group_for_request, clock)
-        return Processors(
-            send=self._make_send(creator),
-            pull=PullProcessor(
-                topics=tables.topics.entries,
-                groups=tables.groups,
-                consumers=tables.consumers,
-                offsets=tables.offsets,
-                store=store,
-                held=tables.held,
-                clock=clock,
-                on_new_group=new_groups.for_request,
-                on_moved=OffsetMovedEvents(
-                    store,
-                    clock,
-                    broker_name=self._config.registered_name,
-                    broker_host=self._config.store_host,
-                ).on_moved,
-                max_bytes=self._config.get_bytes_max,
-                max_count=self._config.get_messages_max,
-                slave_read_enable=self._config.slave_read_enable,
-            ),
-            client=ClientProcessor(
-                producers=tables.producers,
-                consumers=tables.consumers,
-                groups=tables.groups,
-                creator=creator,
-                new_groups=new_groups,
-                is_writable=lambda: store.writable,
-                clock=clock,
-                alarm=lambda function: self._tasks.alarm("members of groups", function),
-                serve=self._tasks.serve,
-            ),
-            offset=OffsetProcessor(tables, store, new_groups.for_request),
-            query=QueryProcessor(store, unique_max=self._config.default_query_max_num),
-            lock=LockProcessor(tables, proposer, clock),
-            admin=AdminProcessor(
-                topics=tables.topics, creator=creator, proposer=proposer, status=self._status
-            ),
-            guard=self._mode.guard,
-            membership=self._mode.membership,
-            raft=self._mode.raft,
-            compact=self._mode.compact,
-            clean=CleanProcessor(self._retention, store, self._tasks.serve),
-        )

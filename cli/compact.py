@@ -55,14 +55,14 @@ def compact(
 
     Example: ledgermq admin compact -b 127.0.0.1:10911 --upto 100000
     """
-    from broker.processor.compact import COMPACT
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     fields = {} if upto is None else {"upto": str(upto)}
     columns = (
         "address", "node", "first_index", "dropped_entries", "dropped_bytes", "limit_index",
         "reason", "error",
     )  # fmt: skip
-    _ask_each((broker, namesrv), COMPACT, fields, columns, as_json=as_json)
+    _ask_each((broker, namesrv), RequestCode.COMPACT, fields, columns, as_json=as_json)
 
 
 def delete_expired_commit_log(

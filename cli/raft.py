@@ -107,7 +107,7 @@ def transfer_leader(
     """
 
     async def job(client: RemotingClient) -> int:
-        from broker.processor.raft import TRANSFER_LEADER
+        from ledgermq.remoting.protocol.codes import RequestCode
 
         rows = await _statuses(client, broker, namesrv)
         groups = {
@@ -124,7 +124,9 @@ def transfer_leader(
         if len(leaders) > 1:
             raise AdminError(f"{target} is ambiguous: name one group's brokers with -b")
         row = leaders[0]
-        answer = await ask_signed(client, row["address"], TRANSFER_LEADER, {"target": target})
+        answer = await ask_signed(
+            client, row["address"], RequestCode.TRANSFER_LEADER, {"target": target}
+        )
         typer.echo(f"{answer['leader']} leads {row['group']} in term {answer['term']}")
         return 0
 
@@ -231,12 +233,12 @@ async def _statuses(client: RemotingClient, broker: str | None, namesrv: str) ->
 
 async def _confirm(client: RemotingClient, rows: list[Row]) -> None:
     """Ask each leader for a read index, and show that instead of what it merely believes."""
-    from broker.processor.raft import READ_INDEX
+    from ledgermq.remoting.protocol.codes import RequestCode
 
     for row in rows:
         if row.get("role") == "LEADER":
             try:
-                answer = await ask(client, row["address"], READ_INDEX)
+                answer = await ask(client, row["address"], RequestCode.READ_INDEX)
             except AdminError as error:
                 row["error"] = str(error)
             else:

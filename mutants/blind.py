@@ -96,11 +96,11 @@ BLIND: Final = (
     ),
     Mutant(
         name="follower-tells-max-offset",
-        breaks="Any replica answers where a queue ends, as far as it knows.",
+        breaks="Any replica answers where a queue ends, and other queries, as far as it knows.",
         source="ADR 7: the end that a follower knows may lie before what was acknowledged.",
         plant=patch(
-            "broker.processor.query:QueryProcessor._number",
-            ("if not self._store.writable:", "if False:"),
+            "broker.requests:leader_only",
+            ("if not is_writable():", "if False:"),
         ),
     ),
     Mutant(

@@ -27,6 +27,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.headers import RegisterBrokerHeader, decode_header
 from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.remoting.transport.requests import Permission, serves
 from ledgermq.runtime.clock import Clock
 from namesrv.claims import check_header, is_sound_topic
 from namesrv.limits import REGISTRATIONS_MAX, REGISTRATIONS_PER_CONNECTION_MAX
@@ -88,6 +89,13 @@ class Admission:
         """How much of the limits is used, by name."""
         return {REGISTRATIONS_MAX.name: (self._under_way.total(), REGISTRATIONS_MAX)}
 
+    @serves(
+        RequestCode.REGISTER_BROKER,
+        what="a broker registers, with its topics",
+        header=RegisterBrokerHeader,
+        limits=(REGISTER_BYTES_MAX,),
+        permission=Permission.REGISTRATION,
+    )
     def register(
         self, connection: Peer, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:

@@ -12,27 +12,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ledgermq.remoting.protocol.certificates import Identity, Role
-from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.hosts import is_loopback
 from ledgermq.remoting.protocol.signing import BadSignature, Trust, verify
+from ledgermq.remoting.transport.requests import Permission, Request
 
 _log: Final = logging.getLogger(__name__)
 
 AUDIENCE: Final = "namesrv"
 """The audience that a signed registration names, so that no broker accepts it."""
-REGISTRATIONS: Final = frozenset(
-    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION}
-)
-CHANGES: Final = frozenset(
-    {
-        RequestCode.PUT_KV_CONFIG,
-        RequestCode.DELETE_KV_CONFIG,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-    }
-)
+_CHANGE: Final = Permission.ADMINISTRATION
 _NAME: Final = "brokerName"
 
 Answer = RemotingCommand | None
@@ -51,14 +41,19 @@ class Guard:
         self._trust = trust
         self._wall_ms = wall_ms
 
-    def protect(self, handle: Handler) -> Handler:
+    def wrap(self, declared: Request, handle: Handler) -> Handler:
+        """Return what asks this guard first, if the request is not anybody's."""
+        permission = declared.permission
+        return self.protect(handle, permission) if permission else handle
+
+    def protect(self, handle: Handler, permission: Permission) -> Handler:
         """Return what asks this guard first."""
 
         def handle_allowed(
             connection: Any,  # noqa: ANN401 - a connection, or a test's
             request: RemotingCommand,
         ) -> Answer | Awaitable[Answer]:
-            problem = self.refusal(connection.remote[0], request)
+            problem = self.refusal(connection.remote[0], request, permission)
             if problem is None:
                 return handle(connection, request)
             _log.warning(
@@ -69,10 +64,10 @@ class Guard:
 
         return handle_allowed
 
-    def refusal(self, host: str, request: RemotingCommand) -> str | None:
+    def refusal(self, host: str, request: RemotingCommand, permission: Permission) -> str | None:
         """Return why a request from ``host`` is not served, None if it is."""
         trust = self._trust()
-        if not trust or (request.code in CHANGES and is_loopback(host)):
+        if not trust or (permission is _CHANGE and is_loopback(host)):
             return None
         try:
             identity = verify(request, trust, now_ms=self._wall_ms(), audience=AUDIENCE)
@@ -81,13 +76,13 @@ class Guard:
                 f"{error}; set peerSharedKeyFile, or peerTlsCertPath and peerTlsKeyPath, at the"
                 " broker that registers, as peerSharedKeyFile or peerTlsCaPath is set here"
             )
-        if not _may(identity, request):
+        if not _may(identity, request, permission):
             return f"{identity} may not do this for {request.ext_fields.get(_NAME) or 'others'}"
         return None
 
 
-def _may(identity: Identity, request: RemotingCommand) -> bool:
+def _may(identity: Identity, request: RemotingCommand, permission: Permission) -> bool:
     if identity.role is Role.NODE:
         named = request.ext_fields.get(_NAME, "")
-        return identity.name.rpartition("/")[0] == named or request.code not in REGISTRATIONS
-    return identity.role is Role.KEY or request.code in CHANGES
+        return identity.name.rpartition("/")[0] == named or permission is _CHANGE
+    return identity.role is Role.KEY or permission is _CHANGE

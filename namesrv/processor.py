@@ -5,7 +5,7 @@ Source: DefaultRequestProcessor, ClientRequestProcessor 4.9.7 (spec/wire.md 3.1,
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -28,11 +28,11 @@ from ledgermq.remoting.protocol.headers import (
     RouteHeader,
     decode_header,
 )
-from ledgermq.remoting.transport.dispatch import Handler
+from ledgermq.remoting.transport.requests import Permission, Requests, serves
 from ledgermq.runtime.clock import Clock
 from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
-from namesrv.guard import CHANGES, REGISTRATIONS, Guard
+from namesrv.guard import Guard
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
 from namesrv.limits import ROUTES_BYTES_MAX
 from namesrv.listing import Listing
@@ -40,7 +40,6 @@ from namesrv.route_table import Registered, RouteTable
 
 _log = logging.getLogger(__name__)
 
-GUARDED: Final = frozenset(map(int, REGISTRATIONS | CHANGES))
 Answered = RemotingCommand | Awaitable[RemotingCommand]
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -66,28 +65,11 @@ class Processor:
         self._routes_version = -1
         self._routes_bytes = 0
 
-    def handlers(self, guard: Guard) -> Mapping[int, Handler]:
-        """Return the handlers by request code, those that change something behind ``guard``."""
-        plain: dict[int, Callable[[RemotingCommand], Answered]] = {
-            RequestCode.PUT_KV_CONFIG: self.put_kv,
-            RequestCode.GET_KV_CONFIG: self.get_kv,
-            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_list,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-        }
-        handlers = {int(code): _plain(answer) for code, answer in plain.items()}
-        handlers[RequestCode.REGISTER_BROKER] = self._admission.register
-        handlers[RequestCode.UNREGISTER_BROKER] = self.unregister
-        handlers[RequestCode.QUERY_DATA_VERSION] = self.query_data_version
-        guarded = GUARDED & set(handlers)
-        return handlers | {code: guard.protect(handlers[code]) for code in sorted(guarded)}
+    def requests(self, guard: Guard) -> Requests:
+        """Return what a name server serves, asked for permission by ``guard``."""
+        requests = Requests(guard.wrap)
+        requests.add(self, self._admission)
+        return requests
 
     def _registered(
         self, command: RemotingCommand, header: RegisterBrokerHeader, done: Registered
@@ -110,6 +92,12 @@ class Processor:
         body = b"" if order is None else encode_body(order)
         return make_response(command, ResponseCode.SUCCESS, None, ext_fields, body)
 
+    @serves(
+        RequestCode.UNREGISTER_BROKER,
+        what="a broker leaves",
+        header=BrokerHeader,
+        permission=Permission.REGISTRATION,
+    )
     def unregister(self, connection: Peer, command: RemotingCommand) -> RemotingCommand:
         """104. A broker is taken out by the connection that registered it, and by no other."""
         header = decode_header(command, BrokerHeader)
@@ -120,7 +108,8 @@ class Processor:
             _log.info("event=broker_left broker=%s addr=%s", header.broker_name, header.broker_addr)
         return make_response(command, ResponseCode.SUCCESS)
 
-    def route(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC, what="route of a topic", header=RouteHeader)
+    def route(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """105. Numeric keys are always quoted: every client reads that, some read nothing else."""
         topic = decode_header(command, RouteHeader).topic
         body = self._remembered(f"105 {topic}", lambda: self._route(topic))
@@ -162,15 +151,18 @@ class Processor:
         body = self._remembered(str(command.code), make)
         return make_response(command, ResponseCode.SUCCESS, body=body or b"")
 
-    def cluster_info(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(RequestCode.GET_BROKER_CLUSTER_INFO, what="clusters and addresses")
+    def cluster_info(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """106."""
         return self._list(command, self._table.cluster_info)
 
-    def topics(self, command: RemotingCommand) -> Answered:
+    @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, what="all topics")
+    def topics(self, _connection: object, command: RemotingCommand) -> Answered:
         """206."""
         return self._names(command, None)
 
-    def topics_by_cluster(self, command: RemotingCommand) -> Answered:
+    @serves(RequestCode.GET_TOPICS_BY_CLUSTER, what="topics of a cluster", header=ClusterHeader)
+    def topics_by_cluster(self, _connection: object, command: RemotingCommand) -> Answered:
         """224."""
         return self._names(command, decode_header(command, ClusterHeader).cluster)
 
@@ -192,30 +184,55 @@ class Processor:
             self._remember(key, body)
         return make_response(command, ResponseCode.SUCCESS, body=body)
 
-    def system_topics(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, what="system topics")
+    def system_topics(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """304."""
         return self._list(command, self._table.system_topics)
 
-    def delete_topic(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        what="delete a topic here",
+        header=DeleteTopicHeader,
+        permission=Permission.ADMINISTRATION,
+    )
+    def delete_topic(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """216. Succeeds for a topic that is not there, too."""
         header = decode_header(command, DeleteTopicHeader)
         self._table.delete_topic(header.topic, header.cluster_name)
         return make_response(command, ResponseCode.SUCCESS)
 
-    def wipe_write_perm(self, command: RemotingCommand) -> Answered:
+    @serves(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        what="take write permission of a broker",
+        header=BrokerNameHeader,
+        permission=Permission.ADMINISTRATION,
+    )
+    def wipe_write_perm(self, _connection: object, command: RemotingCommand) -> Answered:
         """205. Lasts until the broker registers with a changed table."""
         name = decode_header(command, BrokerNameHeader).broker_name
         count, steps = self._table.set_write_perm(name, allowed=False)
         fields = {"wipeTopicCount": str(count)}
         return _after(steps, make_response(command, ResponseCode.SUCCESS, None, fields))
 
-    def add_write_perm(self, command: RemotingCommand) -> Answered:
+    @serves(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        what="give write permission of a broker",
+        header=BrokerNameHeader,
+        permission=Permission.ADMINISTRATION,
+    )
+    def add_write_perm(self, _connection: object, command: RemotingCommand) -> Answered:
         """327."""
         name = decode_header(command, BrokerNameHeader).broker_name
         count, steps = self._table.set_write_perm(name, allowed=True)
         fields = {"addTopicCount": str(count)}
         return _after(steps, make_response(command, ResponseCode.SUCCESS, None, fields))
 
+    @serves(
+        RequestCode.QUERY_DATA_VERSION,
+        what="has my topic table changed? Also a sign of life",
+        header=BrokerHeader,
+        permission=Permission.REGISTRATION,
+    )
     def query_data_version(self, connection: Peer, command: RemotingCommand) -> RemotingCommand:
         """322. Who registered it is heard of by this."""
         header = decode_header(command, BrokerHeader)
@@ -228,7 +245,13 @@ class Processor:
         body = b"" if known is None else encode_body(known)
         return make_response(command, ResponseCode.SUCCESS, None, fields, body)
 
-    def put_kv(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(
+        RequestCode.PUT_KV_CONFIG,
+        what="key-value configuration: put",
+        header=KvHeader,
+        permission=Permission.ADMINISTRATION,
+    )
+    def put_kv(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """100."""
         header = decode_header(command, KvHeader)
         refusal = self._kv.put(header.namespace, header.key, header.value)
@@ -237,7 +260,8 @@ class Processor:
         self._table.version += 1
         return make_response(command, ResponseCode.SUCCESS)
 
-    def get_kv(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(RequestCode.GET_KV_CONFIG, what="key-value configuration: get", header=KvHeader)
+    def get_kv(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """101."""
         header = decode_header(command, KvHeader)
         value = self._kv.get(header.namespace, header.key)
@@ -246,14 +270,23 @@ class Processor:
             return make_response(command, ResponseCode.QUERY_NOT_FOUND, remark, {})
         return make_response(command, ResponseCode.SUCCESS, None, {"value": value})
 
-    def delete_kv(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(
+        RequestCode.DELETE_KV_CONFIG,
+        what="key-value configuration: delete",
+        header=KvHeader,
+        permission=Permission.ADMINISTRATION,
+    )
+    def delete_kv(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """102."""
         header = decode_header(command, KvHeader)
         self._kv.delete(header.namespace, header.key)
         self._table.version += 1
         return make_response(command, ResponseCode.SUCCESS)
 
-    def kv_list(self, command: RemotingCommand) -> RemotingCommand:
+    @serves(
+        RequestCode.GET_KVLIST_BY_NAMESPACE, what="key-value configuration: list", header=KvHeader
+    )
+    def kv_list(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
         """219."""
         namespace = decode_header(command, KvHeader).namespace
         table = self._kv.table(namespace)
@@ -261,11 +294,6 @@ class Processor:
             remark = f"No config item, Namespace: {namespace}"
             return make_response(command, ResponseCode.QUERY_NOT_FOUND, remark)
         return _with_body(command, table)
-
-
-def _plain(answer: Callable[[RemotingCommand], Answered]) -> Handler:
-    """Return the handler of a request for which the connection does not matter."""
-    return lambda _, command: answer(command)
 
 
 def _after(steps: Iterator[None], answer: RemotingCommand) -> Answered:

@@ -45,7 +45,7 @@ class NameServer:
         guard = Guard(lambda: self._credentials.trust, clock.wall_ms)
         self._server = RemotingServer(
             name="namesrv",
-            handlers=processor.handlers(guard),
+            handlers=processor.requests(guard).commands,
             config=TransportConfig(connections_max=config.connections_max),
             clock=clock,
             on_close=self._on_close,

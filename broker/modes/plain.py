@@ -81,9 +81,8 @@ class PlainMode:
         )
         store.attach(self.log, self._times)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
-        self.membership = self.raft = self.compact = NoGroup(
-            lambda: store.applied_index, self.log.term
-        )
+        #: What answers requests that only a broker of this mode answers so.
+        self.processors = (NoGroup(lambda: store.applied_index, self.log.term),)
         self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
         self.guard = Guard(self.credentials, config, clock.wall_ms)
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"

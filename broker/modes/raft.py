@@ -62,9 +62,12 @@ class RaftMode:
         self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
         self.compactor = Compactor(self.log, store, self.snapshot, save)
         self.retained = RaftLog(self.log, self.compactor)
-        self.membership = MembershipProcessor(self.log)
-        self.raft = RaftProcessor(self.log, lambda: store.applied_index)
-        self.compact = CompactProcessor(self.compactor)
+        #: What answers requests that only a broker of this mode answers so.
+        self.processors = (
+            MembershipProcessor(self.log),
+            RaftProcessor(self.log, lambda: store.applied_index),
+            CompactProcessor(self.compactor),
+        )
 
     async def check(self) -> None:
         """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""

@@ -15,9 +15,11 @@ from broker.answers import put_failure, shown
 from broker.limits import TOPIC_QUEUES_MAX
 from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import TopicConfig
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
-from ledgermq.remoting.protocol.headers import CreateTopicHeader, decode_header
+from ledgermq.remoting.protocol.headers import CreateTopicHeader, SendBackHeader, decode_header
+from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
+from ledgermq.remoting.transport.requests import ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -26,9 +28,6 @@ if TYPE_CHECKING:
     from broker.sends.creation import Creator
     from broker.state.replicated_state import Proposer
     from broker.state.topic_config import TopicTable
-
-#: Ours: asks any replica for its view of the log.
-RAFT_STATUS: Final = 29_001
 
 _SLAVE_REMARK: Final = (
     "Can't modify topic or subscription group from slave broker, "
@@ -55,6 +54,13 @@ class AdminProcessor:
         self._proposer = proposer
         self._status = status
 
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        what="create or change a topic",
+        header=CreateTopicHeader,
+        limits=(TOPIC_LENGTH_MAX, TOPIC_QUEUES_MAX),
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     async def handle_update_topic(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:
@@ -82,11 +88,18 @@ class AdminProcessor:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS, _TOPIC_REMARK)
 
+    @serves(RequestCode.RAFT_STATUS, what="ours: role, term, indexes as JSON")
     def handle_raft_status(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take RAFT_STATUS."""
         body = msgspec.json.encode(self._status())
         return make_response(request, ResponseCode.SUCCESS, body=body)
 
+    @serves(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        what="give a message back for later",
+        header=SendBackHeader,
+        served_by=ServedBy.NOBODY,
+    )
     def handle_send_back(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Refuse CONSUMER_SEND_MSG_BACK."""
         return make_response(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.requests import serves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -46,6 +47,12 @@ class CleanProcessor:
         self._store = store
         self._serve = serve
 
+    @serves(
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        what="drop expired segments of this replica's log",
+        fields=(REPORT,),
+        of_the_log=True,
+    )
     async def handle_expired_log(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:
@@ -56,12 +63,18 @@ class CleanProcessor:
         self._serve("expired log", self._retention.whole_round())
         return make_response(request, ResponseCode.SUCCESS)
 
+    @serves(
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        what="remove this replica's queue files before the beginning of the log",
+        fields=(REPORT,),
+    )
     def handle_expired_queues(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:
         """Take CLEAN_EXPIRED_CONSUMEQUEUE."""
         return _report(request, {"dropped_files": self._store.drop_queue_files()})
 
+    @serves(RequestCode.CLEAN_UNUSED_TOPIC, what="remove unused topics", fields=(REPORT,))
     def handle_unused_topics(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:

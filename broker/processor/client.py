@@ -24,7 +24,7 @@ from broker.serving_limits import (
 )
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.bodies import decode_heartbeat
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
@@ -34,6 +34,7 @@ from ledgermq.remoting.protocol.command import (
 from ledgermq.remoting.protocol.errors import InvalidHeader
 from ledgermq.remoting.protocol.headers import ConsumerGroupHeader, decode_header
 from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
+from ledgermq.remoting.transport.requests import serves
 from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
@@ -100,6 +101,20 @@ class ClientProcessor:
         self._serve = serve
         self._notifier = Notifier(consumers.connections, clock, alarm(self._tell).set)
 
+    @serves(
+        RequestCode.HEART_BEAT,
+        what="heartbeat: members of groups, subscriptions",
+        limits=(
+            CLIENT_ID_LENGTH_MAX,
+            HEARTBEAT_GROUPS_MAX,
+            GROUP_LENGTH_MAX,
+            SUBSCRIPTIONS_MAX,
+            SUBSCRIPTIONS_PER_GROUP_MAX,
+            EXPRESSION_LENGTH_MAX,
+            TAGS_MAX,
+        ),
+        hot=True,
+    )
     def handle_heartbeat(self, connection: ClientConnection, frame: Frame) -> None:
         """Take a HEART_BEAT frame."""
         request = decode_command(frame)
@@ -128,6 +143,7 @@ class ClientProcessor:
         self._register_consumers(client, heartbeat)
         self._answer(connection, request, answer)
 
+    @serves(RequestCode.UNREGISTER_CLIENT, what="leave", fields=("producerGroup", "consumerGroup"))
     def handle_unregister(
         self, connection: ClientConnection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -140,6 +156,11 @@ class ClientProcessor:
             self.notify(consumer)
         return make_response(request, ResponseCode.SUCCESS, None, {})
 
+    @serves(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        what="members of a group",
+        header=ConsumerGroupHeader,
+    )
     def handle_list(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_CONSUMER_LIST_BY_GROUP."""
         group = decode_header(request, ConsumerGroupHeader).consumer_group

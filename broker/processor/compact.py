@@ -6,19 +6,17 @@ what was dropped, and what forbids more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from broker.retention.compaction import NO_LIMIT
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.requests import Permission, serves
 
 if TYPE_CHECKING:
     from broker.retention.compaction import Compactor
-
-#: Ours: drop whole segments that a snapshot stands for.
-COMPACT: Final = 29_004
 
 
 class CompactProcessor:
@@ -27,6 +25,14 @@ class CompactProcessor:
     def __init__(self, compactor: Compactor) -> None:
         self._compactor = compactor
 
+    @serves(
+        RequestCode.COMPACT,
+        what="ours: drop the beginning of this replica's log, up to the entry `upto`",
+        fields=("upto",),
+        permission=Permission.ADMINISTRATION,
+        needs_group=True,
+        of_the_log=True,
+    )
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take COMPACT."""
         try:

@@ -9,7 +9,7 @@ Source: spec/wire.md 3.7, 7.1; RocketMQ AdminBrokerProcessor.lockBatchMQ.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,10 +19,11 @@ from broker.state.queue_lock import LockChange, split_change
 from broker.state.replicated_state import StateKind
 from broker.state.subscription import group_name_is_valid
 from ledgermq.remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import InvalidHeader
-from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX
+from ledgermq.remoting.protocol.limits import CLIENT_ID_LENGTH_MAX, GROUP_LENGTH_MAX
+from ledgermq.remoting.transport.requests import ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class _LockBody(msgspec.Struct, rename="camel"):
     mq_set: list[_Queue] = []
 
 
+_LIMITS: Final = (LOCK_QUEUES_MAX, GROUP_LENGTH_MAX, CLIENT_ID_LENGTH_MAX)
+
+
 class LockProcessor:
     """Answers lock requests of one broker."""
 
@@ -54,6 +58,12 @@ class LockProcessor:
         self._proposer = proposer
         self._clock = clock
 
+    @serves(
+        RequestCode.LOCK_BATCH_MQ,
+        what="lock queues for 60 s",
+        limits=_LIMITS,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     async def handle_lock(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take LOCK_BATCH_MQ."""
         wanted = self._change(request)
@@ -72,6 +82,12 @@ class LockProcessor:
         body = encode_body(LockResult(lock_ok_mq_set=granted))
         return make_response(request, ResponseCode.SUCCESS, body=body)
 
+    @serves(
+        RequestCode.UNLOCK_BATCH_MQ,
+        what="unlock queues",
+        limits=_LIMITS,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     async def handle_unlock(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take UNLOCK_BATCH_MQ."""
         wanted = self._change(request)

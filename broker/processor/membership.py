@@ -9,20 +9,18 @@ never will, or where the outcome is not known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from dledger.core.configuration import Change, ChangeKind
 from dledger.errors import DLedgerError, MembershipRefused, NotLeader
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-#: Ours: change the members of the group.
-CHANGE_MEMBERSHIP: Final = 29_002
 
 
 class Group(Protocol):
@@ -43,6 +41,15 @@ class MembershipProcessor:
     def __init__(self, group: Group) -> None:
         self._group = group
 
+    @serves(
+        RequestCode.CHANGE_MEMBERSHIP,
+        what="ours: add a learner (`op=add_learner`), `promote`, `remove`",
+        fields=("op", "node", "address"),
+        served_by=ServedBy.LEADER_BY_ITSELF,
+        permission=Permission.ADMINISTRATION,
+        needs_group=True,
+        of_the_log=True,
+    )
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take CHANGE_MEMBERSHIP."""
         try:

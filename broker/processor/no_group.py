@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import make_response
+from ledgermq.remoting.transport.requests import Permission, serves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +33,20 @@ class NoGroup:
         self._applied_index = applied_index
         self._term = term
 
+    @serves(
+        RequestCode.CHANGE_MEMBERSHIP,
+        RequestCode.TRANSFER_LEADER,
+        RequestCode.COMPACT,
+        what="refused",
+        permission=Permission.ADMINISTRATION,
+        needs_group=True,
+        of_the_log=True,
+    )
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
-        """Take CHANGE_MEMBERSHIP or COMPACT."""
+        """Take CHANGE_MEMBERSHIP, TRANSFER_LEADER or COMPACT."""
         return make_response(request, ResponseCode.SYSTEM_ERROR, REMARK)
 
-    handle_transfer = handle
-
+    @serves(RequestCode.READ_INDEX, what="answered at once", of_the_log=True)
     async def handle_read_index(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import PUT_ANSWERS, WritableConnection, shown, write_command
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import (
     QueryOffsetHeader,
@@ -22,6 +22,7 @@ from ledgermq.remoting.protocol.headers import (
     decode_header,
     decode_update_offset_header,
 )
+from ledgermq.remoting.transport.requests import ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -70,6 +71,13 @@ class OffsetProcessor:
         self._store = store
         self._on_new_group = on_new_group
 
+    @serves(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        what="commit a consumer offset; any int64",
+        header=UpdateOffsetHeader,
+        hot=True,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     def handle_update(self, connection: WritableConnection, frame: Frame) -> None:
         """Take an UPDATE_CONSUMER_OFFSET frame; usually oneway."""
         opaque, flag, _, header = decode_update_offset_header(frame)
@@ -80,6 +88,11 @@ class OffsetProcessor:
         if not flag & FLAG_ONEWAY:
             write_command(connection, frame.serialize_type, opaque, answer, {})
 
+    @serves(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        what="ask for a consumer offset",
+        header=QueryOffsetHeader,
+    )
     def handle_query(self, _connection: object, request: RemotingCommand) -> RemotingCommand | None:
         """Take a QUERY_CONSUMER_OFFSET request."""
         header = decode_header(request, QueryOffsetHeader)

@@ -27,8 +27,13 @@ from broker.pulls.long_polling import HeldPull
 from broker.pulls.tags import tag_codes
 from broker.pulls.wake_up import WORK_MAX
 from broker.serving_limits import EXPRESSIONS_MAX
-from ledgermq.remoting.protocol.codes import ResponseCode
-from ledgermq.remoting.protocol.headers import decode_pull_header, encode_pull_response_head
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.headers import (
+    PullHeader,
+    decode_pull_header,
+    encode_pull_response_head,
+)
+from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
 
@@ -41,7 +46,6 @@ if TYPE_CHECKING:
     from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
-    from ledgermq.remoting.protocol.headers import PullHeader
     from ledgermq.runtime.clock import Clock
     from store.results import GetResult
 
@@ -145,6 +149,14 @@ class PullProcessor:
         self._slave_read_enable = slave_read_enable
         self._codes: dict[str, frozenset[int] | None] = {}
 
+    @serves(
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        what="pull; held while there is nothing (`sysFlag` 2)",
+        header=PullHeader,
+        hot=True,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     def handle(self, connection: PullConnection, frame: Frame) -> None:
         """Take a PULL_MESSAGE frame."""
         opaque, _, _, header = decode_pull_header(frame)

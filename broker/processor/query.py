@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.answers import DAMAGED, put_failure
+from broker.answers import DAMAGED
 from dledger.errors import RottenEntry
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
 from ledgermq.remoting.protocol.limits import Int32, Int64  # noqa: TC001 - msgspec reads them
-from store.results import Boundary, PutStatus
+from ledgermq.remoting.transport.requests import ServedBy, serves
+from store.results import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +48,6 @@ class _KeyHeader(msgspec.Struct, rename="camel"):
 
 class QueryStore(Protocol):
     """What queries need of the store."""
-
-    @property
-    def writable(self) -> bool:
-        """Whether this replica leads and has applied everything before its term."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last queue offset, 0 for no queue."""
@@ -84,10 +81,15 @@ class QueryProcessor:
         self._store = store
         self._unique_max = unique_max
 
+    @serves(
+        RequestCode.QUERY_MESSAGE,
+        what="messages by key; with `_UNIQUE_KEY_QUERY=true` by unique key",
+        header=_KeyHeader,
+        fields=(UNIQUE_KEY_FLAG,),
+        served_by=ServedBy.LEADER,
+    )
     def handle_by_key(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take QUERY_MESSAGE (12)."""
-        if not self._store.writable:
-            return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, _KeyHeader)
         is_unique = request.ext_fields.get(UNIQUE_KEY_FLAG) == "true"
         limit = self._unique_max if is_unique else header.max_num
@@ -107,26 +109,48 @@ class QueryProcessor:
             request, ResponseCode.SUCCESS, None, fields, body=b"".join(result.records)
         )
 
+    @serves(
+        RequestCode.GET_MAX_OFFSET,
+        what="where a queue ends",
+        header=QueueHeader,
+        served_by=ServedBy.LEADER,
+    )
     def handle_max_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MAX_OFFSET (30)."""
         return self._number(request, "offset", self._store.max_offset)
 
+    @serves(
+        RequestCode.GET_MIN_OFFSET,
+        what="where a queue begins",
+        header=QueueHeader,
+        served_by=ServedBy.LEADER,
+    )
     def handle_min_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MIN_OFFSET (31)."""
         return self._number(request, "offset", self._store.min_offset)
 
+    @serves(
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        what="store time of a queue's first message",
+        header=QueueHeader,
+        served_by=ServedBy.LEADER,
+    )
     def handle_earliest(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_EARLIEST_MSG_STORETIME (32)."""
         return self._number(request, "timestamp", self._store.earliest_store_time)
 
+    @serves(
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        what="offset by time",
+        header=SearchOffsetHeader,
+        served_by=ServedBy.LEADER,
+    )
     def handle_by_time(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take SEARCH_OFFSET_BY_TIMESTAMP (29).
 
         RocketMQ 4.9 knows no boundary and answers with the nearest message, RocketMQ 5 asks for one
         of the two boundaries: each client gets what its own broker would tell it.
         """
-        if not self._store.writable:
-            return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, SearchOffsetHeader)
         boundary: Boundary | None = None
         if header.boundary_type is not None:
@@ -140,6 +164,7 @@ class QueryProcessor:
             return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
 
+    @serves(RequestCode.VIEW_MESSAGE_BY_ID, what="message by physical offset", header=_ViewHeader)
     def handle_by_id(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take VIEW_MESSAGE_BY_ID (33)."""
         offset = decode_header(request, _ViewHeader).offset
@@ -158,8 +183,6 @@ class QueryProcessor:
     def _number(
         self, request: RemotingCommand, name: str, ask: Callable[[str, int], int]
     ) -> RemotingCommand:
-        if not self._store.writable:
-            return put_failure(request, PutStatus.NOT_LEADER)
         header = decode_header(request, QueueHeader)
         try:
             value = ask(header.topic, header.queue_id)

@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from dledger.errors import DLedgerError, NotLeader
-from ledgermq.remoting.protocol.codes import ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-#: Ours: hand leadership to the member named in the field ``target``.
-TRANSFER_LEADER: Final = 29_003
-#: Ours: an index that covers everything acknowledged before; answered once it is applied here.
-READ_INDEX: Final = 29_005
 
 APPLY_WAIT_S: Final = 2.5
 _APPLY_POLL_S: Final = 0.002
@@ -57,6 +53,15 @@ class RaftProcessor:
         self._node = node
         self._applied_index = applied_index
 
+    @serves(
+        RequestCode.TRANSFER_LEADER,
+        what="ours: hand leadership to the member `target`",
+        fields=("target",),
+        served_by=ServedBy.LEADER_BY_ITSELF,
+        permission=Permission.ADMINISTRATION,
+        needs_group=True,
+        of_the_log=True,
+    )
     async def handle_transfer(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:
@@ -66,6 +71,12 @@ class RaftProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "the field target is missing")
         return await self._answer(request, self._transfer(target))
 
+    @serves(
+        RequestCode.READ_INDEX,
+        what="ours: an index that covers all that was acknowledged before",
+        served_by=ServedBy.LEADER_BY_ITSELF,
+        of_the_log=True,
+    )
     async def handle_read_index(
         self, _connection: object, request: RemotingCommand
     ) -> RemotingCommand:

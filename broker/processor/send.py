@@ -29,10 +29,15 @@ from broker.answers import (
     write_command,
 )
 from broker.hosts import PeerConnection, packed_peer
-from broker.sends.rules import Refused
+from broker.sends.rules import BATCH_LIMITS, MESSAGE_LIMITS, Refused
 from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error
-from ledgermq.remoting.protocol.codes import ResponseCode
-from ledgermq.remoting.protocol.headers import SendResponseEncoder, decode_send_header
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.headers import (
+    SendHeader,
+    SendResponseEncoder,
+    decode_send_header,
+)
+from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.runtime.tasks import attempt
 from store.results import PutBatch, PutMessage, PutStatus
 
@@ -42,7 +47,6 @@ if TYPE_CHECKING:
     from broker.sends.door import Door
     from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
-    from ledgermq.remoting.protocol.headers import SendHeader
     from ledgermq.runtime.rng import Rng
     from store.results import BatchCallback, PutCallback
 
@@ -126,6 +130,15 @@ class SendProcessor:
         self._next_id_head = "," + self._id_head
         self._message_id = self._id_head + "%016X"
 
+    @serves(
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_MESSAGE,
+        what="send a message",
+        header=SendHeader,
+        limits=MESSAGE_LIMITS,
+        hot=True,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     def handle(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame."""
         opaque, flag, _, header = decode_send_header(frame)
@@ -170,6 +183,14 @@ class SendProcessor:
             else partial(self._answer, connection, opaque, frame.serialize_type, queue_id),
         )
 
+    @serves(
+        RequestCode.SEND_BATCH_MESSAGE,
+        what="send a batch ([what it promises](#what-a-batch-promises))",
+        header=SendHeader,
+        limits=BATCH_LIMITS,
+        hot=True,
+        served_by=ServedBy.LEADER_BY_ITSELF,
+    )
     def handle_batch(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_BATCH_MESSAGE frame."""
         opaque, flag, _, header = decode_send_header(frame)

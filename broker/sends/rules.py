@@ -12,7 +12,15 @@ from typing import Final
 from broker.answers import ILLEGAL
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.compression import TYPE_LZ4, TYPE_ZLIB, TYPE_ZSTD
-from ledgermq.remoting.protocol.limits import KEY_BYTES_MAX, KEY_WORDS_MAX
+from ledgermq.remoting.protocol.limits import (
+    BATCH_MESSAGES_MAX,
+    BATCH_PROPERTIES_BYTES_MAX,
+    BATCH_PROPERTIES_MAX,
+    KEY_BYTES_MAX,
+    KEY_WORDS_MAX,
+    PROPERTIES_BYTES_MAX,
+    TOPIC_LENGTH_MAX,
+)
 from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_COMPRESSED,
@@ -21,6 +29,13 @@ from ledgermq.remoting.protocol.message import (
     TRANSACTION_MASK,
 )
 
+MESSAGE_LIMITS: Final = (TOPIC_LENGTH_MAX, PROPERTIES_BYTES_MAX, KEY_WORDS_MAX, KEY_BYTES_MAX)
+BATCH_LIMITS: Final = (
+    *MESSAGE_LIMITS,
+    BATCH_MESSAGES_MAX,
+    BATCH_PROPERTIES_BYTES_MAX,
+    BATCH_PROPERTIES_MAX,
+)
 PLAIN_FLAGS: Final = FLAG_COMPRESSED | FLAG_MULTI_TAGS
 """Bits of sysFlag that need no look."""
 UNCHECKED_KEYS_BYTES: Final = 2_048

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from broker import handlers as broker_handlers
 from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
 from broker.sends.rules import Refused, refuse_unsupported
@@ -23,6 +22,7 @@ from sim.faults.recipes import RECIPES
 from spark.job import CHECKS as SPARK_CHECKS
 from tests.architecture.test_citations import sections
 from tests.architecture.tree import project, python_files, text, tracked
+from tests.served import broker_codes
 
 HANDBOOK = [path for path in tracked() if path.endswith(".md") and path != "CHANGELOG.md"]
 TEST = re.compile(r"`(test_\w+)`")
@@ -89,33 +89,6 @@ class Anything:
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_args: None
-
-
-def codes(page_section: str) -> set[int]:
-    """The numbers in the first column."""
-    first = [row[0] for row in cells(page_section)]
-    return {int(number) for cell in first for number in re.findall(r"\b\d+\b", cell)}
-
-
-def broker_codes() -> set[int]:
-    processors = broker_handlers.Processors(*[Anything()] * len(broker_handlers.Processors._fields))
-    return {
-        *map(int, broker_handlers.hot_handlers(processors)),
-        *map(int, broker_handlers.command_handlers(processors)),
-    }
-
-
-def namesrv_codes() -> set[int]:
-    named = set(re.findall(r"RequestCode\.(\w+)", text("namesrv/processor.py")))
-    return {int(RequestCode[name]) for name in named}
-
-
-def test_every_request_that_a_broker_serves_is_in_its_table() -> None:
-    assert codes(section("docs/protocol.md", "## What a broker serves")) == broker_codes()
-
-
-def test_every_request_that_a_name_server_serves_is_in_its_table() -> None:
-    assert codes(section("docs/protocol.md", "## What a name server serves")) == namesrv_codes()
 
 
 def config_keys(config: Any) -> set[str]:

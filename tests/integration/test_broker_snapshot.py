@@ -10,8 +10,8 @@ import shutil
 import pytest
 import uvloop
 
-from broker.processor.compact import COMPACT
 from broker.retention.compaction import Compactor
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.remoting.protocol.message import decode_records
 from store.message_store import MessageStore
@@ -20,6 +20,7 @@ from store.queues.consume_queue import DamagedUnits
 from tests.integration.broker_cluster import cluster, pull_fields, send_fields, until
 
 BODY = b"x" * 900
+COMPACT = RequestCode.COMPACT
 RAFT_STATUS = 29_001
 SEGMENT = 1 << 16
 TRANSFER = 29_003

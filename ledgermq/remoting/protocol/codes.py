@@ -174,6 +174,12 @@ class RequestCode(IntEnum):
     """Ours: a replica's role, term and indexes as JSON, for probes and administration."""
     CHANGE_MEMBERSHIP = 29002
     """Ours: add a learner to a Raft group, promote it, or remove a member."""
+    TRANSFER_LEADER = 29003
+    """Ours: hand leadership to another member."""
+    COMPACT = 29004
+    """Ours: drop whole segments of a replica's log that a snapshot stands for."""
+    READ_INDEX = 29005
+    """Ours: an index that covers all that was acknowledged before; answered once it is applied."""
     CONFIRM_REGISTRATION = 29006
     """Ours: a name server asks a broker, over the broker's connection, which broker id it has."""
 

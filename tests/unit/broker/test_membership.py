@@ -7,11 +7,12 @@ import json
 import pytest
 import typer
 
-from broker.processor.membership import CHANGE_MEMBERSHIP, MembershipProcessor, read_change
+from broker.processor.membership import MembershipProcessor, read_change
 from cli.admin import AdminError
 from cli.membership import check_old, describe, for_people, is_done, replace
 from dledger.core.configuration import Change, ChangeKind
 from dledger.errors import MembershipRefused, NotLeader, OutcomeUnknown
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 
 
@@ -31,7 +32,7 @@ class Group:
 
 
 def ask(group, **fields):
-    request = RemotingCommand(code=CHANGE_MEMBERSHIP, ext_fields=fields)
+    request = RemotingCommand(code=RequestCode.CHANGE_MEMBERSHIP, ext_fields=fields)
     return asyncio.run(MembershipProcessor(group).handle(None, request))
 
 

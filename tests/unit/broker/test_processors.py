@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.query import QueryProcessor
 from broker.pulls.wake_up import WakeUp
+from broker.requests import broker_requests
 from broker.sends.creation import Creator
 from broker.state.replicated_state import StateKind
 from broker.state.topic_config import TopicChange
@@ -498,15 +500,22 @@ def test_limits_and_times_of_a_queue_are_told() -> None:
         made.handle_max_offset(None, request(30, topic="T"))
 
 
-@pytest.mark.parametrize("handler", ["max_offset", "min_offset", "earliest", "by_time"])
-def test_only_a_leader_tells_limits(handler: str) -> None:
+def queries(store: FakeQueues) -> dict[int, Any]:
+    """Return what the processor declares, as a broker registers it."""
+    guard = SimpleNamespace(protect=lambda handler: handler)
+    made = broker_requests(guard, lambda: store.writable)  # type: ignore[arg-type]
+    made.add(QueryProcessor(store))
+    return made.commands
+
+
+@pytest.mark.parametrize("code", [29, 30, 31, 32])
+def test_only_a_leader_tells_limits(code: int) -> None:
     # 1. A leader is cut off, another one acknowledges messages. 2. The first one is asked where
     # the queue ends. Its end lies before them: a reader that begins there, or that compares, errs.
-    made = QueryProcessor(FakeQueues(writable=False))
-    handle = getattr(made, f"handle_{handler}")
-    answer = handle(None, request(30, topic="T", queueId=0, timestamp=9))
+    commands = queries(FakeQueues(writable=False))
+    answer = commands[code](None, request(code, topic="T", queueId=0, timestamp=9))
     assert (answer.code, answer.ext_fields) == (14, {})
-    assert made.handle_by_id(None, request(33, offset=48)).body == b"record"
+    assert commands[33](None, request(33, offset=48)).body == b"record"
 
 
 class FakeKeys(FakeQueues):
@@ -563,7 +572,7 @@ def test_a_key_whose_only_message_is_damaged_is_refused_for_now() -> None:
 
 def test_only_a_leader_looks_for_keys() -> None:
     store = FakeKeys([b"one"], writable=False)
-    answer = QueryProcessor(store).handle_by_key(None, key_request())
+    answer = queries(store)[12](None, key_request())
     assert (answer.code, answer.body, store.asked) == (14, b"", [])
 
 

@@ -78,7 +78,8 @@ class Server:
             NamesrvConfig(**config), self.table, kv_config, FakeClock(), self.find
         )
         self.trust = Trust()
-        self._handlers = processor.handlers(Guard(lambda: self.trust, lambda: 1_000_000))
+        self.requests = processor.requests(Guard(lambda: self.trust, lambda: 1_000_000))
+        self._handlers = self.requests.commands
 
     def find(self, number: int) -> "FakeConnection | None":
         return self.connection if number == self.connection.id else self.others.get(number)
@@ -446,7 +447,9 @@ def test_what_changes_routes_is_taken_from_this_machine_or_signed():
     ],
 )
 def test_a_certificate_registers_only_the_name_of_its_group(identity, code, name, allowed):
-    assert may(identity, RemotingCommand(code, ext_fields={"brokerName": name})) is allowed
+    declared = {code: one for one in Server().requests.declarations for code in one.codes}
+    command = RemotingCommand(code, ext_fields={"brokerName": name})
+    assert may(identity, command, declared[code].permission) is allowed
 
 
 def test_a_registration_that_is_too_large_is_told_to_come_compressed():

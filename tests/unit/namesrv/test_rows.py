@@ -159,7 +159,7 @@ def test_permissions_of_many_topics_change_step_by_step():
     assert table.route("topic-0-2499").queue_datas[0].perm == 4
     server = Server()
     server.processor._table = table
-    answer = server.processor.add_write_perm(_named("b0"))
+    answer = server.processor.add_write_perm(None, _named("b0"))
     assert not hasattr(answer, "code"), "it takes several turns"
     answer.close()
 

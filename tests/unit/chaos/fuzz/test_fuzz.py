@@ -14,6 +14,7 @@ from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, encode_command
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
+from tests.served import broker_codes
 
 
 def sents(count: int, seed: int = 1):
@@ -44,17 +45,7 @@ def test_every_request_is_drawn_with_every_field_odd_at_some_time():
 
 
 def test_every_code_that_brokers_or_name_servers_serve_is_drawn():
-    from broker.handlers import command_handlers, hot_handlers
-
-    class Part:
-        def __getattr__(self, _: str):
-            return lambda handler: handler
-
-    class Whole:
-        def __getattr__(self, _: str):
-            return Part()
-
-    served = set(command_handlers(Whole())) | set(hot_handlers(Whole()))
+    served = broker_codes()
     left_out = {29004}
     assert served - left_out <= {request.code for request in AT_BROKERS}
     assert RequestCode.REGISTER_BROKER in {request.code for request in AT_NAME_SERVERS}

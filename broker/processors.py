@@ -1,0 +1,144 @@
+"""Builds the processors of one broker and registers what they serve.
+
+Adding a processor is a line in `build_processors`; which requests it serves it declares itself
+(`ledgermq.remoting.transport.requests`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.groups.new_groups import NewGroups
+from broker.offsets.moved import OffsetMovedEvents
+from broker.processor.admin import AdminProcessor
+from broker.processor.clean import CleanProcessor
+from broker.processor.client import ClientProcessor
+from broker.processor.lock import LockProcessor
+from broker.processor.offset import OffsetProcessor
+from broker.processor.pull import PullProcessor
+from broker.processor.query import QueryProcessor
+from broker.processor.send import SendProcessor
+from broker.requests import broker_requests
+from broker.sends.creation import Creator
+from broker.sends.door import Door
+from broker.sends.properties import PropertyRewriter
+from broker.state.replicated_state import LogProposer
+from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.cluster.guard import Guard
+    from broker.core import Core
+    from broker.retention.service import Retention
+    from broker.sends.creation import Publisher
+    from ledgermq.remoting.transport.requests import Requests
+
+
+class Around(NamedTuple):
+    """What processors need of a broker besides its core."""
+
+    guard: Guard
+    publisher: Publisher
+    retention: Retention
+    status: Callable[[], dict[str, Any]]
+
+
+class Processors(NamedTuple):
+    """What the rest of a broker talks to: all that is served, and who keeps clients."""
+
+    requests: Requests
+    pull: PullProcessor
+    client: ClientProcessor
+
+
+def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) -> Processors:
+    """Return the processors of a broker; ``of_mode``: those that its mode brings along."""
+    tables, store, clock = core.tables, core.store, core.clock
+    proposer = LogProposer(store)
+    creator = _build_creator(core, proposer, around.publisher)
+    new_groups = NewGroups(creator.group_for_request, clock)
+    pull = _build_pull(core, new_groups)
+    client = ClientProcessor(
+        producers=tables.producers,
+        consumers=tables.consumers,
+        groups=tables.groups,
+        creator=creator,
+        new_groups=new_groups,
+        is_writable=lambda: store.writable,
+        clock=clock,
+        alarm=lambda function: core.tasks.alarm("members of groups", function),
+        serve=core.tasks.serve,
+    )
+    requests = broker_requests(around.guard, lambda: store.writable)
+    requests.add(
+        _build_send(core, creator),
+        pull,
+        client,
+        OffsetProcessor(tables, store, new_groups.for_request),
+        QueryProcessor(store, unique_max=core.config.default_query_max_num),
+        LockProcessor(tables, proposer, clock),
+        AdminProcessor(
+            topics=tables.topics, creator=creator, proposer=proposer, status=around.status
+        ),
+        CleanProcessor(around.retention, store, core.tasks.serve),
+        *of_mode,
+    )
+    return Processors(requests, pull, client)
+
+
+def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> Creator:
+    creator = Creator(
+        topics=core.tables.topics,
+        groups=core.tables.groups,
+        proposer=proposer,
+        publisher=publisher,
+        clock=core.clock,
+        serve=core.tasks.serve,
+    )
+    for limit, used in creator.waiting.gauges():
+        core.tables.usage.add(limit, used)
+    return creator
+
+
+def _build_send(core: Core, creator: Creator) -> SendProcessor:
+    config = core.config
+    rewriter = PropertyRewriter(config.broker_cluster_name, _unique_ids(core))
+    return SendProcessor(
+        topics=core.tables.topics.entries,
+        store=core.store,
+        maker=creator,
+        door=Door(rewriter, config.max_message_bytes),
+        rng=core.rng,
+        store_host=config.store_host,
+    )
+
+
+def _unique_ids(core: Core) -> Callable[[], bytes]:
+    first = core.rng.randint(0, 2**31 - 1)
+    generator = UniqueIdGenerator(core.config.store_host[:-4], core.config.process_id, first)
+    return lambda: generator.next(core.clock.wall_ms()).encode()
+
+
+def _build_pull(core: Core, new_groups: NewGroups) -> PullProcessor:
+    config, tables = core.config, core.tables
+    moved = OffsetMovedEvents(
+        core.store,
+        core.clock,
+        broker_name=config.registered_name,
+        broker_host=config.store_host,
+    )
+    return PullProcessor(
+        topics=tables.topics.entries,
+        groups=tables.groups,
+        consumers=tables.consumers,
+        offsets=tables.offsets,
+        store=core.store,
+        held=tables.held,
+        clock=core.clock,
+        on_new_group=new_groups.for_request,
+        on_moved=moved.on_moved,
+        max_bytes=config.get_bytes_max,
+        max_count=config.get_messages_max,
+        slave_read_enable=config.slave_read_enable,
+    )
