@@ -1,26 +1,18 @@
 """Syncs of entries in the background, and the checkpoint that notes how far they have come.
 
-One sync is under way at a time, in a worker thread, and covers everything written before it began
-(group commit). It knows neither roles nor messages: what a sync means is the driver's business.
+It knows neither roles nor messages: what a sync means is the driver's business.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from dledger.config import DLedgerConfig
 from dledger.driver import Driver, Sync
+from dledger.segments.sync import GroupSync, SyncWorker
 from dledger.storage.log_store import LogStore
 from dledger.storage.state_files import CheckpointFile
 from ledgermq.runtime.clock import Clock
-
-
-class SyncWorker(Protocol):
-    """Runs pieces of work one after the other; see `dledger.worker.Worker`."""
-
-    def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run ``work`` in a thread, and ``then`` in the loop if it succeeded."""
-        ...
 
 
 class Flusher:
@@ -38,9 +30,10 @@ class Flusher:
         self._checkpoint_interval_ms: Final = config.checkpoint_interval_ms
         self._clock = clock
         self._driver = driver
-        self._store = store
         self._checkpoint_file = checkpoint_file
-        self._sync: Sync | None = None
+        self._syncs: GroupSync[Sync] = GroupSync(
+            take=driver.begin_sync, sync=lambda sync: store.sync(sync.dirty), end=driver.end_sync
+        )
         self._last_flush_ms = 0
         self._last_checkpoint_ms = 0
 
@@ -52,7 +45,7 @@ class Flusher:
             on_synced: called in the loop when a sync has returned, with what is to be done then.
         """
         self._worker = worker
-        self._on_synced = on_synced
+        self._syncs.start(worker, lambda end: on_synced(partial(self._end_sync, end)))
         self._last_flush_ms = self._last_checkpoint_ms = self._clock.monotonic_ms()
 
     def pass_time(self, now_ms: int) -> None:
@@ -63,32 +56,16 @@ class Flusher:
 
     def start_sync(self) -> None:
         """Sync what was written and note it, unless a sync is under way."""
-        if self._sync is not None:
-            return
-        sync = self._driver.begin_sync()
-        if sync is None:
+        if not self._syncs.begin():
             self._save_checkpoint()
-            return
-        self._sync = sync
-        self._worker.submit(
-            partial(self._store.sync, sync.dirty), partial(self._on_synced, self._end_sync)
-        )
 
     def save_all(self) -> None:
         """Sync and note everything in the calling thread; the worker must be drained."""
-        if self._sync is not None:
-            self._store.sync(self._sync.dirty)  # whatever became of the one that was under way
-            self._driver.end_sync(self._sync)
-        sync = self._driver.begin_sync()
-        if sync is not None:
-            self._store.sync(sync.dirty)
-            self._driver.end_sync(sync)
+        self._syncs.save_all()
         self._checkpoint_file.save(self._driver.checkpoint(), self._checkpoint_file.cuts)
 
-    def _end_sync(self) -> None:
-        sync, self._sync = self._sync, None
-        assert sync is not None
-        self._driver.end_sync(sync)
+    def _end_sync(self, end: Callable[[], None]) -> None:
+        end()
         self._save_checkpoint()
 
     def _save_checkpoint(self) -> None:

@@ -15,7 +15,7 @@ from dledger.config import DLedgerConfig
 from dledger.core.ready import Ready
 from dledger.driver import Driver
 from dledger.errors import DiskFull
-from dledger.flusher import SyncWorker
+from dledger.segments.sync import SyncWorker
 
 _log: Final = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import RottenEntry
-from dledger.flusher import SyncWorker
 from dledger.listener import DLedgerListener, SnapshotListener
+from dledger.segments.sync import SyncWorker
 from dledger.storage.log_store import LogStore
 from dledger.storage.trim import SegmentHead, TrimPlan
 from ledgermq.runtime.disk import NO_SPACE

@@ -1,15 +1,15 @@
 """Syncs of a plain log: when one is due, and how far the log is durable.
 
-One sync is under way at a time, in a worker thread, and covers everything written before it began
-(group commit). It knows neither entries nor who waits.
+It knows neither entries nor who waits.
 Source: spec/disk.md 5.2; RocketMQ CommitLog.FlushRealTimeService, GroupCommitService.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from dledger.segments.row import Segments
+from dledger.segments.sync import GroupSync, SyncWorker
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.disk import File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -18,12 +18,12 @@ from store.plain.config import PlainLogConfig
 PAGE_BITS: Final = 12
 
 
-class SyncWorker(Protocol):
-    """Runs pieces of work one after the other; see `dledger.worker.Worker`."""
+class Sync(NamedTuple):
+    """One sync, and how far the log is durable once it has returned."""
 
-    def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Run ``work`` in a thread, and ``then`` in the loop if it succeeded."""
-        ...
+    files: Mapping[int, File]
+    position: int
+    timestamp: int
 
 
 class Flusher:
@@ -45,7 +45,9 @@ class Flusher:
         self._clock = clock
         self._segments = segments
         self._last_stored_ms = last_stored_ms
-        self._under_way: tuple[int, int] | None = None
+        self._syncs: GroupSync[Sync] = GroupSync(
+            take=self._take, sync=lambda sync: sync_files(segments, sync.files), end=self._end
+        )
         self._last_look_ms = 0
         self._last_thorough_ms = 0
         self.written_position = position
@@ -57,8 +59,7 @@ class Flusher:
 
     def start(self, worker: SyncWorker, on_synced: Callable[[], None]) -> None:
         """Begin to work; ``on_synced`` is called in the loop when a sync has returned."""
-        self._worker = worker
-        self._on_synced = on_synced
+        self._syncs.start(worker, partial(self._after_sync, on_synced))
         self._last_look_ms = self._last_thorough_ms = self._clock.monotonic_ms()
 
     def pass_time(self, now_ms: int) -> None:
@@ -76,30 +77,27 @@ class Flusher:
 
     def begin(self) -> None:
         """Sync everything written, unless a sync is under way or there is nothing."""
-        if self._under_way is not None or self.written_position == self.synced_position:
-            return
-        self._under_way = self.written_position, self._last_stored_ms()
-        files = self._segments.take_dirty()
-        self._worker.submit(partial(sync_files, self._segments, files), self._end)
-
-    def _end(self) -> None:
-        assert self._under_way is not None
-        self.synced_position, self.synced_timestamp = self._under_way
-        self._under_way = None
-        self._segments.make_room()
-        self._on_synced()
+        self._syncs.begin()
 
     def save_all(self) -> None:
         """Sync everything in the calling thread; the worker must be drained. Errors: `FatalError`.
 
         A sync that was under way then has returned, whether or not the loop has heard of it.
         """
-        self._under_way = None
-        try:
-            self._segments.sync_from(self.synced_position)
-        except OSError as error:
-            raise _failed(error) from error
-        self.synced_position, self.synced_timestamp = self.written_position, self._last_stored_ms()
+        self._syncs.save_all()
+
+    def _take(self) -> Sync | None:
+        if self.written_position == self.synced_position:
+            return None
+        return Sync(self._segments.take_dirty(), self.written_position, self._last_stored_ms())
+
+    def _end(self, sync: Sync) -> None:
+        self.synced_position, self.synced_timestamp = sync.position, sync.timestamp
+
+    def _after_sync(self, on_synced: Callable[[], None], end: Callable[[], None]) -> None:
+        end()
+        self._segments.make_room()
+        on_synced()
 
 
 def sync_files(segments: Segments, files: Mapping[int, File]) -> None:
@@ -107,8 +105,4 @@ def sync_files(segments: Segments, files: Mapping[int, File]) -> None:
     try:
         segments.sync(files)
     except OSError as error:
-        raise _failed(error) from error
-
-
-def _failed(error: OSError) -> FatalError:
-    return FatalError(f"the commit log cannot sync: {error}", EXIT_ENVIRONMENT)
+        raise FatalError(f"the commit log cannot sync: {error}", EXIT_ENVIRONMENT) from error
