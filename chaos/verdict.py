@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.backends.process import environment, python
+from chaos.catalogue.checks import COMPARED
 from chaos.checker import check_history, unreadable
 from chaos.checker.compose import EXIT_CODES, EXIT_HARNESS
 from chaos.checker.model import INVALID, NOT_CHECKED, UNKNOWN
@@ -25,11 +26,8 @@ SPARK_START_S = 480.0
 SPARK_ROWS_PER_S = 1_000.0
 """A tenth of what one slow core checks."""
 REPORT_TIMEOUT_S = 90.0
-COMPARED_CHECKS = (
-    "A1", "A5", "A6", "A7", "A8", "A9", "A11", "A15", "A27", "A30", "A31", "A32", "A33", "A34",
-    "A35", "A45", "A46", "A47", "A49", "A50", "A51",
-)  # fmt: skip
-"""All that both have; A41 and A48 only the one in process has."""
+COMPLAINTS = ("A45", "A47", "A48")
+"""Checks that count complaints in words of their own: only their verdicts are compared."""
 COMPARED_COUNTS = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
 _RANK = {"valid": 0, UNKNOWN: 1, INVALID: 2}
 
@@ -152,16 +150,31 @@ def combine(
 def compare(local: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:
     """Return a line for each question on which the two checkers differ."""
     lines = []
-    for check in COMPARED_CHECKS:
+    for check in COMPARED:
         ours = local["checks"].get(check, {}).get("verdict", NOT_CHECKED)
         theirs = spark["checks"].get(check, {}).get("verdict", NOT_CHECKED)
-        if NOT_CHECKED not in {ours, theirs} and ours != theirs:
+        if NOT_CHECKED in {ours, theirs}:
+            continue
+        if ours != theirs:
             lines.append(f"{check} is {ours} in process and {theirs} on Spark")
+        elif check not in COMPLAINTS:
+            lines += _other_numbers(check, local["checks"][check], spark["checks"][check])
     for name in COMPARED_COUNTS:
         ours, theirs = local["counts"].get(name), spark["counts"].get(name)
         if ours is not None and theirs is not None and ours != theirs:
             lines.append(f"{name}: {ours} in process, {theirs} on Spark")
     return lines
+
+
+def _other_numbers(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return how the numbers differ of a check on whose verdict the two agree."""
+    names = ("count", "worst_ms") if check == "A41" else ("count",)
+    told = [({**one.get("details", {}), **one}) for one in (ours, theirs)]
+    return [
+        f"{check} has {name} {told[0][name]} in process and {told[1][name]} on Spark"
+        for name in names
+        if name in told[0] and name in told[1] and told[0][name] != told[1][name]
+    ]
 
 
 def write_judgement(run: Path, judgement: Judgement) -> None:

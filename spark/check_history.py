@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos.catalogue.checks import CHECKS as ENTRIES
 from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, open_history
 from spark.job import CHECKS, Report, describe_error, run_checks, write_report
-from spark.result import EXIT_HARNESS, EXIT_USAGE, TITLES, VALID
+from spark.result import EXIT_HARNESS, EXIT_USAGE, VALID
 from spark.session import JvmNotFoundError, start_session
 
 ENTRY_BYTES_GUESS = 1200
@@ -75,7 +76,7 @@ def show(report: Report, history: History, console: Console) -> None:
     for result in report.results:
         table.add_row(
             result.check,
-            TITLES[result.check],
+            ENTRIES[result.check].title,
             Text(result.verdict, style=_STYLES[result.verdict]),
             str(result.count),
             result.summary,

@@ -8,8 +8,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.checks import CHECKS
 from spark.context import Context
-from spark.result import EVIDENCE_MAX, SEVERITIES, CheckResult
+from spark.result import EVIDENCE_MAX, CheckResult
 
 FAULT_MARGIN_NS: Final = 2_000_000_000
 IRREVOCABLE: Final = frozenset({"A5", "A6", "A7", "A11", "A15", "A30", "A31", "A32", "A34", "A35"})
@@ -65,7 +66,7 @@ def anomaly_rows(
     return rows.select(
         F.lit(context.history.run_id).alias("run_id"),
         F.lit(check).alias("anomaly"),
-        F.lit(SEVERITIES[check]).alias("severity"),
+        F.lit(CHECKS[check].severity).alias("severity"),
         F.lit(check in IRREVOCABLE).alias("ir"),
         F.col("key").cast("string").alias("key"),
         (F.array(*evidence) if evidence else F.array()).cast(_EVIDENCE_TYPE).alias("evidence"),

@@ -16,11 +16,13 @@ from typing import Any, Final, TypeVar
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from chaos.catalogue.checks import CHECKS as ENTRIES
 from chaos.history.arrow import arrow_schema
 from spark.checks.corrupt import check_corrupt
 from spark.checks.coverage import check_coverage
 from spark.checks.duplicates import check_duplicates
 from spark.checks.floor import check_floor
+from spark.checks.harness import check_failover, check_harness
 from spark.checks.loss import check_loss
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
@@ -34,9 +36,9 @@ from spark.contract import evaluate_contract
 from spark.history import History
 from spark.log_entries import LogEntries, load_log_entries, missing_nodes
 from spark.message_fates import MessageFates, load_fates
-from spark.result import TITLES, UNKNOWN, CheckResult, Contract, Verdict, decide
+from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
-CHECKS: Final = tuple(TITLES)
+CHECKS: Final = SPARK_CHECKS
 Progress = Callable[[str], None]
 T = TypeVar("T")
 
@@ -118,10 +120,11 @@ def run_checks(
     quorum = entries.quorum if entries else 1
     contract = evaluate_contract(history.run, context.faults if context else [], quorum)
     problems = [*history.problems, *steps.failures]
+    told = problems if context is None or "A48" not in wanted else []
     return Report(
         results=results,
         contract=contract,
-        verdict=decide(results, contract, problems),
+        verdict=decide(results, contract, told),
         counts=_counts(results, fates, entries),
         problems=problems,
         seconds=steps.seconds,
@@ -151,8 +154,10 @@ def _judge(
         "A32": lambda: check_terms(context),
         "A33": lambda: check_commits(context),
         "A34": lambda: check_log_matching(context, entries),
+        "A41": lambda: check_failover(context),
         "A46": lambda: check_selection(context),
         "A47": lambda: check_coverage(context),
+        "A48": lambda: check_harness(context, [*context.history.problems, *steps.failures]),
         "A49": lambda: check_word(context),
         "A50": lambda: check_answers(context),
         "A51": lambda: check_exits(context),
@@ -200,7 +205,8 @@ def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> Ch
         result.judge()
     result.seconds = steps.seconds[check]
     steps.progress(
-        f"{check:<4} {TITLES[check]}: {result.verdict}, {result.count} ({result.seconds:.1f} s)"
+        f"{check:<4} {ENTRIES[check].title}: {result.verdict}, {result.count} "
+        f"({result.seconds:.1f} s)"
     )
     return result
 

@@ -8,14 +8,12 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from chaos.catalogue.checks import CHECKS, CRIT, EXCUSABLE, MAJOR
+
 VALID: Final = "valid"
 INVALID: Final = "invalid"
 UNKNOWN: Final = "unknown"
 NOT_CHECKED: Final = "not checked"
-CRIT: Final = "CRIT"
-MAJOR: Final = "MAJOR"
-MINOR: Final = "MINOR"
-INFO: Final = "INFO"
 EXIT_VALID: Final = 0
 EXIT_INVALID: Final = 1
 EXIT_UNKNOWN: Final = 2
@@ -23,55 +21,8 @@ EXIT_CONTRACT_EXCEEDED: Final = 3
 EXIT_USAGE: Final = 254
 EXIT_HARNESS: Final = 255
 EVIDENCE_MAX: Final = 20
-
-TITLES: Final[dict[str, str]] = {
-    "A1": "acknowledged but lost",
-    "A5": "phantom: delivered but never sent",
-    "A6": "corrupt body",
-    "A7": "aborted read: a refused send was delivered",
-    "A8": "duplicate in the log",
-    "A9": "redelivery without a cause",
-    "A11": "append order: sent later, stored before",
-    "A15": "inconsistent offset: two messages at one place",
-    "A27": "refused by a listener and not delivered again",
-    "A30": "leader uniqueness: one leader a term",
-    "A31": "vote uniqueness: one vote a term",
-    "A32": "term regress",
-    "A33": "commit or applied index regress inside one life",
-    "A34": "log matching: one (index, term), two contents",
-    "A35": "committed, then lost or replaced",
-    "A45": "history floor: enough was recorded to judge",
-    "A46": "delivered to a group that did not subscribe to it",
-    "A47": "the planned faults took effect and were lifted",
-    "A49": "the client's word contradicts its attempts",
-    "A50": "what was asked at the end was answered rightly",
-    "A51": "no process ended that no fault ended",
-}
-SEVERITIES: Final[dict[str, str]] = {
-    "A1": CRIT,
-    "A5": CRIT,
-    "A6": CRIT,
-    "A7": CRIT,
-    "A8": MINOR,
-    "A9": MAJOR,
-    "A11": CRIT,
-    "A15": CRIT,
-    "A30": CRIT,
-    "A31": CRIT,
-    "A32": CRIT,
-    "A33": MAJOR,
-    "A34": CRIT,
-    "A35": CRIT,
-    "A45": INFO,
-    "A47": INFO,
-    "A27": MAJOR,
-    "A46": MAJOR,
-    "A49": MAJOR,
-    "A50": MAJOR,
-    "A51": MAJOR,
-}
-# What unsynced loss on a majority may bring about, and so is excused when that was injected.
-EXCUSED_BY_EXCEEDED_CONTRACT: Final = ("A1", "A15", "A35")
+SPARK_CHECKS: Final = tuple(one.id for one in CHECKS.values() if one.on_spark)
+"""The checks that this job has, in the order of their ids."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +43,7 @@ class CheckResult:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.severity = self.severity or SEVERITIES[self.check]
+        self.severity = self.severity or CHECKS[self.check].severity
 
     def judge(self) -> None:
         """Set the verdict from count and severity, unless something already made it unknown."""
@@ -102,7 +53,7 @@ class CheckResult:
     def as_json(self) -> dict[str, Any]:
         """Return the members of ``results.json`` for this check."""
         return {
-            "title": TITLES[self.check],
+            "title": CHECKS[self.check].title,
             "verdict": self.verdict,
             "count": self.count,
             "severity": self.severity,
@@ -141,9 +92,9 @@ def decide(results: list[CheckResult], contract: Contract, problems: list[str]) 
     excused: list[str] = []
     unknown = list(problems)
     for result in results:
-        line = f"{result.check} {TITLES[result.check]}: {result.count}"
+        line = f"{result.check} {CHECKS[result.check].title}: {result.count}"
         if result.verdict == INVALID:
-            excusable = contract.exceeded and result.check in EXCUSED_BY_EXCEEDED_CONTRACT
+            excusable = contract.exceeded and result.check in EXCUSABLE
             (excused if excusable else invalid).append(line)
         elif result.verdict == UNKNOWN:
             unknown.append(f"{result.check}: {result.summary}")

@@ -1,6 +1,6 @@
-"""What the catalogue says of a kind of fault, and of one fault as it is planned.
+"""What the catalogues say of a kind of fault, of one fault as it is planned, and of a check.
 
-Pure; knows no cluster, no plan and no history. Source: spec/proof.md 2, 4.3 (contract).
+Pure; knows no cluster, no plan and no history. Source: spec/proof.md 2, 3, 4.3 (contract).
 """
 
 from collections.abc import Mapping
@@ -85,3 +85,28 @@ class FaultSpec:
         hold = "" if self.hold_ms is None else f" for {self.hold_ms} ms"
         more = "".join(f" {name}={value}" for name, value in self.parameters.items())
         return f"{self.kind.kind} of {', '.join(self.target)}{hold}{more}"
+
+
+CRIT, MAJOR, MINOR, INFO = "CRIT", "MAJOR", "MINOR", "INFO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckEntry:
+    """One check: a question to a history, or to a simulated cluster, by whoever answers it."""
+
+    id: str
+    title: str
+    """What an anomaly is called, or what holds where there is none."""
+    question: str
+    severity: str
+    """CRIT and MAJOR make a run invalid, MINOR exceeds the contract, INFO is told."""
+    needs: str = ""
+    """Tables without which it cannot be answered."""
+    in_process: bool = False
+    on_spark: bool = False
+    simulated: bool = False
+    """Whether an oracle of the simulator asks it, of the cluster itself."""
+    excusable: bool = False
+    """Whether it finds what loss on a majority of the disks brings about."""
+    lacks: str = ""
+    """What the checkers lack to ask it of a history."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.catalogue.checks import EXCUSABLE
 from chaos.catalogue.faults import exceeds
 from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
@@ -52,8 +53,6 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
 }
 EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
-EXCUSABLE = ("A1", "A15", "A35")
-"""What loss on a majority of disks brings about, and so is excused where that was injected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from chaos.checker.model import CRIT, INVALID, History, Place, Result, Row, is_copy, result
+from chaos.catalogue.checks import CRIT
+from chaos.checker.model import INVALID, History, Place, Result, Row, is_copy, result
 from chaos.history.segment import EntryRow
 
 QueuePlace = tuple[str | None, int | None, int | None]

@@ -7,15 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from chaos.checker.model import (
-    INFO,
-    UNKNOWN,
-    VALID,
-    History,
-    Result,
-    Row,
-    undecided,
-)
+from chaos.catalogue.checks import INFO
+from chaos.checker.model import UNKNOWN, VALID, History, Result, Row, undecided
 
 SENDS_PER_PHASE_MIN = 10
 
@@ -70,7 +63,8 @@ def _words(row: Row) -> str:
 
 
 def _failover_row(history: History, fault: Row, acks: list[int]) -> Row:
-    t_on0, t_on1 = fault["t_on0"], fault["t_on1"]
+    t_on1 = fault["t_on1"]
+    t_on0 = t_on1 if fault["t_on0"] is None else fault["t_on0"]
     gap, first = service_gap(acks, t_on0, t_on1) or (None, None)
     healed = [t for t in _lifted(history, fault) if first is not None and t <= first]
     since_heal = first - max(healed) if first is not None and healed else None

@@ -10,8 +10,9 @@ Source: spec/proof.md 3.6; Raft paper 5.2 (one vote a term), Figure 3 (Election 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from chaos.catalogue.checks import CHECKS
 from chaos.catalogue.faults import forgets
-from chaos.checker.model import IDLE, NOT_CHECKED, SEVERITIES, History, Result, Row, result
+from chaos.checker.model import IDLE, NOT_CHECKED, History, Result, Row, result
 
 """Parts of the kinds of faults that take a node's memory."""
 
@@ -191,6 +192,6 @@ def _not_checked(check: str) -> Result:
     return Result(
         check=check,
         verdict=NOT_CHECKED,
-        severity=SEVERITIES[check],
+        severity=CHECKS[check].severity,
         summary="the run has neither events nor statuses of its replicas",
     )

@@ -6,8 +6,9 @@ Source: spec/proof.md 3.6; Raft paper 5.3 (log matching), 5.4 (committed entries
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from chaos.catalogue.checks import CHECKS
 from chaos.checker.events import find_cut_commits
-from chaos.checker.model import NOT_CHECKED, SEVERITIES, History, Result, Row, result
+from chaos.checker.model import NOT_CHECKED, History, Result, Row, result
 
 Content = tuple[int, int]
 """Term and CRC of an entry."""
@@ -185,6 +186,6 @@ def _not_checked(check: str) -> Result:
     return Result(
         check=check,
         verdict=NOT_CHECKED,
-        severity=SEVERITIES[check],
+        severity=CHECKS[check].severity,
         summary="the run has no replicas' logs",
     )

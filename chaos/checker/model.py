@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from chaos.catalogue.checks import CHECKS, CRIT, MAJOR
 from chaos.catalogue.faults import spoils_log
 from chaos.history.segment import EntryRow
 
 Row = dict[str, Any]
 VALID, UNKNOWN, INVALID, NOT_CHECKED = "valid", "unknown", "invalid", "not checked"
-CRIT, MAJOR, MINOR, INFO = "CRIT", "MAJOR", "MINOR", "INFO"
 EVIDENCE_MAX = 20
 Place = tuple[str, int, int, int]
 """Topic, epoch, queue, offset."""
@@ -201,7 +201,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return the members of the verdict file for this check."""
         return {
-            "title": TITLES[self.check],
+            "title": CHECKS[self.check].title,
             "verdict": self.verdict,
             "severity": self.severity,
             "count": self.count,
@@ -213,7 +213,7 @@ class Result:
 
 def result(check: str, found: Sequence[Row], summary: str, **details: object) -> Result:
     """Return the result of a check that found these anomalies: invalid if severe and any."""
-    severity = SEVERITIES[check]
+    severity = CHECKS[check].severity
     bad = bool(found) and severity in {CRIT, MAJOR}
     return Result(
         check=check,
@@ -229,47 +229,5 @@ def result(check: str, found: Sequence[Row], summary: str, **details: object) ->
 def undecided(check: str, why: str, **details: object) -> Result:
     """Return the result of a check that cannot be decided."""
     return Result(
-        check=check, verdict=UNKNOWN, severity=SEVERITIES[check], summary=why, details=details
+        check=check, verdict=UNKNOWN, severity=CHECKS[check].severity, summary=why, details=details
     )
-
-
-TITLES = {
-    "A1": "acknowledged but lost",
-    "A5": "phantom: delivered but never sent",
-    "A6": "corrupt body",
-    "A7": "aborted read: a refused send was delivered",
-    "A8": "duplicate in the log beyond the attempts made",
-    "A9": "redelivery without a cause",
-    "A11": "append order: sent later, stored before",
-    "A15": "inconsistent offset: two messages at one place",
-    "A27": "refused by a listener and not delivered again",
-    "A30": "leader uniqueness: one leader a term",
-    "A31": "vote uniqueness: one vote a term",
-    "A32": "term regress",
-    "A33": "commit or applied index regress inside one life",
-    "A34": "log matching: one (index, term), two contents",
-    "A35": "committed, then lost or replaced",
-    "A41": "time without acknowledgements around each kill",
-    "A45": "enough was recorded to judge",
-    "A47": "the planned faults took effect",
-    "A46": "delivered to a group that did not subscribe to it",
-    "A48": "the harness itself worked",
-    "A49": "the client's word contradicts its attempts",
-    "A50": "what was asked at the end was answered rightly",
-    "A51": "no process ended that no fault ended",
-}
-_CRITICAL = ("A1", "A5", "A6", "A7", "A11", "A15", "A30", "A31", "A32", "A34", "A35")
-SEVERITIES = dict.fromkeys(_CRITICAL, CRIT) | {
-    "A33": MAJOR,
-    "A8": MINOR,
-    "A9": MAJOR,
-    "A27": MAJOR,
-    "A46": MAJOR,
-    "A49": MAJOR,
-    "A50": MAJOR,
-    "A51": MAJOR,
-    "A41": INFO,
-    "A45": INFO,
-    "A47": INFO,
-    "A48": INFO,
-}

@@ -7,11 +7,12 @@ attempts that may have stored it. Source: spec/proof.md A8.
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.checks import CRIT
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
 from spark.log_entries import LogEntries
 from spark.message_fates import MessageFates
-from spark.result import CRIT, INVALID, CheckResult
+from spark.result import INVALID, CheckResult
 
 
 def check_duplicates(

@@ -1,4 +1,4 @@
-"""The catalogue of faults is what harness, simulator and pages have, in both directions.
+"""The catalogues are what harness, simulator, checkers and pages have, in both directions.
 
 ``GOLDEN_REWRITE=1`` writes the tables of the pages anew.
 """
@@ -10,13 +10,16 @@ from collections import Counter
 
 import pytest
 
+from chaos.catalogue.checks import CHECKS, COMPARED
 from chaos.catalogue.faults import BY_NEMESIS, BY_SIMULATOR, FAULTS, find
-from chaos.catalogue.kinds import FaultEntry, Takes
+from chaos.catalogue.kinds import CheckEntry, FaultEntry, Takes
+from chaos.checker.compose import CHECKS as IN_PROCESS
 from chaos.nemesis.runner import FAULTS as MADE
 from sim.faults.budget import OVERKILL, damage_ms
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package
+from spark.job import CHECKS as ON_SPARK
 from tests.architecture.test_tables import NOT_YET, cells, section
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, python_files, text
 
 
 def shown(page: str, heading: str, head: str, rows: list[str]) -> list[str]:
@@ -118,3 +121,64 @@ def test_names_of_other_histories_are_found() -> None:
     assert find("disk.bitflip") is BY_SIMULATOR["bit_rot"]
     assert find("kill") is BY_SIMULATOR["crash"]
     assert find("no such fault") is None
+
+
+def check_row(one: CheckEntry) -> str:
+    asked = "both checkers" if one.in_process and one.on_spark else f"{NOT_YET}: {one.lacks}"
+    return " | ".join([
+        f"| {one.id}",
+        one.question,
+        one.severity,
+        ", ".join(f"`{name}`" for name in re.findall(r"\w+", one.needs) if name != "or"),
+        asked,
+        f"{'yes' if one.simulated else ''} |",
+    ])  # fmt: skip
+
+
+def test_the_page_shows_every_check_and_no_other() -> None:
+    rows = [check_row(one) for one in CHECKS.values()]
+    head = "| id | question | severity | needs |"
+    assert shown("docs/chaos.md", "## Checks", head, rows) == rows, "\n".join(rows)
+
+
+def test_ids_of_checks_run_without_a_gap() -> None:
+    assert list(CHECKS) == [f"A{number}" for number in range(1, len(CHECKS) + 1)]
+
+
+def test_the_checkers_have_what_the_catalogue_says() -> None:
+    assert set(IN_PROCESS) == {one.id for one in CHECKS.values() if one.in_process}
+    assert set(ON_SPARK) == {one.id for one in CHECKS.values() if one.on_spark}
+
+
+def test_every_check_of_one_checker_is_one_of_the_other_and_compared() -> None:
+    assert set(COMPARED) == set(IN_PROCESS) == set(ON_SPARK)
+
+
+def test_the_simulator_asks_what_the_catalogue_says() -> None:
+    pages = cells(section("docs/simulation.md", "## Oracles"))
+    told = {number for line in pages for number in re.findall(r"\bA\d+\b", line[0])}
+    assert told == {one.id for one in CHECKS.values() if one.simulated}
+    code = "".join(text(path) for path in python_files("sim"))
+    named = set(re.findall(r"\"(A\d+) [a-z]", code))
+    assert named <= told, named - told
+
+
+@pytest.mark.parametrize("one", CHECKS.values(), ids=lambda one: one.id)
+def test_a_check_that_nobody_has_says_what_it_lacks(one: CheckEntry) -> None:
+    assert bool(one.lacks) != (one.in_process and one.on_spark)
+    assert one.question.endswith("?")
+
+
+def test_the_specification_has_every_question() -> None:
+    page, nobody = text("docs/spec/proof.md").split("## 3. Checks")[1].split("### 3.8 ")
+    told = {line[0] for line in cells(page)} - {"id"}
+    assert told == {one.id for one in CHECKS.values() if one.in_process or one.simulated}
+    open_questions = {line[0]: line[1] for line in cells(nobody.split("## 4. ")[0])}
+    rest = {one.id: one.question for one in CHECKS.values() if one.id not in told}
+    assert open_questions == {"id": "question"} | rest
+
+
+def test_severities_on_the_page_are_those_of_the_verdicts() -> None:
+    rows = cells(section("docs/checking.md", "## What each check means"))
+    told = {line[0].split()[0]: line[1] for line in rows if line[0] != "check"}
+    assert told == {name: CHECKS[name].severity for name in COMPARED}

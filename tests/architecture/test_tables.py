@@ -9,8 +9,6 @@ import pytest
 from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
 from broker.sends.rules import Refused, refuse_unsupported
-from chaos.checker.compose import CHECKS
-from chaos.verdict import COMPARED_CHECKS
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
@@ -19,7 +17,6 @@ from namesrv.config import NamesrvConfig
 from sim.faults.apply import EFFECTS
 from sim.faults.plan import FaultKind
 from sim.faults.recipes import RECIPES
-from spark.job import CHECKS as SPARK_CHECKS
 from tests.architecture.test_citations import sections
 from tests.architecture.tree import project, python_files, text, tracked
 from tests.served import broker_codes
@@ -116,22 +113,6 @@ def test_layers_are_told_as_they_are_enforced() -> None:
     assert isinstance(tool, dict)
     layers = tool["importlinter"]["contracts"][0]["layers"]
     assert [layer.strip() for layer in told[1].split(">")] == layers
-
-
-@pytest.mark.parametrize(
-    ("page", "heading", "checks"),
-    [
-        ("docs/chaos.md", "## Checks", {*CHECKS, *SPARK_CHECKS}),
-        ("docs/checking.md", "## What each check means", set(SPARK_CHECKS)),
-    ],
-)
-def test_every_check_is_in_its_table(page: str, heading: str, checks: set[str]) -> None:
-    told = {row[0].split()[0] for row in cells(section(page, heading))} - {"Id", "check"}
-    assert told == checks
-
-
-def test_every_check_that_both_checkers_have_is_compared() -> None:
-    assert set(COMPARED_CHECKS) == set(CHECKS) & set(SPARK_CHECKS)
 
 
 def test_every_fault_of_the_simulator_is_in_its_table_and_drawn() -> None:

@@ -175,6 +175,15 @@ def problem(run: HistoryBuilder, messages: list[Message]) -> None:
     run.run["problems"] = ["producer-0 died"]
 
 
+def worker_died(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.run["problems"] = [*run.run.get("problems", ()), "producer-0 died"]
+
+
+def not_lifted(run: HistoryBuilder, messages: list[Message]) -> None:
+    run.fault("cut", ["n0", "n1"], messages[2].t, messages[6].t)
+    run.tables["faults"][-1]["status"] = "heal_failed"
+
+
 VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "lost": ("A1", "invalid", lambda r, m: plant_lost(r, m[3])),
     "phantom": ("A5", "invalid", lambda r, m: plant_phantom(r, m[3])),
@@ -203,6 +212,8 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "short end": ("A50", "invalid", short_end),
     "process ended": ("A51", "invalid", process_ended),
     "no effect": ("A47", "unknown", no_effect),
+    "worker died": ("A48", "unknown", worker_died),
+    "not lifted": ("A48", "unknown", not_lifted),
     "failed after an unknown try": ("A49", "invalid", failed_after_an_unknown_try),
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
@@ -226,7 +237,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
-    "doubts": ("gap", "no effect", "duplicate"),
+    "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "logs cut short": ("gone from two logs",),
 }  # fmt: skip
 

@@ -34,8 +34,8 @@ def test_each_violation_is_found_and_only_that(name, tmp_path):
 
 
 def test_there_is_a_violation_of_every_check_that_judges():
-    harness_only = {"A41", "A48"}
-    assert {check for check, _, _ in VIOLATIONS.values()} | harness_only == set(CHECKS)
+    only_told = {"A41"}
+    assert {check for check, _, _ in VIOLATIONS.values()} | only_told == set(CHECKS)
 
 
 @pytest.mark.parametrize("name", DISHONEST)
