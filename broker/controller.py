@@ -28,7 +28,8 @@ from broker.processors import Around, build_processors
 from broker.pulls.hold_sweep import HoldSweep
 from broker.pulls.wake_up import WakeUp
 from broker.retention.service import DiskUse, Retention
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
+from broker.state.snapshot import in_turns
 from broker.tables import Tables
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
@@ -40,7 +41,6 @@ from store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from broker.state.snapshot import Capture
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.transport.config import TransportConfig
     from ledgermq.remoting.transport.connection import Connection
@@ -222,7 +222,7 @@ class BrokerController:
     def _make_mode(self, disk: Disk) -> RaftMode | PlainMode:
         kind = RaftMode if self._config.enable_dledger else PlainMode
         machine = Machine(disk, self._clock, self._rng, self._fail)
-        return kind(self._config, self.tables.state, self.store, machine, self._save_snapshot)
+        return kind(self._config, self.tables, self.store, machine, self._save_snapshot)
 
     def _start_clockwork(self) -> None:
         pull, client = self._processors.pull, self._processors.client
@@ -297,20 +297,13 @@ class BrokerController:
             await self._save_slices()
 
     async def _save_slices(self) -> None:
-        steps = self._mode.snapshot.capture_steps(self.store.applied_index)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                capture: Capture = end.value
-                break
-            await asyncio.sleep(0)
-        # Later slices may include entries that were applied meanwhile.
-        if not await self._mode.secure(max(capture.applied_index, self.store.applied_index)):
+        snapshot = self._mode.snapshot
+        capture = await in_turns(snapshot.capture_steps(self.store.applied_index))
+        if not await self._mode.secure(capture.applied_index):
             return  # the log may lose what these tables include
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._writer, self._mode.snapshot.write, capture)
+            await loop.run_in_executor(self._writer, snapshot.write, capture)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 message = f"cannot write a snapshot of the state: {error}"

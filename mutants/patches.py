@@ -24,6 +24,7 @@ from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
 from mutants.replication import REPLICATION
+from mutants.services import SERVICES
 from mutants.serving import SERVING
 from mutants.state import STATE
 from mutants.wire import WIRE
@@ -53,6 +54,7 @@ _BY_TESTS: Final = (
     *NAMESRV,
     *PEERS,
     *RECORDS,
+    *SERVICES,
     *STATE,
     *WIRE,
 )

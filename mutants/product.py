@@ -140,8 +140,8 @@ PRODUCT_BUGS: Final = (
         plant=patch(
             "broker.state.consumer_offset:ConsumerOffsetTable.apply",
             (
-                "applied = self._applied.setdefault(key, {})",
-                "applied = self._applied.setdefault(key, {}) if key in self._pending else {}",
+                "applied = self._own(key)",
+                "applied = self._own(key) if key in self._pending else {}",
             ),
         ),
     ),

@@ -20,7 +20,7 @@ from broker.cluster.role import MASTER_ID
 from broker.ports import check_no_group
 from broker.processor.no_group import NoGroup
 from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.shared_snapshot import SharedSnapshot
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.machine import Machine
     from broker.retention_policy import Segment
-    from broker.state.replicated_state import ReplicatedState
+    from broker.tables import Tables
     from store.message_store import MessageStore
     from store.queues.start import QueueBase
 
@@ -56,7 +56,7 @@ class PlainMode:
     def __init__(
         self,
         config: BrokerConfig,
-        state: ReplicatedState,
+        tables: Tables,
         store: MessageStore,
         machine: Machine,
         save: Callable[[], Awaitable[None]],
@@ -69,8 +69,10 @@ class PlainMode:
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
         self._due = asyncio.Event()
-        self._state = state
-        self.snapshot = SharedSnapshot(f"{config.store_path}/config", state, disk, clock)
+        self._state = state = tables.state
+        self.snapshot = SharedSnapshot(
+            f"{config.store_path}/config", state, disk, tables.topics.is_system
+        )
 
         self.log = PlainLog(
             config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal

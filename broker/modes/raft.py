@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.machine import Machine
-    from broker.state.replicated_state import ReplicatedState
+    from broker.tables import Tables
     from store.message_store import MessageStore
     from store.queues.start import QueueBase
 
@@ -43,7 +43,7 @@ class RaftMode:
     def __init__(
         self,
         config: BrokerConfig,
-        state: ReplicatedState,
+        tables: Tables,
         store: MessageStore,
         machine: Machine,
         save: Callable[[], Awaitable[None]],
@@ -51,9 +51,8 @@ class RaftMode:
         disk, clock, rng, on_fatal = machine
         self._config = config
         self._disk = disk
-        self._store = store
-        self._state, self._store = state, store
-        self.snapshot = Snapshot(f"{config.store_path}/config", state, disk, clock)
+        self._state, self._store = tables.state, store
+        self.snapshot = Snapshot(f"{config.store_path}/config", tables.state, disk)
         self.log = DLedgerNode(
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.state.consumer_offset import ForgottenOffsets
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

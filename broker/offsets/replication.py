@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from ledgermq.runtime.cancel import timeout
 from store.results import PutStatus
 

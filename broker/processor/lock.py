@@ -15,8 +15,8 @@ import msgspec
 
 from broker.answers import put_failure
 from broker.limits import LOCK_QUEUES_MAX
+from broker.state.kinds import StateKind
 from broker.state.queue_lock import LockChange, split_change
-from broker.state.replicated_state import StateKind
 from broker.state.subscription import group_name_is_valid
 from ledgermq.remoting.protocol.bodies import LockResult, QueueKey, decode_body, encode_body
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from broker.state.snapshot import in_turns
 from dledger.errors import RottenEntry
 from ledgermq.runtime.errors import FatalError
 
@@ -124,8 +125,9 @@ class Compactor:
                 except RottenEntry as error:
                     plan, reason = None, f"{error}; the store is mending it"
             if plan is not None:
-                image = StateImage(self._snapshot.take(), bases)
+                # The tables as they are at this entry, whatever is applied until they are text.
                 state_index = self._store.applied_index
+                image = StateImage(await in_turns(self._snapshot.take_steps()), bases)
                 if not await node.trimmer.trim(plan, state_index, msgspec.msgpack.encode(image)):
                     reason = "the snapshot could not be written, see the log of the broker"
             if node.first_index <= limit:

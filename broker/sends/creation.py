@@ -16,7 +16,7 @@ import msgspec
 from broker.answers import BUSY, PUT_ANSWERS
 from broker.limits import CREATIONS_MAX
 from broker.sends.waiting import WaitingRoom
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange
 from broker.state.topic_config import (
     AUTO_CREATE_TOPIC,

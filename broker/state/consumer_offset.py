@@ -15,17 +15,22 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
+from broker.state.kinds import StateKind
+from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from broker.state.table import Gauge
 
 OFFSET_MIN = -(2**63)
 OFFSET_MAX = 2**63 - 1
@@ -49,11 +54,29 @@ class _Snapshot(msgspec.Struct, rename="camel"):
     offset_table: OffsetMap
 
 
-class ConsumerOffsetTable:
+class _Frozen:
+    """What was applied when a snapshot began; alive while its text is being made."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self, rows: OffsetMap) -> None:
+        self.rows = rows
+
+    def steps(self) -> Iterator[bytes]:
+        """Return the parts of the text."""
+        rows = list(self.rows.items())
+        yield from text_in_steps(lambda part: _Snapshot(dict(part)), rows, weigh_offsets)
+
+
+class ConsumerOffsetTable(ReplicatedTable):
     """Offsets of all groups. One per broker, touched only from the loop's thread."""
+
+    file = "consumerOffset.json"
 
     def __init__(self) -> None:
         self._applied: OffsetMap = {}
+        #: Snapshots under way: they share the queues of a key until these change.
+        self._frozen: WeakSet[_Frozen] = WeakSet()
         self._pending: OffsetMap = {}
         #: Pending offsets not yet in a proposal.
         self._dirty: dict[tuple[str, int], int] = {}
@@ -145,10 +168,18 @@ class ConsumerOffsetTable:
                 if pending.get(queue_id) == offset:
                     self._dirty.setdefault((key, queue_id), offset)
 
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """See `ReplicatedTable`."""
+        return {StateKind.OFFSET: self.apply, StateKind.FORGET_OFFSETS: self.apply_forget}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """See `ReplicatedTable`."""
+        yield OFFSETS_BYTES_MAX, lambda: self.room.used
+
     def apply(self, payload: bytes) -> None:
         """Apply replicated offsets."""
         for key, queues in msgspec.json.decode(payload, type=OffsetMap).items():
-            applied = self._applied.setdefault(key, {})
+            applied = self._own(key)
             pending = self._pending.get(key, {})
             for queue_id, offset in queues.items():
                 if queue_id not in applied and queue_id not in pending:
@@ -163,7 +194,7 @@ class ConsumerOffsetTable:
     def apply_forget(self, payload: bytes) -> None:
         """Apply a replicated removal; what the leader has accepted since then stays pending."""
         for key, queue_ids in msgspec.json.decode(payload, type=ForgottenOffsets).offsets.items():
-            applied = self._applied.get(key, {})
+            applied = self._own(key) if key in self._applied else {}
             pending = self._pending.get(key, {})
             for queue_id in queue_ids:
                 if applied.pop(queue_id, None) is not None and queue_id not in pending:
@@ -187,14 +218,11 @@ class ConsumerOffsetTable:
             topic, _, group = key.rpartition("@")
             yield topic, group, list(self._applied.get(key, ()))
 
-    def snapshot(self) -> bytes:
-        """Return the applied offsets as config/consumerOffset.json."""
-        return b"".join(self.snapshot_steps())
-
     def snapshot_steps(self) -> Iterator[bytes]:
-        """Return the parts of config/consumerOffset.json, each with what is applied by then."""
-        rows = list(self._applied.items())
-        return text_in_steps(lambda part: _Snapshot(dict(part)), rows, weigh_offsets)
+        """Return the parts of config/consumerOffset.json as it is now."""
+        frozen = _Frozen(self._applied.copy())
+        self._frozen.add(frozen)
+        return frozen.steps()
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot.
@@ -209,6 +237,15 @@ class ConsumerOffsetTable:
                 for queue_id in queues:
                     if table is self._applied or self._applied_offset(key, queue_id) is None:
                         self._take_room(key)
+
+    def _own(self, key: str) -> dict[int, int]:
+        """Return the applied offsets of a key, to be changed: not those of a snapshot's rows."""
+        queues = self._applied.get(key)
+        if queues is None:
+            queues = self._applied[key] = {}
+        elif any(frozen.rows.get(key) is queues for frozen in self._frozen):
+            queues = self._applied[key] = queues.copy()
+        return queues
 
     def _take_room(self, key: str) -> None:
         self.room.take(key.rpartition("@")[2], room_of(key))

@@ -8,7 +8,7 @@ clock, no clock agreement. A restored lease starts anew at the restart.
 Leases stand in the order in which they run out, so that those that have are found without a walk.
 The table is shared fairly among groups; only a leader refuses, never the log.
 
-Pure: ``now_ms`` is passed in. Source: spec/wire.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
+Pure: times are passed in. Source: spec/wire.md 3.7 (41, 42), 7.1; RocketMQ RebalanceLockManager
 (whose table dies with the master).
 """
 
@@ -20,11 +20,15 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
+from broker.state.kinds import StateKind
+from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import QueueKey, decode_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from broker.state.table import Gauge
 
 LEASE_MS = 60_000
 #: What a queue takes in an entry besides its topic, at most.
@@ -51,10 +55,17 @@ class _Saved(msgspec.Struct, rename="camel"):
 _Key = tuple[str, str, int]
 
 
-class QueueLockTable:
-    """All leases of a broker group."""
+class QueueLockTable(ReplicatedTable):
+    """All leases of a broker group.
 
-    def __init__(self, lease_ms: int = LEASE_MS) -> None:
+    Args:
+        now_ms: this replica's monotonic clock, for what comes from the log or a snapshot.
+    """
+
+    file = "queueLock.json"
+
+    def __init__(self, now_ms: Callable[[], int], lease_ms: int = LEASE_MS) -> None:
+        self._now_ms = now_ms
         self._lease_ms = lease_ms
         self._leases: dict[_Key, _Lease] = {}
         self._room = FairShare(LOCKS_MAX)
@@ -102,6 +113,17 @@ class QueueLockTable:
             else:
                 self._proposed.pop(key, None)
 
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """See `ReplicatedTable`."""
+        return {
+            StateKind.LOCK: lambda payload: self.apply_lock(payload, self._now_ms()),
+            StateKind.UNLOCK: self.apply_unlock,
+        }
+
+    def gauges(self) -> Iterable[Gauge]:
+        """See `ReplicatedTable`."""
+        yield LOCKS_MAX, self.__len__
+
     def apply_lock(self, payload: bytes, now_ms: int) -> None:
         """Apply a replicated grant: the lease runs from now."""
         change = msgspec.json.decode(payload, type=LockChange)
@@ -130,15 +152,11 @@ class QueueLockTable:
         """Return the client that holds a queue, or None."""
         return self._owner((group, topic, queue_id), now_ms)
 
-    def snapshot(self) -> bytes:
-        """Return the owners as config/queueLock.json (ours; RocketMQ keeps none)."""
-        return b"".join(self.snapshot_steps())
-
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/queueLock.json as it is now."""
         return text_in_steps(_saved, list(self._leases.items()))
 
-    def restore(self, data: bytes, now_ms: int) -> None:
+    def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot; every lease starts anew.
 
         Raises:
@@ -147,7 +165,7 @@ class QueueLockTable:
         self._leases.clear()
         self._room = FairShare(LOCKS_MAX)
         for row in decode_file(data, _Saved).lock_table:
-            self.apply_lock(msgspec.json.encode(row), now_ms)
+            self.apply_lock(msgspec.json.encode(row), self._now_ms())
 
     def _drop(self, key: _Key) -> None:
         del self._leases[key]

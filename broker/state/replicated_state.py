@@ -1,8 +1,8 @@
 """The broker's state machine: tables that change only by entries of the replicated log.
 
 ``apply`` is called by the store for every committed state record, in the same order on all
-replicas. ``propose`` appends a record and waits for it to be applied here. What is applied by which
-table is listed in ``StateKind``; a kind that this version does not know is skipped with a log line.
+replicas. ``propose`` appends a record and waits for it to be applied here. A table says itself
+which kinds it applies (`broker.state.table`); a kind that no table has is skipped with a log line.
 Source: docs/adr/0002.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -21,11 +20,7 @@ from ledgermq.remoting.protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.state.consumer_offset import ConsumerOffsetTable
-    from broker.state.queue_lock import QueueLockTable
-    from broker.state.subscription import SubscriptionGroupTable
-    from broker.state.topic_config import TopicTable
-    from ledgermq.runtime.clock import Clock
+    from broker.state.table import ReplicatedTable
     from store.results import PutStatus, StateCallback
 
 _log = logging.getLogger(__name__)
@@ -36,17 +31,6 @@ BAD_CONTENT: Final = (
 )  # fmt: skip
 """What an applier raises for a payload that no table can take: it looks at nothing else, so every
 replica comes to the same end. Anything else that it raises is no matter of content, and fatal."""
-
-
-class StateKind(StrEnum):
-    """What a state record changes; the value is stored with the record."""
-
-    TOPIC = "topic"
-    GROUP = "group"
-    OFFSET = "offset"
-    FORGET_OFFSETS = "forget-offsets"
-    LOCK = "lock"
-    UNLOCK = "unlock"
 
 
 class StateLog(Protocol):
@@ -67,7 +51,7 @@ class Proposer(Protocol):
     def writable(self) -> bool:
         """Whether this replica takes proposals."""
 
-    async def propose(self, kind: StateKind, payload: bytes) -> PutStatus:
+    async def propose(self, kind: str, payload: bytes) -> PutStatus:
         """Replicate one change; OK means that it is applied here."""
 
 
@@ -82,7 +66,7 @@ class LogProposer:
         """Whether this replica takes proposals."""
         return self._log.writable
 
-    async def propose(self, kind: StateKind, payload: bytes) -> PutStatus:
+    async def propose(self, kind: str, payload: bytes) -> PutStatus:
         """Replicate one change; OK means that it is applied here."""
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
 
@@ -90,38 +74,32 @@ class LogProposer:
             if not future.done():
                 future.set_result(status)
 
-        self._log.propose_state(kind.value, payload, done)
+        self._log.propose_state(str(kind), payload, done)
         return await future
 
 
 class ReplicatedState:
     """Applies records to the tables."""
 
-    def __init__(
-        self,
-        *,
-        topics: TopicTable,
-        groups: SubscriptionGroupTable,
-        offsets: ConsumerOffsetTable,
-        locks: QueueLockTable,
-        clock: Clock,
-    ) -> None:
-        self.topics = topics
-        self.groups = groups
-        self.offsets = offsets
-        self.locks = locks
+    def __init__(self, *tables: ReplicatedTable) -> None:
+        self.tables: dict[str, ReplicatedTable] = {}
+        """By the name of their file, in the order in which they were registered."""
         #: By kind, how many records were applied since the start.
         self.revisions: Counter[str] = Counter()
         self.quarantined = 0
         """Records that no table could take, since the start."""
-        self._appliers: dict[str, Callable[[bytes], object]] = {
-            StateKind.TOPIC.value: topics.apply,
-            StateKind.GROUP.value: groups.apply,
-            StateKind.OFFSET.value: offsets.apply,
-            StateKind.FORGET_OFFSETS.value: offsets.apply_forget,
-            StateKind.LOCK.value: lambda payload: locks.apply_lock(payload, clock.monotonic_ms()),
-            StateKind.UNLOCK.value: locks.apply_unlock,
-        }
+        self._appliers: dict[str, Callable[[bytes], object]] = {}
+        for table in tables:
+            self.add(table)
+
+    def add(self, table: ReplicatedTable) -> None:
+        """Register a table. Errors: `ValueError` for a kind or a file that another one has."""
+        appliers = table.appliers()
+        taken = [*(self._appliers.keys() & appliers.keys()), *({table.file} & self.tables.keys())]
+        if taken:
+            raise ValueError(f"{type(table).__name__}: {min(taken)} belongs to another table")
+        self.tables[table.file] = table
+        self._appliers |= {str(kind): applier for kind, applier in appliers.items()}
 
     def apply(self, index: int, kind: str, payload: bytes) -> bool:
         """Apply one committed record; False if its kind or its content is not understood."""

@@ -26,10 +26,10 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from broker.state.replicated_state import ReplicatedState
-    from ledgermq.runtime.clock import Clock
+    from broker.state.table import ReplicatedTable
     from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
@@ -56,18 +56,24 @@ class Extra(msgspec.Struct):
 
 
 class SharedSnapshot(Snapshot):
-    """A `Snapshot` in a directory that RocketMQ may have written to."""
+    """A `Snapshot` in a directory that RocketMQ may have written to.
 
-    def __init__(self, directory: str, state: ReplicatedState, disk: Disk, clock: Clock) -> None:
-        super().__init__(directory, state, disk, clock)
-        self._is_system = state.topics.is_system
+    Args:
+        is_system: whether a topic is RocketMQ's or ours, so that what is said of it is kept.
+    """
+
+    def __init__(
+        self, directory: str, state: ReplicatedState, disk: Disk, is_system: Callable[[str], bool]
+    ) -> None:
+        super().__init__(directory, state, disk)
+        self._is_system = is_system
         self._extras: dict[str, Extra] = {}
         #: By file, the entry up to which the log was inside when the broker started.
         self._floors: dict[str, int] = {}
         #: By file, its first member as it was or will be written last.
         self._marks_next: dict[str, int] = {}
         self._kinds = {
-            kind.value: name for name, table in self._tables.items() for kind in table.kinds
+            str(kind): name for name, table in self._tables.items() for kind in table.appliers()
         }
 
     def load_for(self, end_index: int, is_entry: Callable[[int], bool]) -> int:
@@ -109,16 +115,38 @@ class SharedSnapshot(Snapshot):
     def capture_steps(self, applied_index: int) -> Generator[None, None, Capture]:
         """Return what changed since the last write; see `Snapshot.capture_steps`."""
         capture = yield from super().capture_steps(applied_index)
-        files = {}
-        for name, parts in capture.files.items():
-            if name != INDEX_FILE:
-                index = max(applied_index, self._floors.get(name, NOTHING))
-                files[name] = [_with_member(self._with_extra(name, b"".join(parts)), index)]
-                self._marks_next[name] = index
         if capture.files:
             index_file = _Index(applied_index, dict(self._marks_next))
-            files[INDEX_FILE] = [msgspec.json.encode(index_file)]
-        return Capture(applied_index, files, capture.revisions)
+            capture.files[INDEX_FILE] = [msgspec.json.encode(index_file)]
+        return capture
+
+    def _parts(self, name: str, steps: Iterator[bytes], applied_index: int) -> Iterator[bytes]:
+        """Return the parts of a file, with our member in front and keys as Java writes them."""
+        mark = self._marks_next[name] = max(applied_index, self._floors.get(name, NOTHING))
+        is_final = self._extra(name) is None
+        is_first = True
+        for part in steps:
+            text = _unquoted(name, part) if is_final else part
+            yield _with_member(text, mark) if is_first else text
+            is_first = False
+
+    def write(self, capture: Capture) -> None:
+        """Write what was captured, see `Snapshot.write`; in the thread, what is not ours is added.
+
+        That takes the whole text, and only where RocketMQ wrote members that we do not know.
+        """
+        for name, parts in capture.files.items():
+            extra = self._extra(name)
+            if extra is not None:
+                document = loads(b"".join(parts), FILE)
+                add(document, extra)
+                text = msgspec.json.format(msgspec.json.encode(document), indent=8)
+                capture.files[name] = [_unquoted(name, text)]
+        super().write(capture)
+
+    def _extra(self, name: str) -> Extra | None:
+        extra = self._extras.get(name)
+        return extra if extra is not None and (extra.whole or extra.inside) else None
 
     def _read_index(self) -> _Index | None:
         data = self._disk.read(f"{self._directory}/{INDEX_FILE}")
@@ -141,7 +169,7 @@ class SharedSnapshot(Snapshot):
             if not data or not data.strip():
                 continue
             try:
-                self._restore_file(name, data, self._tables[name].restore)
+                self._restore_file(name, data, self._tables[name])
             except (RemoteProtocolError, UnicodeDecodeError) as error:
                 _log.warning("event=snapshot_unreadable file=%s error=%s", path, error)
                 result = "unreadable"
@@ -154,9 +182,9 @@ class SharedSnapshot(Snapshot):
             return int(ours.group(1)) if ours else "foreign"
         return result
 
-    def _restore_file(self, name: str, data: bytes, restore: Callable[[bytes], None]) -> None:
+    def _restore_file(self, name: str, data: bytes, table: ReplicatedTable) -> None:
         data.decode()
-        restore(data)
+        table.restore(data)
         theirs = loads(data, FILE)
         if isinstance(theirs, dict):
             theirs.pop(MEMBER, None)
@@ -164,22 +192,13 @@ class SharedSnapshot(Snapshot):
 
     def _extra_of(self, name: str, theirs: dict[str, Any]) -> Extra:
         """Return what a file holds and the table that was restored from it does not."""
-        extra = difference(theirs, loads(b"".join(self._tables[name].parts()), FILE))
+        extra = difference(theirs, loads(self._tables[name].snapshot(), FILE))
         topics = extra.inside.get("topicConfigTable")
         if topics is not None:
             topics.whole = {
                 topic: config for topic, config in topics.whole.items() if self._is_system(topic)
             }
         return extra
-
-    def _with_extra(self, name: str, data: bytes) -> bytes:
-        extra = self._extras.get(name)
-        if extra is not None and (extra.whole or extra.inside):
-            document = loads(data, FILE)
-            add(document, extra)
-            data = msgspec.json.format(msgspec.json.encode(document), indent=8)
-        # Java's maps with integers as keys have no quotes around them.
-        return _QUOTED_NUMBER.sub(rb"\1:", data) if name == "consumerOffset.json" else data
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> Extra:
@@ -204,6 +223,11 @@ def add(document: dict[str, Any], extra: Extra) -> None:
     for name, inside in extra.inside.items():
         if isinstance(document.get(name), dict):
             add(document[name], inside)
+
+
+def _unquoted(name: str, text: bytes) -> bytes:
+    """Return a text as Java writes it: maps with integers as keys have no quotes around them."""
+    return _QUOTED_NUMBER.sub(rb"\1:", text) if name == "consumerOffset.json" else text
 
 
 def _with_member(data: bytes, index: int) -> bytes:

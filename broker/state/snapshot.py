@@ -3,32 +3,33 @@
 ``config/`` holds ``topics.json subscriptionGroup.json consumerOffset.json`` as RocketMQ writes
 them, our ``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside.
 Tables are written before the index, each by write, fsync, rename; the previous content is kept as
-``.bak``. Tables are taken in slices, while entries behind the index go on changing them. That, and
-a crash in between, leaves tables newer than the index, which is harmless: entries set
-absolute values and are applied again. If a table cannot be read its backup is taken and the whole
-log is applied again.
+``.bak``. Tables are taken as they are at one moment and made into text in slices, while entries go
+on changing them. A crash in between leaves tables newer than the index, which is harmless: entries
+set absolute values and are applied again. If a table cannot be read its backup is taken and the
+whole log is applied again.
 Source: spec/disk.md 5.6; RocketMQ ConfigManager.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 
-from broker.state.replicated_state import StateKind
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
 
     from broker.state.replicated_state import ReplicatedState
-    from ledgermq.runtime.clock import Clock
+    from broker.state.table import ReplicatedTable
     from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _INDEX_FILE: Final = "appliedIndex.json"
 
@@ -37,18 +38,8 @@ class _AppliedIndex(msgspec.Struct, rename="camel"):
     applied_index: int
 
 
-class _Table(msgspec.Struct):
-    """One file: the kinds of records that change it, and how it is taken and restored."""
-
-    kinds: tuple[StateKind, ...]
-    parts: Callable[[], Iterator[bytes]]
-    restore: Callable[[bytes], None]
-    #: Number of records in the file on disk; -1 before the first write.
-    saved_revision: int = -1
-
-
 class Capture(msgspec.Struct, frozen=True):
-    """Tables in their parts, ready to be written: as of an entry, or later."""
+    """Tables in their parts, ready to be written: as of an entry."""
 
     applied_index: int
     files: dict[str, list[bytes]]
@@ -62,28 +53,13 @@ class Snapshot:
         directory: the ``config`` directory under storePathRootDir.
     """
 
-    def __init__(self, directory: str, state: ReplicatedState, disk: Disk, clock: Clock) -> None:
+    def __init__(self, directory: str, state: ReplicatedState, disk: Disk) -> None:
         self._directory = directory
         self._disk = disk
         self._revisions = state.revisions
-        self._tables = {
-            "topics.json": _Table(
-                (StateKind.TOPIC,), state.topics.snapshot_steps, state.topics.restore
-            ),
-            "subscriptionGroup.json": _Table(
-                (StateKind.GROUP,), state.groups.snapshot_steps, state.groups.restore
-            ),
-            "consumerOffset.json": _Table(
-                (StateKind.OFFSET, StateKind.FORGET_OFFSETS),
-                state.offsets.snapshot_steps,
-                state.offsets.restore,
-            ),
-            "queueLock.json": _Table(
-                (StateKind.LOCK, StateKind.UNLOCK),
-                state.locks.snapshot_steps,
-                lambda data: state.locks.restore(data, clock.monotonic_ms()),
-            ),
-        }
+        self._tables = state.tables
+        #: By file, the number of records in it; missing before the first write.
+        self._saved_revisions: dict[str, int] = {}
         self._saved_index = -1
 
     def load(self) -> int:
@@ -93,7 +69,7 @@ class Snapshot:
             FatalError: a file cannot be read.
         """
         try:
-            sound = [self._load_table(name, table.restore) for name, table in self._tables.items()]
+            sound = [self._load_table(name, table) for name, table in self._tables.items()]
             data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
         except OSError as error:
             message = f"the tables in {self._directory} cannot be read: {error}"
@@ -113,8 +89,18 @@ class Snapshot:
         return self._saved_index
 
     def take(self) -> dict[str, bytes]:
-        """Return all tables as they are now, by file name."""
-        return {name: b"".join(table.parts()) for name, table in self._tables.items()}
+        """Return all tables as they are now, by file name; see `take_steps`."""
+        return at_once(self.take_steps())
+
+    def take_steps(self) -> Generator[None, None, dict[str, bytes]]:
+        """Return all tables as they are at the first step, by file name; slice by slice."""
+        taken = [(name, table.snapshot_steps()) for name, table in self._tables.items()]
+        files = {}
+        for name, steps in taken:
+            parts: list[bytes] = []
+            yield from _collect(steps, parts)
+            files[name] = b"".join(parts)
+        return files
 
     def restore(self, files: dict[str, bytes]) -> None:
         """Replace the tables by those of `take`; they are written the next time, all of them.
@@ -125,38 +111,38 @@ class Snapshot:
         for name, table in self._tables.items():
             if name in files:
                 table.restore(files[name])
-            for kind in table.kinds:
-                self._revisions[kind.value] += 1
+            for kind in table.appliers():
+                self._revisions[kind] += 1
         self._saved_index = -1
 
     def capture(self, applied_index: int) -> Capture:
         """Return what changed since the last write, see `capture_steps`."""
-        steps = self.capture_steps(applied_index)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return cast("Capture", end.value)
+        return at_once(self.capture_steps(applied_index))
 
     def capture_steps(self, applied_index: int) -> Generator[None, None, Capture]:
         """Return what changed since the last write, in the order to write it; slice by slice.
 
-        ``applied_index``: every state record up to this entry is in the tables now. What is applied
-        while this goes on may be in them or not.
+        ``applied_index``: every state record up to this entry is in the tables at the first step.
+        What is applied after that is not in them.
         """
         capture = Capture(applied_index, {}, {})
+        changed: list[tuple[str, Iterator[bytes]]] = []
         for name, table in self._tables.items():
             revision = self._revision(table)
-            if revision != table.saved_revision:
+            if revision != self._saved_revisions.get(name):
                 capture.revisions[name] = revision
-                parts = capture.files[name] = []
-                for part in table.parts():
-                    if parts:
-                        yield
-                    parts.append(part)
+                changed.append((name, self._parts(name, table.snapshot_steps(), applied_index)))
+        for name, steps in changed:
+            capture.files[name] = []
+            yield from _collect(steps, capture.files[name])
         if capture.files or applied_index != self._saved_index:
             capture.files[_INDEX_FILE] = [msgspec.json.encode(_AppliedIndex(applied_index))]
         return capture
+
+    def _parts(self, name: str, steps: Iterator[bytes], applied_index: int) -> Iterator[bytes]:
+        """Return the parts of a file, for a table's text."""
+        del name, applied_index
+        return steps
 
     def write(self, capture: Capture) -> None:
         """Write what was captured; may run in a thread.
@@ -174,20 +160,20 @@ class Snapshot:
                 self._disk.replace(path + ".bak", previous)
             self._disk.replace(path, b"".join(parts))
             if name in self._tables:
-                self._tables[name].saved_revision = capture.revisions[name]
+                self._saved_revisions[name] = capture.revisions[name]
         self._saved_index = capture.applied_index
 
-    def _revision(self, table: _Table) -> int:
-        return sum(self._revisions[kind.value] for kind in table.kinds)
+    def _revision(self, table: ReplicatedTable) -> int:
+        return sum(self._revisions[kind] for kind in table.appliers())
 
-    def _load_table(self, name: str, restore: Callable[[bytes], None]) -> bool:
+    def _load_table(self, name: str, table: ReplicatedTable) -> bool:
         """Restore one table; False if its file is there and unreadable."""
         path = f"{self._directory}/{name}"
         data = self._disk.read(path)
         if data is None:
             return True
         try:
-            _restore(restore, data)
+            _restore(table, data)
         except RemoteProtocolError as error:
             _log.warning(
                 "event=snapshot_unreadable file=%s error=%s action=use-backup", path, error
@@ -197,16 +183,43 @@ class Snapshot:
         backup = self._disk.read(path + ".bak")
         if backup is not None:
             try:
-                _restore(restore, backup)
+                _restore(table, backup)
             except RemoteProtocolError as error:
                 _log.warning("event=snapshot_unreadable file=%s.bak error=%s", path, error)
         return False
 
 
-def _restore(restore: Callable[[bytes], None], data: bytes) -> None:
+def _collect(steps: Iterator[bytes], parts: list[bytes]) -> Generator[None, None, None]:
+    """Take the parts of a text, each but the first in a step of its own."""
+    for part in steps:
+        if parts:
+            yield
+        parts.append(part)
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Return what is made in steps, made in one."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Return what is made in steps, each in a turn of the loop, the first in this one."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
+        await asyncio.sleep(0)
+
+
+def _restore(table: ReplicatedTable, data: bytes) -> None:
     """Restore one table. Errors: `RemoteProtocolError`, for bytes that are no text as well."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"no UTF-8 at byte {error.start}") from error
-    restore(data)
+    table.restore(data)

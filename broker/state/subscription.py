@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.limits import GROUPS_MAX
+from broker.state.kinds import StateKind
+from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, decode_file
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from broker.state.table import Gauge
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -64,8 +68,10 @@ def group_name_is_valid(group: str) -> bool:
     return len(group) <= GROUP_LENGTH_MAX and _NAME.match(group) is not None
 
 
-class SubscriptionGroupTable:
+class SubscriptionGroupTable(ReplicatedTable):
     """All consumer groups that have settings, by name."""
+
+    file = "subscriptionGroup.json"
 
     def __init__(self, timestamp: int, *, auto_create: bool = True) -> None:
         self.data_version = DataVersion(timestamp=timestamp, counter=0)
@@ -94,6 +100,14 @@ class SubscriptionGroupTable:
             return None
         return SubscriptionGroupConfig(group_name=group)
 
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """See `ReplicatedTable`."""
+        return {StateKind.GROUP: self.apply}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """See `ReplicatedTable`."""
+        yield GROUPS_MAX, self.__len__
+
     def apply(self, payload: bytes) -> str:
         """Apply a replicated change and return the group's name."""
         change = msgspec.json.decode(payload, type=GroupChange)
@@ -102,10 +116,6 @@ class SubscriptionGroupTable:
             timestamp=change.timestamp, counter=self.data_version.counter + 1
         )
         return change.config.group_name
-
-    def snapshot(self) -> bytes:
-        """Return the table as config/subscriptionGroup.json."""
-        return b"".join(self.snapshot_steps())
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/subscriptionGroup.json as it is now."""

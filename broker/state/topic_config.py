@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from broker.limits import TOPICS_BYTES_MAX
+from broker.state.kinds import StateKind
+from broker.state.table import ReplicatedTable
 from broker.table_text import text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
 from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from broker.config import BrokerConfig
+    from broker.state.table import Gauge
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -153,13 +156,15 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     ]
 
 
-class TopicTable:
+class TopicTable(ReplicatedTable):
     """All topics of the group, by name.
 
     Args:
         system: topics that exist without being replicated; clients may not change them.
         timestamp: wall time in milliseconds of the first data version.
     """
+
+    file = "topics.json"
 
     def __init__(self, system: Iterable[TopicConfig], timestamp: int) -> None:
         self.entries: dict[str, TopicEntry] = {}
@@ -194,6 +199,14 @@ class TopicTable:
             self._encoded = b"{" + b",".join(members) + b"}"
         return self._encoded
 
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """See `ReplicatedTable`."""
+        return {StateKind.TOPIC: self.apply}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """See `ReplicatedTable`."""
+        yield TOPICS_BYTES_MAX, lambda: self.encoded_bytes
+
     def apply(self, payload: bytes) -> str:
         """Apply a replicated change and return the topic's name."""
         change = msgspec.json.decode(payload, type=TopicChange)
@@ -202,10 +215,6 @@ class TopicTable:
             timestamp=change.timestamp, counter=self.data_version.counter + 1
         )
         return change.config.topic_name
-
-    def snapshot(self) -> bytes:
-        """Return the table as config/topics.json, see `snapshot_steps`."""
-        return b"".join(self.snapshot_steps())
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/topics.json as it is now.

@@ -93,7 +93,7 @@ class Tables:
             self._compare(replica, model)
 
     def _compare(self, replica: Replica, model: Model) -> None:
-        state = replica.controller.tables.state
+        state = replica.controller.tables
         topics, groups = _own_topics(state), state.groups._groups
         self._check_rows(replica, "topic", topics, model.topics, extra=False)
         self._check_rows(replica, "group", groups, model.groups, extra=True)
@@ -147,7 +147,7 @@ class Tables:
                 self._report(replica, f"{key} is free, the log says that {held} holds it")
 
     def _compare_replicas(self, replica: Replica, count: int) -> None:
-        state = replica.controller.tables.state
+        state = replica.controller.tables
         applied = {key: dict(queues) for key, queues in state.offsets._applied.items()}
         now: Rows = (_own_topics(state), dict(state.groups._groups), applied)
         name, known = self._shown.setdefault(count, (replica.name, now))
@@ -171,7 +171,7 @@ def difference(now: Rows, known: Rows) -> str:
     return "; ".join(parts)[:DIFFERENCE_CHARS]
 
 
-def _own_topics(state: Any) -> dict[str, Any]:  # noqa: ANN401  # a ReplicatedState
+def _own_topics(state: Any) -> dict[str, Any]:  # noqa: ANN401  # the tables of a broker
     own = state.topics._system
     return {name: config for name, config in state.topics.configs().items() if name not in own}
 

@@ -10,8 +10,10 @@ import shutil
 import pytest
 import uvloop
 
+from broker.limits import GROUPS_MAX, OFFSETS_BYTES_MAX, TOPICS_BYTES_MAX
 from tests.integration.broker_cluster import cluster, send_fields
 from tests.integration.test_broker_snapshot import compact, status
+from tests.unit.broker.fakes import smaller
 
 LONG = "x" * 100
 TABLES = ("consumerOffset.json", "subscriptionGroup.json", "topics.json", "queueLock.json")
@@ -19,9 +21,12 @@ TABLES = ("consumerOffset.json", "subscriptionGroup.json", "topics.json", "queue
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
-    monkeypatch.setattr("broker.state.topic_config.TOPICS_BYTES_MAX", 30_000)
-    monkeypatch.setattr("broker.state.subscription.GROUPS_MAX", 100)
-    monkeypatch.setattr("broker.state.consumer_offset.OFFSETS_BYTES_MAX", 20_000)
+    for where, limit, value in (
+        ("topic_config.TOPICS_BYTES_MAX", TOPICS_BYTES_MAX, 30_000),
+        ("subscription.GROUPS_MAX", GROUPS_MAX, 100),
+        ("consumer_offset.OFFSETS_BYTES_MAX", OFFSETS_BYTES_MAX, 20_000),
+    ):
+        monkeypatch.setattr(f"broker.state.{where}", smaller(limit, value))
 
 
 async def create(group, number, topic):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
-    from broker.state.replicated_state import StateKind
+    from broker.state.kinds import StateKind
     from ledgermq.remoting.protocol.message import MessageExt
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 

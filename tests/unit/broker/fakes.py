@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
+from ledgermq.remoting.protocol.limits import Limit
 from store.results import GetResult, GetStatus, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.state.replicated_state import ReplicatedState, StateKind
+    from broker.state.replicated_state import ReplicatedState
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage, StateCallback
 
 
@@ -112,10 +113,10 @@ class ApplyingProposer:
     def __init__(self, state: ReplicatedState | None = None) -> None:
         self.writable = True
         self.status = PutStatus.OK
-        self.proposed: list[tuple[StateKind, bytes]] = []
+        self.proposed: list[tuple[str, bytes]] = []
         self._state = state
 
-    async def propose(self, kind: StateKind, payload: bytes) -> PutStatus:
+    async def propose(self, kind: str, payload: bytes) -> PutStatus:
         self.proposed.append((kind, payload))
         if self.status is PutStatus.OK and self._state is not None:
             self._state.apply(len(self.proposed), kind.value, payload)
@@ -158,6 +159,11 @@ class RefusingMaker:
     ) -> tuple[int, str] | None:
         self.resumes.append(resume)
         return self.answer
+
+
+def smaller(limit: Limit, value: int) -> Limit:
+    """Return a limit with another value, so that a test reaches it."""
+    return Limit(value, limit.name, limit.unit, limit.scope, limit.beyond)
 
 
 def found(*bodies: bytes, next_offset: int = 1) -> GetResult:

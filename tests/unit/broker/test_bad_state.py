@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.tables import Tables
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.config import BrokerConfig
 from broker.fair_share import FairShare
-from broker.limits import STATE_ENTRY_BYTES_MAX, TOPIC_QUEUES_MAX
+from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX, TOPIC_QUEUES_MAX, TOPICS_BYTES_MAX
 from broker.offsets.cleaning import OffsetCleaner
 from broker.offsets.replication import OffsetReplicator
 from broker.state.snapshot import Snapshot
@@ -23,7 +23,7 @@ from ledgermq.runtime.disk import RealDisk
 from mutants.patches import ALL
 from mutants.planting import planted
 from store.results import PutStatus
-from tests.unit.broker.fakes import FakeClock, FakeConnection, frame, request
+from tests.unit.broker.fakes import FakeClock, FakeConnection, frame, request, smaller
 from tests.unit.broker.test_processors import Bench
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     Step = tuple[Any, ...]
 
 SMALL = 20_000
-LOCKS = 40
-TOPICS = 6_000
+LOCKS = smaller(LOCKS_MAX, 40)
+TOPICS = smaller(TOPICS_BYTES_MAX, 6_000)
 
 odd = st.one_of(
     st.sampled_from(["", " ", "a/b", "..", "a@b", "%RETRY%g", "x" * 256, "y" * 200_000, "\u00e9"]),
@@ -175,7 +175,7 @@ class Hostile:
 
 
 def files(tables: Tables) -> dict[str, bytes]:
-    taken = Snapshot("/none", tables.state, RealDisk(), FakeClock()).take()
+    taken = Snapshot("/none", tables.state, RealDisk()).take()
     del taken["queueLock.json"]  # leases run out on each replica by itself
     return taken
 

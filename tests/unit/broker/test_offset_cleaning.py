@@ -11,7 +11,7 @@ from broker.config import BrokerConfig
 from broker.groups.client_registry import Client, GroupTraits
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.offsets.cleaning import OffsetCleaner
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange
 from broker.tables import Tables

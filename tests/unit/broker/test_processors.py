@@ -22,7 +22,7 @@ from broker.processor.query import QueryProcessor
 from broker.pulls.wake_up import WakeUp
 from broker.requests import broker_requests
 from broker.sends.creation import Creator
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.topic_config import TopicChange
 from broker.tables import Tables
 from dledger.errors import RottenEntry

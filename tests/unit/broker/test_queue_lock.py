@@ -27,21 +27,21 @@ def grant(table: QueueLockTable, client: str, now_ms: int, *queues: QueueKey) ->
 
 
 def test_a_held_queue_is_granted_to_nobody_else_within_the_lease() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     assert grant(table, "a", 0, Q0) == [Q0]
     assert grant(table, "b", LEASE_MS - 1, Q0, Q1) == [Q1]
     assert grant(table, "b", LEASE_MS, Q0) == [Q0]
 
 
 def test_the_owner_renews_its_lease() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     grant(table, "a", 0, Q0)
     assert grant(table, "a", LEASE_MS - 1, Q0) == [Q0]
     assert grant(table, "b", LEASE_MS + 5, Q0) == []
 
 
 def test_a_grant_on_its_way_through_the_log_excludes_others() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     change = lock("a", Q0)
     table.propose(change)
     assert table.grantable(lock("b", Q0), 0) == []
@@ -51,7 +51,7 @@ def test_a_grant_on_its_way_through_the_log_excludes_others() -> None:
 
 
 def test_only_the_owner_releases() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     grant(table, "a", 0, Q0)
     table.apply_unlock(msgspec.json.encode(lock("b", Q0)))
     assert table.owner("g", "T", 0, 1) == "a"
@@ -61,7 +61,7 @@ def test_only_the_owner_releases() -> None:
 
 def test_a_replica_that_applies_later_ends_the_lease_later() -> None:
     """A new leader inherits the lease and never shortens it."""
-    leader, follower = QueueLockTable(), QueueLockTable()
+    leader, follower = QueueLockTable(lambda: 0), QueueLockTable(lambda: 0)
     payload = msgspec.json.encode(lock("a", Q0))
     leader.apply_lock(payload, 1_000)
     follower.apply_lock(payload, 1_500)
@@ -70,16 +70,16 @@ def test_a_replica_that_applies_later_ends_the_lease_later() -> None:
 
 
 def test_groups_do_not_meet() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     grant(table, "a", 0, Q0)
     assert table.grantable(LockChange("h", "b", [Q0]), 1) == [Q0]
 
 
 def test_a_restored_lease_starts_anew() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     grant(table, "a", 0, Q0)
-    other = QueueLockTable()
-    other.restore(table.snapshot(), 500)
+    other = QueueLockTable(lambda: 500)
+    other.restore(table.snapshot())
     assert other.owner("g", "T", 0, 500 + LEASE_MS - 1) == "a"
     other.expire(500 + LEASE_MS)
     assert len(other) == 0
@@ -87,7 +87,7 @@ def test_a_restored_lease_starts_anew() -> None:
 
 def test_a_greedy_group_leaves_queues_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.state.queue_lock.LOCKS_MAX", 100)
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     queues = [QueueKey("b", number, "T") for number in range(200)]
     taken = []
     for group in "abcdef":
@@ -104,7 +104,7 @@ def test_a_greedy_group_leaves_queues_for_others(monkeypatch: pytest.MonkeyPatch
 
 
 def test_leases_expire_in_the_order_of_their_renewals() -> None:
-    table = QueueLockTable()
+    table = QueueLockTable(lambda: 0)
     grant(table, "a", 0, Q0)
     grant(table, "a", 10, Q1)
     grant(table, "a", 20, Q0)

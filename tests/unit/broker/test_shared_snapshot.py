@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.shared_snapshot import SharedSnapshot
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange
@@ -43,7 +43,9 @@ class World:
     def __init__(self, directory: Path, end_index: int, entries: range | None = None) -> None:
         self.directory = directory
         self.tables = Tables(BrokerConfig(broker_cluster_name="C"), FakeClock())
-        self.snapshot = SharedSnapshot(str(directory), self.tables.state, RealDisk(), FakeClock())
+        self.snapshot = SharedSnapshot(
+            str(directory), self.tables.state, RealDisk(), self.tables.topics.is_system
+        )
         self.index = self.snapshot.load_for(
             end_index, lambda index: entries is None or index in entries
         )

@@ -11,7 +11,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.sends.creation import Creator
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from broker.state.snapshot import Snapshot
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange, auto_created, topic_name_error
@@ -206,7 +206,7 @@ def test_a_consumer_gets_its_group_and_its_retry_topic() -> None:
 
 
 def snapshot(made: Tables, directory: Path) -> Snapshot:
-    return Snapshot(str(directory / "config"), made.state, RealDisk(), FakeClock())
+    return Snapshot(str(directory / "config"), made.state, RealDisk())
 
 
 def fill(made: Tables) -> None:

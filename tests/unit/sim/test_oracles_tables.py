@@ -68,21 +68,21 @@ class One:
 
     def __init__(self):
         self.clock = Clock()
-        self.state = ReplicatedState(
+        self.state = SimpleNamespace(
             topics=TopicTable([], 1),
             groups=SubscriptionGroupTable(1),
             offsets=ConsumerOffsetTable(),
-            locks=QueueLockTable(),
-            clock=self.clock,
+            locks=QueueLockTable(self.clock.monotonic_ms),
         )
+        state = ReplicatedState(*vars(self.state).values())
         self.truth = Truth(("n0",))
         for index, (kind, payload) in enumerate(LOG):
-            assert self.state.apply(index, kind, payload)
+            assert state.apply(index, kind, payload)
             self.truth.statements.append(statement(index, kind, payload))
             self.truth.state_indexes.append(index)
         dispatcher = SimpleNamespace(state_applied_index=-1)
         controller = SimpleNamespace(
-            tables=SimpleNamespace(state=self.state),
+            tables=self.state,
             node=SimpleNamespace(snapshot_meta=None),
             store=SimpleNamespace(_dispatcher=dispatcher),
         )

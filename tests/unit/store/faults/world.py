@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
-from broker.state.replicated_state import StateKind
+from broker.state.kinds import StateKind
 from dledger.config import FlushDiskType
 from dledger.errors import RottenEntry
 from ledgermq.remoting.protocol.message import decode_records

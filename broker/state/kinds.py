@@ -1,0 +1,14 @@
+"""The kinds of records that change replicated state. A value is stored with each record."""
+
+from enum import StrEnum
+
+
+class StateKind(StrEnum):
+    """What a state record changes; no value is ever used for something else."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    OFFSET = "offset"
+    FORGET_OFFSETS = "forget-offsets"
+    LOCK = "lock"
+    UNLOCK = "unlock"

@@ -1,0 +1,53 @@
+"""What a table of replicated state is: it changes only by records of the log.
+
+All replicas apply the same records in the same order. A new table is a class of this kind and one
+line in `broker.tables`. Knows neither the log nor the disk.
+Source: docs/adr/0002.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ledgermq.remoting.protocol.limits import Limit
+
+    Gauge = tuple[Limit, Callable[[], int]]
+
+
+class ReplicatedTable(ABC):
+    """One table: the kinds of its records, how they are applied, and its text in a snapshot."""
+
+    file: ClassVar[str]
+    """Its name in ``config/`` and in a state image."""
+
+    @abstractmethod
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """Return by kind what applies the payload of a record.
+
+        A record may be applied twice: values are set, never added to. What it raises for a payload
+        that no table can take is in `broker.state.replicated_state.BAD_CONTENT`.
+        """
+
+    @abstractmethod
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of the table's text, as it is at this call.
+
+        Taking a part is a slice of work (`broker.table_text`); what is applied between two of them
+        is in none.
+        """
+
+    @abstractmethod
+    def restore(self, data: bytes) -> None:
+        """Replace all of the table by a text. Errors: `RemoteProtocolError`."""
+
+    @abstractmethod
+    def gauges(self) -> Iterable[Gauge]:
+        """Return the limits of the table, and how to count what is used of them."""
+
+    def snapshot(self) -> bytes:
+        """Return the table's text, made at once."""
+        return b"".join(self.snapshot_steps())
