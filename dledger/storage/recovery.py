@@ -32,6 +32,7 @@ from dledger.codec.properties import Checkpoint
 from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
 from dledger.segments.row import Segments
+from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN, walk
 from dledger.storage.log_store import LogExtent, LogStore
 from dledger.storage.rot import Place
 from dledger.storage.snapshot_files import SnapshotFiles
@@ -43,6 +44,7 @@ _log: Final = logging.getLogger(__name__)
 
 DAMAGED_MAX: Final = 4096
 """Most damaged entries in a row that a start goes past."""
+DAMAGED: Final = NOTHING_WRITTEN - 1
 
 
 def open_log_store(
@@ -87,6 +89,8 @@ class _Walk:
         self._first_index: LogIndex = 0
         self._next_index: LogIndex = 0
         self._base_term = self._term = NO_TERM
+        self._reason: str | None = None
+        """What is wrong where the walk has stopped; None if nothing is there."""
         self._repaired = 0
         self.damaged: dict[LogIndex, Place] = {}
         """Entries that were synced and are not what was written."""
@@ -168,8 +172,7 @@ class _Walk:
     def _is_sound(self, index: LogIndex) -> bool:
         """Tell whether the index unit points at a header that says the same."""
         magic, position, size, found, term = self._unit(index)
-        offset = position % self._data.segment_bytes
-        view = self._data.segment_view(position - offset)
+        view, offset = self._data.locate(position)
         if (magic, found) != (UNIT_MAGIC, index) or view is None:
             return False
         if offset + HEADER_BYTES > len(view):
@@ -179,26 +182,25 @@ class _Walk:
 
     def run(self) -> str | None:
         """Check entry after entry; return why the last one is the last, None for an empty rest."""
-        segment_bytes = self._data.segment_bytes
-        position = self._walked_from = self._position
-        self._walked_from_index = self._next_index
+        self._walked_from, self._walked_from_index = self._position, self._next_index
         while True:
-            offset = position % segment_bytes
-            self._stopped_at = position
-            view = self._data.segment_view(position - offset)
-            if view is None or _is_blank(view, offset):
-                if not self._pass_damaged(position):
-                    return None
-                position = self._position
-                continue
-            if is_end_record(view, offset):
-                # It counts only with the entry behind it: a segment is ended to open the next.
-                position += segment_bytes - offset
-                continue
-            reason = self._check_entry(view, offset, position)
-            if reason is not None and not self._pass_damaged(position):
-                return reason
-            position = self._position
+            self._reason = None
+            self._stopped_at, code = walk(self._data, self._position, self._inspect)
+            if code == NEXT_FILE:
+                segment_bytes = self._data.segment_bytes
+                self._stopped_at += segment_bytes - self._stopped_at % segment_bytes
+            if not self._pass_damaged(self._stopped_at):
+                return self._reason
+
+    def _inspect(self, view: memoryview, offset: int, position: int) -> int:
+        """Pass the entry at ``offset`` if it is sound; the codec of the walk."""
+        if _is_blank(view, offset):
+            return NOTHING_WRITTEN
+        if is_end_record(view, offset):
+            # It counts only with the entry behind it: a segment is ended to open the next.
+            return NEXT_FILE
+        self._reason = self._check_entry(view, offset, position)
+        return DAMAGED if self._reason is not None else self._position - position
 
     def _check_entry(self, view: memoryview, offset: int, position: int) -> str | None:
         """Check the entry at ``offset``; pass it if it is sound, say what is wrong if not."""
@@ -254,8 +256,7 @@ class _Walk:
         """Tell whether entry ``index`` begins at ``position``, or in the segment behind it."""
         segment_bytes = self._data.segment_bytes
         for start in (position, position + -position % segment_bytes):
-            offset = start % segment_bytes
-            view = self._data.segment_view(start - offset)
+            view, offset = self._data.locate(start)
             if view is not None and offset + HEADER_BYTES <= segment_bytes:
                 header = decode_header(view, offset)
                 room = segment_bytes - offset - END_RECORD_BYTES

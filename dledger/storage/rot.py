@@ -69,8 +69,7 @@ class RotGuard:
 
     def is_sound(self, position: int, index: LogIndex, size: int | None = None) -> bool:
         """Tell whether entry ``index`` lies at ``position``, whole and undamaged."""
-        offset = position % self._data.segment_bytes
-        view = self._data.segment_view(position - offset)
+        view, offset = self._data.locate(position)
         if view is None or position < 0 or offset + HEADER_BYTES > len(view):
             return False
         header = decode_header(view, offset)
@@ -176,9 +175,9 @@ class RotGuard:
         return restored
 
     def _place_by_header(self, position: int) -> Place:
-        view = self._data.segment_view(position - position % self._data.segment_bytes)
+        view, offset = self._data.locate(position)
         assert view is not None, position
-        header = decode_header(view, position % self._data.segment_bytes)
+        header = decode_header(view, offset)
         return Place(position, header.size, header.term)
 
     def _is_of_term(self, index: LogIndex, header: Place, unit: Place) -> bool:
@@ -243,8 +242,7 @@ class RotGuard:
         unit = self._maybe_unit(index)
         if unit is None:
             return None
-        offset = unit.position % self._data.segment_bytes
-        view = self._data.segment_view(unit.position - offset)
+        view, offset = self._data.locate(unit.position)
         if view is None:
             return None
         header = decode_header(view, offset)
@@ -254,8 +252,7 @@ class RotGuard:
     def _position_behind(self, before: Place) -> int:
         """Return where an entry behind this one lies: at its end, or in the next segment."""
         end = before.position + before.size
-        offset = end % self._data.segment_bytes
-        view = self._data.segment_view(end - offset)
+        view, offset = self._data.locate(end)
         if view is not None and is_end_record(view, offset):
             return end - offset + self._data.segment_bytes
         return end

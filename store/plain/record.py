@@ -15,6 +15,7 @@ from struct import error as StructError  # noqa: N812  # a class, named by struc
 from typing import Final
 from zlib import crc32
 
+from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN
 from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
@@ -35,8 +36,8 @@ assert MAGIC_V2.to_bytes(4, "big").startswith(MAGIC_START)
 
 SECTOR_BYTES: Final = 512
 """What a disk writes whole or not at all."""
-IS_BLANK: Final = 0
-IS_EMPTY: Final = -1
+IS_BLANK: Final = NEXT_FILE
+IS_EMPTY: Final = NOTHING_WRITTEN
 BAD_MAGIC: Final = -2
 BAD_LENGTHS: Final = -3
 BAD_OFFSET: Final = -4

@@ -31,10 +31,11 @@ Source: spec/disk.md 5.7; RocketMQ CommitLog.recoverNormally, recoverAbnormally.
 
 import logging
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from dledger.segments.places import pieces
 from dledger.segments.row import Segments
+from dledger.segments.walk import walk
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import FatalError
 from store.layout import FLAGS_HOSTS_V6, store_timestamp
@@ -97,19 +98,36 @@ def recover(
     return _Recovery(segments, config, clean=clean, safe_timestamp_ms=safe_timestamp_ms).run()
 
 
-class _Walked(NamedTuple):
-    """A walk and its end."""
+class _Walked:
+    """A walk, the codec of which it is, and its end."""
 
-    begin: int
-    position: int
-    """Where the next record would be."""
-    code: int
-    """What is there: one of `PROBLEMS`, or `IS_BLANK` when no file follows."""
-    last_start: int
-    last_end: int
-    entries: int
-    marks: list[int]
-    """Where some records begin that are well apart."""
+    def __init__(self, begin: int, safe_ms: int) -> None:
+        self._safe_ms = safe_ms
+        self._mark_at = begin + MARK_BYTES
+        self.begin = self.position = begin
+        """Where the walk began, and where the next record would be."""
+        self.code = IS_EMPTY
+        """What is there: one of `PROBLEMS`, or `IS_BLANK` when no file follows."""
+        self.entries = 0
+        self.last_start = NOTHING
+        self.last_end = begin
+        self.marks: list[int] = []
+        """Where some records begin that are well apart."""
+
+    def inspect(self, view: memoryview, at: int, position: int) -> int:
+        """Pass the record at ``at``, if one is there; see `record.inspect`."""
+        size = inspect(view, at, position)
+        if size > 0:
+            # One that may never have been synced must be there with all its parts: when a loss
+            # of power has torn it, its body may be whole, and with it its CRC.
+            if stored_ms(view, at) >= self._safe_ms and is_torn(view, at, size):
+                return TORN
+            if position >= self._mark_at:
+                self.marks.append(position)
+                self._mark_at = position + MARK_BYTES
+            self.last_start, self.last_end = position, position + size
+            self.entries += 1
+        return size
 
 
 class _Recovery:
@@ -192,37 +210,9 @@ class _Recovery:
 
     def _walk(self, begin: int) -> _Walked:
         """Go from record to record; ``begin`` is where one begins, or a file."""
-        segments, segment_bytes = self._segments, self._segment_bytes
-        safe_ms = NEVER_MS if self._is_clean else self._safe_timestamp_ms
-        position, entries, last_start, last_end = begin, 0, NOTHING, begin
-        marks: list[int] = []
-        mark_at = begin + MARK_BYTES
-        while True:
-            base = position - position % segment_bytes
-            view = segments.segment_view(base)
-            if view is None:
-                # The last record reaches to the very end of the last file.
-                return _Walked(begin, position, IS_EMPTY, last_start, last_end, entries, marks)
-            while (size := inspect(view, at := position - base, position)) > 0:
-                # One that may never have been synced must be there with all its parts: when a loss
-                # of power has torn it, its body may be whole, and with it its CRC.
-                if stored_ms(view, at) >= safe_ms and is_torn(view, at, size):
-                    size = TORN
-                    break
-                if position >= mark_at:
-                    marks.append(position)
-                    mark_at = position + MARK_BYTES
-                last_start = position
-                last_end = position = position + size
-                entries += 1
-                if position - base == segment_bytes:
-                    break
-            if size > 0:
-                continue
-            if size == IS_BLANK and base + segment_bytes < segments.end:
-                position = base + segment_bytes
-                continue
-            return _Walked(begin, position, size, last_start, last_end, entries, marks)
+        walked = _Walked(begin, NEVER_MS if self._is_clean else self._safe_timestamp_ms)
+        walked.position, walked.code = walk(self._segments, begin, walked.inspect)
+        return walked
 
     def _find_unsynced(self, walked: _Walked) -> int:
         """Return a record before which everything is synced, as far as the checkpoint knows."""
