@@ -252,8 +252,3 @@ def delivery_code(properties: bytes, stored: int, delays_ms: Sequence[int]) -> i
         return tags_code(properties)
     level = min(int(level_text), len(delays_ms))
     return stored + delays_ms[level - 1] if level > 0 else tags_code(properties)
-
-
-def file_name(start: int) -> str:
-    """Return the name of the file whose first byte is byte ``start`` of its sequence."""
-    return f"{start:020d}"

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from dledger.errors import RottenEntry
+from dledger.segments.places import pieces, segment_name
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from store.layout import GAP_UNIT, SCHEDULE_TOPIC_BYTES, TOPIC_BYTES_MAX, UNIT_BYTES, file_name
+from store.layout import GAP_UNIT, SCHEDULE_TOPIC_BYTES, TOPIC_BYTES_MAX, UNIT_BYTES
 from store.queues.files import QueueFiles
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class ConsumeQueue:
     def names(self) -> list[str]:
         """Return the names of its files, oldest first."""
         file_bytes = self._files.file_bytes
-        return [file_name(start) for start in range(self.first_file, self.written, file_bytes)]
+        return [segment_name(start) for start in range(self.first_file, self.written, file_bytes)]
 
     def paths(self) -> list[str]:
         """Return the paths of its files, oldest first."""
@@ -135,12 +136,12 @@ class ConsumeQueue:
 
     def path(self, start: int) -> str:
         """Return the path of the file that begins at byte ``start``."""
-        return f"{self._files.directory}/{self.topic}/{self.queue_id}/{file_name(start)}"
+        return f"{self._files.directory}/{self.topic}/{self.queue_id}/{segment_name(start)}"
 
     def flush(self) -> None:
         """Write the tail. Errors: `OSError`; what was not written stays in the tail."""
         file_bytes = self._files.file_bytes
-        while self.tail:
+        while self.tail:  # a hot path, and nearly always one piece
             at = self.written % file_bytes
             chunk = bytes(self.tail[: file_bytes - at])
             self._files.write(self.path(self.written - at), at, chunk)
@@ -179,12 +180,10 @@ class ConsumeQueue:
         at = start % file_bytes
         if end <= self.written and at + end - start <= file_bytes:
             return self._files.open(self.path(start - at)).pread(at, end - start)
-        parts = []
-        while start < min(end, self.written):
-            at = start % file_bytes
-            size = min(end, self.written, start - at + file_bytes) - start
-            parts.append(self._files.open(self.path(start - at)).pread(at, size))
-            start += size
+        parts = [
+            self._files.open(self.path(base)).pread(at, size)
+            for base, at, size in pieces(start, min(end, self.written) - start, file_bytes)
+        ]
         if end > self.written:
             parts.append(bytes(self.tail[: end - self.written]))
         return b"".join(parts)
@@ -280,11 +279,8 @@ class ConsumeQueue:
         self.first_file = self.written = first_file
         self.crcs, self.crc, self.unchecked = b"", 0, 0
         end = max_offset * UNIT_BYTES
-        file_bytes = self._files.file_bytes
-        while self.written < end:
-            at = self.written % file_bytes
-            size = min(end - self.written, file_bytes - at)
-            chunk = self._files.open(self.path(self.written - at)).pread(at, size)
+        for start, at, size in pieces(first_file, end - first_file, self._files.file_bytes):
+            chunk = self._files.open(self.path(start)).pread(at, size)
             self._count(at, chunk.ljust(size, b"\0"))
 
     # Removal

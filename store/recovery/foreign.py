@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from dledger.errors import RottenEntry
+from dledger.segments.places import segment_name
 from store.layout import UNIT_BYTES, stored_or_zero
 from store.queues import start as beginning
 from store.queues.consume_queue import CRC_BYTES
@@ -112,7 +113,7 @@ def _is_as_left(mark: QueueMark, queues: "ConsumeQueues") -> bool:
     end = (mark.max_offset * UNIT_BYTES - 1) % files.file_bytes + 1
     start = (end - 1) // files.block_bytes * files.block_bytes
     first = mark.max_offset * UNIT_BYTES - end
-    path = f"{queues.directory}/{mark.topic}/{mark.queue_id}/{first:020}"
+    path = f"{queues.directory}/{mark.topic}/{mark.queue_id}/{segment_name(first)}"
     if files.disk.size(path) != files.file_bytes:
         return False
     whole = min(files.block_bytes, files.file_bytes - start) == end - start
@@ -142,7 +143,9 @@ def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: 
         return False
     # With the beginning of the log, RocketMQ removes the first files of its queues.
     return not log.first_position or all(
-        disk.size(f"{queues.directory}/{queue.topic}/{queue.queue_id}/{queue.first_file:020}")
+        disk.size(
+            f"{queues.directory}/{queue.topic}/{queue.queue_id}/{segment_name(queue.first_file)}"
+        )
         for queue in checkpoint.queues
         if queue.max_offset * 20 > queue.first_file
     )

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dledger.errors import RottenEntry
+from dledger.segments.places import is_segment_name
 from ledgermq.runtime.errors import FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
@@ -192,11 +193,7 @@ class Adoption:
                 if not (queue_id.isascii() and queue_id.isdigit()) or len(queue_id) > 10:
                     continue
                 where = f"{root}/{topic}/{queue_id}"
-                names = [
-                    name
-                    for name in names_in(self._disk, where)
-                    if len(name) == 20 and name.isascii() and name.isdigit()
-                ]
+                names = list(filter(is_segment_name, names_in(self._disk, where)))
                 if names:
                     found.append((where, (topic.encode("utf-8", "replace"), int(queue_id)), names))
         return found

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dledger.segments.places import is_segment_name
 from store.layout import LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 from store.queues.consume_queue import CRC_BYTES, DamagedUnits
 from store.recovery.checkpoint import (
@@ -236,7 +237,7 @@ def _remove_strangers(disk: "Disk", queues: "ConsumeQueues") -> None:
             kept = [] if queue is None or queue_id != str(queue.queue_id) else queue.names()
             names = _names(disk, directory)
             for name in names if names != kept else ():
-                if name not in kept and len(name) == 20 and name.isascii() and name.isdigit():
+                if name not in kept and is_segment_name(name):
                     queues.files.remove(f"{directory}/{name}")
 
 

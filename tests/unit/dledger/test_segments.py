@@ -4,6 +4,7 @@ import pytest
 
 from dledger.segments.places import is_segment_name, pieces, segment_name
 from dledger.segments.row import Segments
+from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN, walk
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
@@ -131,3 +132,33 @@ def test_opening_of_many_waits_until_they_are_needed(disk):
     assert row.open_count == 0
     assert row.peek(SIZE, 2) == b"\2\2"
     assert row.open_count == 0
+
+
+def inspect(view, offset, position):
+    """The codec of records of a length byte and so many bytes more; 255 ends a file."""
+    assert position % SIZE == offset
+    if view[offset] == 255:
+        return NEXT_FILE
+    return view[offset] or NOTHING_WRITTEN
+
+
+def test_walk_goes_from_record_to_record_and_file_to_file(disk):
+    row = make(disk)
+    row.write(0, (b"\3ab\xff",))
+    row.write(SIZE, (b"\2a\4abc",))
+    assert walk(row, 0, inspect) == (SIZE + 6, NOTHING_WRITTEN)
+    assert walk(row, 2 * SIZE, inspect) == (2 * SIZE, NOTHING_WRITTEN)
+
+
+def test_walk_ends_where_the_next_file_is_missing_or_a_codec_says_so(disk):
+    row = make(disk)
+    row.write(0, (b"\3ab\xff",))
+    assert walk(row, 0, inspect) == (3, NEXT_FILE)
+    assert walk(row, 0, lambda view, offset, position: -7) == (0, -7)
+
+
+def test_walk_passes_a_record_that_ends_with_its_file(disk):
+    row = make(disk)
+    row.write(SIZE - 2, (b"\2x",))
+    row.write(SIZE, (b"\1",))
+    assert walk(row, SIZE - 2, inspect) == (SIZE + 1, NOTHING_WRITTEN)

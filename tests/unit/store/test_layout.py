@@ -140,10 +140,6 @@ def test_state_kind_is_what_the_properties_were_made_with():
     assert layout.state_kind(b"") == ""
 
 
-def test_file_names_have_twenty_digits():
-    assert layout.file_name(6_000_000) == "00000000000006000000"
-
-
 @pytest.mark.parametrize("widths", list(FLAGS))
 def test_long_topics_are_in_records_of_version_two(widths):
     record = record_of("x" * 200, b"body", b"TAGS\x01a\x02", widths)
