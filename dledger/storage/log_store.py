@@ -28,6 +28,7 @@ from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
 from dledger.core.snapshot import SnapshotMeta, StageWork
 from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.segments.places import pieces
 from dledger.segments.row import Dropped, Segments
 from dledger.storage.recent import RecentSpans
 from dledger.storage.rot import Bounds, Place, RotGuard
@@ -163,11 +164,10 @@ class LogStore:
         if len(units) <= room:
             self._index.write(position, (units,))
             return
-        while units:
-            self._index.write(position, (units[:room],))
-            position += room
-            units = units[room:]
-            room = self._index_segment_bytes
+        written = 0
+        for base, offset, size in pieces(position, len(units), self._index_segment_bytes):
+            self._index.write(base + offset, (units[written : written + size],))
+            written += size
 
     def truncate(self, index: LogIndex) -> None:
         """Cut off entry ``index`` and what follows, for good. `OSError` passes as `FatalError`."""
@@ -350,8 +350,7 @@ class LogStore:
 
     def read_ahead(self, physical_offset: int, size_bytes: int) -> None:
         """Ask for bytes that will be read soon; those of one segment."""
-        offset = physical_offset % self._segment_bytes
-        data = self._data.segment_view(physical_offset - offset)
+        data, offset = self._data.locate(physical_offset)
         if data is not None:
             read_ahead(data, offset, size_bytes)
 

@@ -6,7 +6,7 @@ whole log goes (see `dledger.storage.snapshot_files`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from dledger.codec.entry import decode_header, header_problem
@@ -17,6 +17,10 @@ from dledger.segments.row import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 
 _log: Final = logging.getLogger(__name__)
+
+
+EntryLookup = Callable[[LogIndex], tuple[int, int, Term]]
+"""Returns position, size and term of an entry of the log. Errors: `RottenEntry`."""
 
 
 class SegmentHead(NamedTuple):
@@ -38,10 +42,7 @@ class TrimPlan(NamedTuple):
 
 
 def plan_trim(
-    data: Segments,
-    first_index: LogIndex,
-    limit_index: LogIndex,
-    entry: Callable[[LogIndex], tuple[int, int, Term]],
+    data: Segments, first_index: LogIndex, limit_index: LogIndex, entry: EntryLookup
 ) -> TrimPlan | None:
     """Return the furthest beginning at the start of a segment, None if none can go.
 
@@ -51,45 +52,39 @@ def plan_trim(
         limit_index: last entry that may go; it is committed.
         entry: looks up position, size and term.
     """
-    for base in reversed(data.bases[1:]):
-        index = _maybe_first_index(data, base)
-        if index is None:
-            continue  # nothing written there yet, or damaged: the one before will do
-        # The entry behind the cut must be there to stay, too: a log that loses it can get another
-        # one in its place, which fits in the segment before.
-        if first_index < index <= limit_index and _lies_at(base, index, entry):
-            return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
+    allowed = range(first_index + 1, limit_index + 1)
+    for base, index in _heads(data, reversed(data.bases[1:]), allowed, entry):
+        return TrimPlan(index, base, entry(index - 1)[2], data.bases.index(base))
     return None
 
 
 def segment_heads(
-    data: Segments,
-    first_index: LogIndex,
-    limit_index: LogIndex,
-    entry: Callable[[LogIndex], tuple[int, int, Term]],
+    data: Segments, first_index: LogIndex, limit_index: LogIndex, entry: EntryLookup
 ) -> list[SegmentHead]:
     """Return the first entries of the segments at which the log begins or could be made to.
 
     Those at most ``limit_index``, in order; a segment whose first entry is damaged is left out.
     """
-    heads = []
-    for base in data.bases:
+    return list(_heads(data, data.bases, range(first_index, limit_index + 1), entry))
+
+
+def _heads(
+    data: Segments, bases: Iterable[int], allowed: range, entry: EntryLookup
+) -> Iterator[SegmentHead]:
+    """Walk those segments whose first entry is sound and among the allowed ones."""
+    for base in bases:
         index = _maybe_first_index(data, base)
-        if index is None or not first_index <= index <= limit_index:
+        if index is None or index not in allowed:
+            continue  # nothing written there yet, or damaged: a neighbour will do
+        # The log, too, must have the entry there: a header has no CRC over its index. And it must
+        # be there to stay: a log that loses it can get another one in its place, which fits in the
+        # segment before.
+        try:
+            lies_there = entry(index)[0] == base
+        except RottenEntry:
             continue
-        if _lies_at(base, index, entry):
-            heads.append(SegmentHead(base, index))
-    return heads
-
-
-def _lies_at(
-    base: int, index: LogIndex, entry: Callable[[LogIndex], tuple[int, int, Term]]
-) -> bool:
-    """Tell whether the log, too, has this entry there: a header has no CRC over its index."""
-    try:
-        return entry(index)[0] == base
-    except RottenEntry:
-        return False
+        if lies_there:
+            yield SegmentHead(base, index)
 
 
 def _maybe_first_index(data: Segments, base: int) -> LogIndex | None:
