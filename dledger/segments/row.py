@@ -178,22 +178,33 @@ class Segments:
             if error.errno not in NO_SPACE:
                 raise FatalError(f"{path} cannot be made: {error}", EXIT_ENVIRONMENT) from error
 
-    def rewrite(self, position: int, end: int) -> None:
-        """Write again what lies between, as it is, so that the next sync covers it. `OSError`.
+    def rewrite(self, position: int, end: int) -> dict[str, OSError]:
+        """Write again what lies between, as it is, so that the next sync covers it.
 
         After a failed sync the kernel takes the pages for clean: they are read as they were
         written, a later sync returns at once, and a loss of power takes them away all the same.
         The zeros at the end of a file are not written: a file that ended was filled no further.
+
+        Returns the paths of files left as they are, because the file system wants space for
+        what is written over and has none. `OSError` passes otherwise.
         """
+        refused: dict[str, OSError] = {}
         for base, offset, size in pieces(position, end - position, self.segment_bytes):
-            if not self.start <= base < self.end:
-                continue
-            file = self._dirty[base] = self._file(base)
-            stop = offset + size
-            if stop == self.segment_bytes:
-                stop = file.nonzero_end(offset)
-            for at in range(offset, stop, REWRITE_BYTES):
-                file.pwrite(at, (file.pread(at, min(REWRITE_BYTES, stop - at)),))
+            if self.start <= base < self.end:
+                try:
+                    self._rewrite_in(base, offset, offset + size)
+                except OSError as error:
+                    if error.errno not in NO_SPACE:
+                        raise
+                    refused[self.path(base)] = error
+        return refused
+
+    def _rewrite_in(self, base: int, offset: int, end: int) -> None:
+        file = self._dirty[base] = self._file(base)
+        if end == self.segment_bytes:
+            end = file.nonzero_end(offset)
+        for at in range(offset, end, REWRITE_BYTES):
+            file.pwrite(at, (file.pread(at, min(REWRITE_BYTES, end - at)),))
 
     # Cutting and dropping
 

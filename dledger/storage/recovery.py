@@ -37,7 +37,6 @@ from dledger.storage.log_store import LogExtent, LogStore
 from dledger.storage.rot import Place
 from dledger.storage.snapshot_files import SnapshotFiles
 from dledger.storage.trim import settle_beginning
-from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -323,12 +322,9 @@ class _Walk:
             _, position, size, _, _ = self._unit(synced)
             begin = position + size
         first_unit = max(synced + 1, self._walked_from_index) * UNIT_BYTES
-        try:
-            self._data.rewrite(begin, self._position)
-            self._index.rewrite(first_unit, self._next_index * UNIT_BYTES)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
+        refused = self._data.rewrite(begin, self._position)
+        refused |= self._index.rewrite(first_unit, self._next_index * UNIT_BYTES)
+        if refused:
             _log.warning("event=tail_only_synced reason=disk_full index=%d", synced + 1)
 
     def extent(self) -> LogExtent:

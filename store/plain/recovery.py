@@ -33,10 +33,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from dledger.segments.places import pieces
 from dledger.segments.row import Segments
 from dledger.segments.walk import walk
-from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import FatalError
 from store.layout import FLAGS_HOSTS_V6, store_timestamp
 from store.plain.config import PlainLogConfig
@@ -154,7 +152,9 @@ class _Recovery:
         if self._remaining(position) < BLANK_BYTES:
             position += self._remaining(position)
         if not self._is_clean:
-            self._write_again(self._find_unsynced(walked), walked.position)
+            refused = segments.rewrite(self._find_unsynced(walked), walked.position)
+            for path, error in refused.items():
+                _log.warning("event=not_written_again file=%s error=%s", path, error)
             segments.sync_from(walked.begin)
         last_end = walked.last_end if walked.last_start != NOTHING else segments.start
         _log.info(
@@ -220,21 +220,6 @@ class _Recovery:
             if self._stored_at(mark) < self._safe_timestamp_ms:
                 return mark
         return walked.begin
-
-    def _write_again(self, start: int, end: int) -> None:
-        """Write what is there once more, so that the next sync makes it durable for sure.
-
-        A file system that wants space for that and has none leaves it as it is.
-        """
-        segments = self._segments
-        for base, offset, size in pieces(start, end - start, self._segment_bytes):
-            try:
-                segments.rewrite(base + offset, base + offset + size)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                path = segments.path(base)
-                _log.warning("event=not_written_again file=%s error=%s", path, error)
 
     def _stored_at(self, position: int) -> int:
         view, at = self._segments.locate(position)

@@ -1,5 +1,7 @@
 """A row of segments: what lies where, which files are open, what goes and what stays."""
 
+import errno
+
 import pytest
 
 from dledger.segments.places import is_segment_name, pieces, segment_name
@@ -8,6 +10,7 @@ from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN, walk
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
+from sim.disk_rules import Action, Op, Rule
 from sim.inode import PowerLossMode
 from sim.rng import SplitRng
 
@@ -162,3 +165,18 @@ def test_walk_passes_a_record_that_ends_with_its_file(disk):
     row.write(SIZE - 2, (b"\2x",))
     row.write(SIZE, (b"\1",))
     assert walk(row, SIZE - 2, inspect) == (SIZE + 1, NOTHING_WRITTEN)
+
+
+def test_file_without_space_to_be_written_again_is_named_and_the_rest_is_written(disk):
+    row = make(disk, files=3)
+    row.sync(row.take_dirty())
+    full = frozenset({Op.WRITE})
+    disk.add_rule(Rule(action=Action.FAIL, ops=full, glob=row.path(SIZE), error=errno.ENOSPC))
+    written = disk.writes
+    assert list(row.rewrite(0, 3 * SIZE)) == [row.path(SIZE)]
+    assert disk.writes - written == 3  # one of them in vain
+    assert row.read(0, 3 * SIZE)[::SIZE] == b"\1\2\3"
+    disk.add_rule(Rule(action=Action.FAIL, ops=full, error=errno.EIO))
+    with pytest.raises(OSError, match=r".") as caught:
+        row.rewrite(0, 3 * SIZE)
+    assert caught.value.errno == errno.EIO

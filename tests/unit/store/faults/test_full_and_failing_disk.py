@@ -56,6 +56,6 @@ def test_a_broker_that_answers_for_what_found_no_space_would_be_found(monkeypatc
 
 
 def test_a_start_that_trusts_what_a_failed_sync_left_in_memory_would_be_found(monkeypatch):
-    monkeypatch.setattr(Segments, "rewrite", lambda *_: None)
+    monkeypatch.setattr(Segments, "rewrite", lambda *_: {})
     with pytest.raises((AssertionError, KeyError)):
         fail(200)
