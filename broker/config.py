@@ -78,6 +78,8 @@ class BrokerConfig:
     in_memory_percent: int = key("accessMessageInMemoryMaxRatio", 40, low=0, high=100)
     """What lies farther behind the end of the log than this part of the memory is on disk."""
     slave_read_enable: bool = key("slaveReadEnable", default=False)
+    enable_property_filter: bool = key("enablePropertyFilter", default=True)
+    """Whether consumers may filter by SQL92; RocketMQ's default is false."""
     """Whether who reads far behind the end is sent to a slave."""
 
     clean_interval_ms: int = key("cleanResourceInterval", 10_000, low=0, high=3_600_000)

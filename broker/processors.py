@@ -13,6 +13,7 @@ from broker.offsets.moved import OffsetMovedEvents
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
+from broker.processor.filter import FilterProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
@@ -78,6 +79,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         OffsetProcessor(tables, store, new_groups.for_request),
         QueryProcessor(store, unique_max=core.config.default_query_max_num),
         LockProcessor(tables, proposer, clock),
+        FilterProcessor(enabled=core.config.enable_property_filter),
         AdminProcessor(
             topics=tables.topics, creator=creator, proposer=proposer, status=around.status
         ),
@@ -141,4 +143,5 @@ def _build_pull(core: Core, new_groups: NewGroups) -> PullProcessor:
         max_bytes=config.get_bytes_max,
         max_count=config.get_messages_max,
         slave_read_enable=config.slave_read_enable,
+        enable_property_filter=config.enable_property_filter,
     )

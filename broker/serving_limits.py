@@ -34,6 +34,19 @@ EXPRESSIONS_MAX: Final = Limit(
     4_096, "remembered expressions of pulls", Unit.COUNT, Scope.PROCESS,
     "forgotten, worked out again",
 )  # fmt: skip
+SQL_LENGTH_MAX: Final = Limit(
+    4_096, "SQL92 expression", Unit.COUNT, Scope.REQUEST, "23; 27 in a pull"
+)
+SQL_DEPTH_MAX: Final = Limit(
+    64, "depth of an SQL92 expression", Unit.COUNT, Scope.REQUEST, "23; 27 in a pull"
+)
+SQL_TOKENS_MAX: Final = Limit(
+    500, "words and signs of an SQL92 expression", Unit.COUNT, Scope.REQUEST, "23; 27 in a pull"
+)
+SQL_FILTERS_MAX: Final = Limit(
+    128, "remembered SQL92 filters of pulls", Unit.COUNT, Scope.PROCESS,
+    "forgotten, compiled again",
+)  # fmt: skip
 HELD_MAX: Final = Limit(
     100_000, "held pulls", Unit.COUNT, Scope.PROCESS,
     "19 at once; one address gets a quarter of what is free",
@@ -42,7 +55,7 @@ HELD_OF_CONNECTION_MAX: Final = Limit(
     5_000, "held pulls of a connection", Unit.COUNT, Scope.CONNECTION, "19 at once"
 )
 HELD_TAGS_BYTES_MAX: Final = Limit(
-    64 * 1024 * 1024, "tags that held pulls wait for", Unit.BYTES, Scope.PROCESS,
+    64 * 1024 * 1024, "tags and filters that held pulls wait for", Unit.BYTES, Scope.PROCESS,
     "19 at once; one address gets a quarter of what is free",
 )  # fmt: skip
 
@@ -56,6 +69,10 @@ LIMITS: Final = (
     CONNECTION_GROUPS_MAX,
     CLIENTS_BYTES_MAX,
     EXPRESSIONS_MAX,
+    SQL_LENGTH_MAX,
+    SQL_DEPTH_MAX,
+    SQL_TOKENS_MAX,
+    SQL_FILTERS_MAX,
     HELD_MAX,
     HELD_OF_CONNECTION_MAX,
     HELD_TAGS_BYTES_MAX,

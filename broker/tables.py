@@ -43,7 +43,7 @@ class Tables:
         self.held = HoldTable()
         self.usage.add(CLIENTS_BYTES_MAX, lambda: clients.used)
         self.usage.add(HELD_MAX, self.held.__len__)
-        self.usage.add(HELD_TAGS_BYTES_MAX, lambda: self.held.tags_bytes)
+        self.usage.add(HELD_TAGS_BYTES_MAX, lambda: self.held.filters_bytes)
 
     def add(self, table: T) -> T:
         """Register a replicated table: its records, its text in snapshots, its limits."""

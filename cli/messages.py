@@ -115,6 +115,10 @@ def consume(
     expression: Annotated[
         str, typer.Option("--tags", help="Tags to take, e.g. 'red || blue'; * takes all.")
     ] = "*",
+    sql: Annotated[
+        str,
+        typer.Option(help="SQL92 over the properties, e.g. \"price > 10 AND region = 'eu'\"."),
+    ] = "",
     count: Annotated[int, typer.Option(min=0, help="Stop after so many messages (0: go on).")] = 0,
     seconds: Annotated[
         float, typer.Option(min=0, help="Stop after so many seconds (0: go on until Ctrl-C).")
@@ -128,8 +132,12 @@ def consume(
 
     Example: ledgermq consume -t orders --count 10 --seconds 30
     """
-    wanted = Wanted(topic=topic, expression=expression, group=group, count=count, seconds=seconds)
+    if sql and expression != "*":
+        raise typer.BadParameter("a group takes messages by --tags or by --sql", param_hint="--sql")
     check_expression(expression)
+    wanted = Wanted(
+        topic=topic, expression=expression, sql=sql, group=group, count=count, seconds=seconds
+    )
     raise typer.Exit(asyncio.run(_consume(parse_addresses(namesrv), wanted)))
 
 
@@ -149,6 +157,7 @@ class Wanted:
 
     topic: str
     expression: str
+    sql: str
     group: str
     count: int
     seconds: float
@@ -157,6 +166,7 @@ class Wanted:
     def what(self) -> str:
         """The messages that are waited for, in words."""
         chosen = "" if self.expression.strip() in {"", "*"} else f" with tags {self.expression}"
+        chosen = f" where {self.sql}" if self.sql else chosen
         return f"messages of {self.topic}{chosen}"
 
 
@@ -191,6 +201,7 @@ async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
         InvalidMessage,
         PushConsumer,
         RemotingError,
+        Sql92,
     )
 
     printer = Printer(wanted)
@@ -198,7 +209,7 @@ async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
     try:
         config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
         consumer = PushConsumer(config, printer.listen, options=options)
-        consumer.subscribe(wanted.topic, wanted.expression)
+        consumer.subscribe(wanted.topic, Sql92(wanted.sql) if wanted.sql else wanted.expression)
     except InvalidMessage as error:  # the options' fault
         raise typer.BadParameter(str(error)) from error
     async with consumer:

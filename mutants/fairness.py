@@ -63,8 +63,8 @@ FAIRNESS: Final = (
         breaks="Held pulls are bounded by their number, whatever tags they wait for.",
         source="Pulls with a thousand tags each: 25,000 of them held 1.6 GB.",
         plant=patch(
-            "broker.pulls.long_polling:HoldTable._share_tags",
-            ("not self._tags_room.fits(pull.holder, tags.weight)", "False"),
+            "broker.pulls.long_polling:HoldTable._share_filter",
+            ("not self._filters_room.fits(pull.holder, shared.weight)", "False"),
         ),
     ),
     Mutant(

@@ -16,6 +16,7 @@ from mutants.door import DOOR
 from mutants.durability import DURABILITY
 from mutants.elections import ELECTIONS
 from mutants.fairness import FAIRNESS
+from mutants.filters import FILTERS
 from mutants.groups import GROUPS
 from mutants.harness import HARNESS
 from mutants.namesrv import NAMESRV
@@ -51,6 +52,7 @@ _BY_TESTS: Final = (
     *CLIENTS,
     *DOOR,
     *FAIRNESS,
+    *FILTERS,
     *NAMESRV,
     *PEERS,
     *RECORDS,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         PutCallback,
         PutMessage,
         StateCallback,
+        Wanted,
     )
 
 _log = logging.getLogger(__name__)
@@ -64,8 +65,8 @@ class MessageStore:
     """Append messages of one queue side by side, see `CommitLog.put_batch`."""
     propose_state: "Callable[[str, bytes, StateCallback], None]"
     """Append ``(kind, payload)`` as replicated state, see `CommitLog.propose_state`."""
-    get: "Callable[[str, int, int, int, int, frozenset[int] | None], GetResult]"
-    """``(topic, queue_id, offset, max_count, max_bytes, codes)``, see `Reader.get`."""
+    get: "Callable[[str, int, int, int, int, Wanted], GetResult]"
+    """``(topic, queue_id, offset, max_count, max_bytes, wanted)``, see `Reader.get`."""
 
     before_hand_over: "Callable[[], None]" = staticmethod(lambda: None)
     """Called while state can still be proposed, before leadership is handed over on purpose."""
@@ -94,9 +95,8 @@ class MessageStore:
         self._queues = ConsumeQueues(config, disk)
         self._index: IndexKeeper | None = None
         if config.index is not None:
-            self._index = IndexKeeper(
-                config.index, config.directory, disk, clock, on_fatal=self._fail
-            )
+            of_keys, directory = config.index, config.directory
+            self._index = IndexKeeper(of_keys, directory, disk, clock, on_fatal=self._fail)
         self._node: LogNode
         self._commit_log: CommitLog
         self._dispatcher: Dispatcher

@@ -43,6 +43,21 @@ class PutStatus(Enum):
 _UNKNOWN: Final = frozenset({PutStatus.UNKNOWN, PutStatus.QUORUM_TIMEOUT})
 
 
+class RecordTest(msgspec.Struct, frozen=True, eq=False):
+    """A look into each record that a read would return."""
+
+    matches: Callable[[memoryview], bool]
+    #: Records that are looked into for one answer.
+    records_max: int
+    #: What it takes in memory.
+    size_bytes: int
+
+
+Wanted = frozenset[int] | RecordTest | None
+"""What a read returns of a queue: messages with one of these tags codes, or that pass a test; None
+for all."""
+
+
 class GetStatus(Enum):
     """RocketMQ's GetMessageStatus; the name is the remark of the pull response."""
 

@@ -22,11 +22,9 @@ from broker.answers import (
     write_command,
 )
 from broker.groups.client_registry import BROADCASTING, Subscription
-from broker.limits import REMEMBERED_BYTES_MAX
+from broker.pulls.filters import SQL92, TAG_TYPES, Filters, no_filter
 from broker.pulls.long_polling import HeldPull
-from broker.pulls.tags import tag_codes
 from broker.pulls.wake_up import WORK_MAX
-from broker.serving_limits import EXPRESSIONS_MAX
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.headers import (
     PullHeader,
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.runtime.clock import Clock
-    from store.results import GetResult
+    from store.results import GetResult, Wanted
 
 FLAG_COMMIT: Final = 1
 FLAG_SUSPEND: Final = 2
@@ -75,7 +73,14 @@ _ANSWERS: Final[dict[GetStatus, int]] = {
 #: No queue yet, or an empty one: 19 for a pull from its beginning, 21 for any other.
 _EMPTY: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 
-_ALL: Final = Subscription("")
+_PARSE_FAILED: Final = (
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    "parse the consumer's subscription failed",
+)
+_NO_FILTER_DATA: Final = (
+    ResponseCode.FILTER_DATA_NOT_EXIST,
+    "The broker's consumer filter data is not exist!Your expression may be wrong!",
+)
 
 
 class PullConnection(WritableConnection, Protocol):
@@ -108,7 +113,7 @@ class PullStore(Protocol):
         offset: int,
         max_count: int,
         max_bytes: int,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> GetResult:
         """Read messages of a queue."""
 
@@ -134,6 +139,7 @@ class PullProcessor:
         max_bytes: int = 262_144,
         max_count: int = 32,
         slave_read_enable: bool = False,
+        enable_property_filter: bool = True,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -147,7 +153,8 @@ class PullProcessor:
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._slave_read_enable = slave_read_enable
-        self._codes: dict[str, frozenset[int] | None] = {}
+        self._filters = Filters()
+        self._enable_property_filter = enable_property_filter
 
     @serves(
         RequestCode.PULL_MESSAGE,
@@ -160,16 +167,9 @@ class PullProcessor:
     def handle(self, connection: PullConnection, frame: Frame) -> None:
         """Take a PULL_MESSAGE frame."""
         opaque, _, _, header = decode_pull_header(frame)
-        answer = self._check(header)
-        codes: frozenset[int] | None = None
-        if answer is None:
-            found = self._subscription(header)
-            if isinstance(found, Subscription):
-                codes = found.codes
-            else:
-                answer = found
-        if answer is not None:
-            write_command(connection, frame.serialize_type, opaque, answer, {})
+        wanted = self._check(header) or self._wanted(header)
+        if isinstance(wanted, tuple):
+            write_command(connection, frame.serialize_type, opaque, wanted, {})
             return
         suspend_ms = header.suspend_timeout_millis if header.sys_flag & FLAG_SUSPEND else 0
         pull = HeldPull(
@@ -180,7 +180,7 @@ class PullProcessor:
             header.queue_id,
             header.queue_offset,
             min(max(header.max_msg_nums, 1), self._max_count),
-            codes,
+            wanted,
             self._clock.monotonic_ms() + min(suspend_ms, SUSPEND_MS_MAX) if suspend_ms > 0 else 0,
             self._suggestions(header.consumer_group) if self._slave_read_enable else (0, 0),
             header.consumer_group,
@@ -257,7 +257,7 @@ class PullProcessor:
         seen = max(result.next_offset - pull.offset, 0)
         work = result.size_bytes // WORK_BYTES + seen // WORK_MESSAGES
         seen_all = result.next_offset >= result.max_offset
-        if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.codes is not None and seen_all:
+        if result.status is GetStatus.NO_MATCHED_MESSAGE and pull.wanted is not None and seen_all:
             pull.offset = result.next_offset
             if self._held.hold(pull):
                 return work
@@ -274,7 +274,7 @@ class PullProcessor:
 
     def _read(self, pull: HeldPull) -> GetResult:
         return self._store.get(
-            pull.topic, pull.queue_id, pull.offset, pull.max_count, self._max_bytes, pull.codes
+            pull.topic, pull.queue_id, pull.offset, pull.max_count, self._max_bytes, pull.wanted
         )
 
     def _code(self, pull: HeldPull, result: GetResult) -> int:
@@ -368,16 +368,32 @@ class PullProcessor:
             self._on_new_group(group)
         return group
 
-    def _subscription(self, header: PullHeader) -> Subscription | tuple[int, str]:
+    def _wanted(self, header: PullHeader) -> Wanted | tuple[int, str]:
         """Return what the pull wants, or the answer that refuses it."""
-        if header.expression_type not in (None, "", "TAG"):
-            return (
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{header.expression_type}",
-            )
         if header.sys_flag & FLAG_SUBSCRIPTION:
-            return self._parsed(header.subscription)
+            return self._filter(header.expression_type, header.subscription, _PARSE_FAILED)
+        subscription = self._subscription(header)
+        if not isinstance(subscription, Subscription):
+            return subscription
+        if subscription.expression_type in TAG_TYPES:
+            return subscription.codes
+        return self._filter(subscription.expression_type, subscription.expression, _NO_FILTER_DATA)
+
+    def _filter(
+        self, kind: str | None, expression: str | None, refusal: tuple[int, str]
+    ) -> Wanted | tuple[int, str]:
+        """Return the filter of an expression, or ``refusal`` if it is none."""
+        try:
+            if kind in TAG_TYPES:
+                return self._filters.by_tags(expression)
+            if kind == SQL92 and self._enable_property_filter:
+                return self._filters.by_sql(expression or "")
+        except ValueError as error:
+            return refusal[0], f"{refusal[1]}: {error}" if kind == SQL92 else refusal[1]
+        return no_filter(kind)
+
+    def _subscription(self, header: PullHeader) -> Subscription | tuple[int, str]:
+        """Return what the group wants of the topic by its heartbeats, or the refusing answer."""
         group = self._consumers.get(header.consumer_group)
         if group is None:
             return (
@@ -403,22 +419,3 @@ class PullProcessor:
                 "the consumer's subscription not latest",
             )
         return subscription
-
-    def _parsed(self, expression: str | None) -> Subscription | tuple[int, str]:
-        if not expression or expression == "*":
-            return _ALL
-        try:
-            codes = self._codes[expression]
-        except KeyError:
-            try:
-                codes = tag_codes(expression)
-            except ValueError:
-                return (
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed",
-                )
-            if len(expression) <= REMEMBERED_BYTES_MAX:
-                if len(self._codes) >= EXPRESSIONS_MAX:
-                    self._codes.clear()
-                self._codes[expression] = codes
-        return Subscription("", expression, codes=codes)

@@ -1,6 +1,6 @@
 """Held pulls: which requests wait for which queue, and until when.
 
-They are counted by address and by connection, and the tags that they wait for are weighed: pulls
+They are counted by address and by connection, and the filters that they wait for are weighed: pulls
 for the same tags share them, as those of a client for its many queues do.
 
 A pure table. It knows neither connections nor the store: whoever calls it re-runs what it hands
@@ -18,6 +18,7 @@ import msgspec
 
 from broker.fair_share import FairShare
 from broker.serving_limits import HELD_MAX, HELD_OF_CONNECTION_MAX, HELD_TAGS_BYTES_MAX
+from store.results import RecordTest, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +39,7 @@ class HeldPull(msgspec.Struct):
     #: Next queue offset to read; moves on when messages arrived that the filter refused.
     offset: int
     max_count: int
-    #: Tags codes wanted, None for all.
-    codes: frozenset[int] | None
+    wanted: Wanted
     deadline_ms: int
     #: Ids of the broker to ask next: after a read near the end, and far behind it.
     suggestions: tuple[int, int] = (0, 0)
@@ -52,15 +52,17 @@ class HeldPull(msgspec.Struct):
     bucket: int = 0
 
 
-class _Tags:
-    """Tags codes that held pulls wait for, in the share of the address that held them first."""
+class _Filter:
+    """What held pulls wait for, in the share of the address that held it first."""
 
-    __slots__ = ("codes", "count", "holder", "weight")
+    __slots__ = ("count", "holder", "wanted", "weight")
 
-    def __init__(self, codes: frozenset[int], holder: str) -> None:
-        self.codes = codes
+    def __init__(self, wanted: frozenset[int] | RecordTest, holder: str) -> None:
+        self.wanted = wanted
         self.holder = holder
-        self.weight = TAG_BYTES * len(codes)
+        self.weight = (
+            wanted.size_bytes if isinstance(wanted, RecordTest) else TAG_BYTES * len(wanted)
+        )
         self.count = 0
 
 
@@ -69,8 +71,8 @@ class HoldTable:
 
     def __init__(self, *, limit: int = HELD_MAX, resolution_ms: int = RESOLUTION_MS) -> None:
         self._room = FairShare(limit)
-        self._tags_room = FairShare(HELD_TAGS_BYTES_MAX)
-        self._tags: dict[frozenset[int], _Tags] = {}
+        self._filters_room = FairShare(HELD_TAGS_BYTES_MAX)
+        self._filters: dict[frozenset[int] | RecordTest, _Filter] = {}
         self._by_connection: dict[int, dict[int, HeldPull]] = {}
         self._resolution_ms = resolution_ms
         self._by_queue: dict[tuple[str, int], dict[int, HeldPull]] = {}
@@ -96,7 +98,7 @@ class HoldTable:
         mine = self._by_connection.setdefault(pull.connection.id, {})
         if len(mine) >= HELD_OF_CONNECTION_MAX:
             return False
-        if pull.codes is not None and not self._share_tags(pull, pull.codes):
+        if pull.wanted is not None and not self._share_filter(pull, pull.wanted):
             if not mine:
                 del self._by_connection[pull.connection.id]
             return False
@@ -114,9 +116,9 @@ class HoldTable:
         return True
 
     @property
-    def tags_bytes(self) -> int:
-        """What the tags take that held pulls wait for."""
-        return self._tags_room.used
+    def filters_bytes(self) -> int:
+        """What the tags and tests take that held pulls wait for."""
+        return self._filters_room.used
 
     def next_due_ms(self) -> int | None:
         """Return when `expire` has something to hand out, None while nothing is held.
@@ -182,25 +184,25 @@ class HoldTable:
             return (b for b in range(self._first_bucket, last) if b in self._by_deadline)
         return (b for b in sorted(self._by_deadline) if b < last)
 
-    def _share_tags(self, pull: HeldPull, codes: frozenset[int]) -> bool:
-        """Have a pull use the codes of those that wait for the same; False if it may have none."""
-        tags = self._tags.get(codes)
-        if tags is None:
-            tags = _Tags(codes, pull.holder)
-            if not self._tags_room.fits(pull.holder, tags.weight):
+    def _share_filter(self, pull: HeldPull, wanted: frozenset[int] | RecordTest) -> bool:
+        """Have a pull use the filter of those that wait for the same; False if it may have none."""
+        shared = self._filters.get(wanted)
+        if shared is None:
+            shared = _Filter(wanted, pull.holder)
+            if not self._filters_room.fits(pull.holder, shared.weight):
                 return False
-            self._tags_room.take(pull.holder, tags.weight)
-            self._tags[codes] = tags
-        tags.count += 1
-        pull.codes = tags.codes
+            self._filters_room.take(pull.holder, shared.weight)
+            self._filters[wanted] = shared
+        shared.count += 1
+        pull.wanted = shared.wanted
         return True
 
-    def _release_tags(self, codes: frozenset[int]) -> None:
-        tags = self._tags[codes]
-        tags.count -= 1
-        if not tags.count:
-            del self._tags[codes]
-            self._tags_room.take(tags.holder, -tags.weight)
+    def _release_filter(self, wanted: frozenset[int] | RecordTest) -> None:
+        shared = self._filters[wanted]
+        shared.count -= 1
+        if not shared.count:
+            del self._filters[wanted]
+            self._filters_room.take(shared.holder, -shared.weight)
 
     def _remove(self, pull: HeldPull) -> None:
         key = (pull.topic, pull.queue_id)
@@ -217,5 +219,5 @@ class HoldTable:
         if not mine:
             del self._by_connection[pull.connection.id]
         self._room.take(pull.holder, -1)
-        if pull.codes is not None:
-            self._release_tags(pull.codes)
+        if pull.wanted is not None:
+            self._release_filter(pull.wanted)

@@ -32,6 +32,7 @@ from ledgermq.client.producer import Producer
 from ledgermq.client.pull import PullConsumer
 from ledgermq.client.push import PushConsumer
 from ledgermq.client.send_codec import split_batch
+from ledgermq.client.subscription import Sql92
 from ledgermq.remoting.protocol.errors import Outcome, RemotingError, ResponseError
 from ledgermq.remoting.protocol.message import MessageExt
 
@@ -63,6 +64,7 @@ __all__ = [
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Sql92",
     "TooManyPending",
     "split_batch",
 ]

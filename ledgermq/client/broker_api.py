@@ -18,6 +18,7 @@ from ledgermq.remoting.protocol.bodies import (
     LockBody,
     LockResult,
     QueueKey,
+    SubscriptionData,
     decode_answer,
     encode_body,
 )
@@ -54,6 +55,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     suspend_ms: int = 0
     commit_offset: int | None = None
     expression: str | None = None
+    expression_type: str = "TAG"
     sub_version: int = 0
 
 
@@ -87,7 +89,7 @@ class BrokerApi:
             "commitOffset": str(request.commit_offset or 0),
             "suspendTimeoutMillis": str(request.suspend_ms),
             "subVersion": str(request.sub_version),
-            "expressionType": "TAG",
+            "expressionType": request.expression_type,
         }
         if request.expression is not None:
             fields["subscription"] = request.expression
@@ -181,6 +183,11 @@ class BrokerApi:
         """Announce this client and its subscriptions."""
         body = encode_body(data)
         await self._call(addr, RequestCode.HEART_BEAT, {}, body=body)
+
+    async def check_client(self, addr: str, client_id: str, wanted: SubscriptionData) -> None:
+        """Have the broker check the expression of a subscription; code 23 raises: it is wrong."""
+        body = {"clientId": client_id, "group": self._group, "subscriptionData": wanted}
+        await self._call(addr, RequestCode.CHECK_CLIENT_CONFIG, {}, body=msgspec.json.encode(body))
 
     async def unregister(self, addr: str, client_id: str, *, consumer: bool) -> None:
         """Take the client out of its group."""

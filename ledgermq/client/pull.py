@@ -13,7 +13,7 @@ from ledgermq.client.instance import ClientInstance
 from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.message import MessageQueue, PullResult
-from ledgermq.client.subscription import parse_subscription
+from ledgermq.client.subscription import Sql92, parse_subscription
 from ledgermq.client.validation import check_group, check_topic
 from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
 from ledgermq.runtime.clock import Clock, SystemClock
@@ -64,16 +64,16 @@ class PullConsumer(StartStop):
     async def pull(
         self,
         queue: MessageQueue,
-        expression: str = "*",
+        expression: str | Sql92 = "*",
         offset: int = 0,
         max_count: int = 32,
         block_ms: int = 0,
     ) -> PullResult:
         """Read up to ``max_count`` messages from ``offset`` on.
 
-        ``expression`` is ``*`` or ``TagA || TagB``. ``block_ms`` lets the broker hold the answer
-        while there is nothing new; after a change of leader the next one holds it for the rest of
-        that time. Errors: ``RemotingError`` of the last try.
+        ``expression`` is ``*``, ``TagA || TagB`` or `Sql92`. ``block_ms`` lets the broker hold the
+        answer while there is nothing new; after a change of leader the next one holds it for the
+        rest of that time. Errors: ``RemotingError`` of the last try.
         """
         if not 1 <= max_count <= PULL_COUNT_MAX:
             raise ValueError(f"max_count {max_count} is not in 1..{PULL_COUNT_MAX}")
@@ -92,6 +92,7 @@ class PullConsumer(StartStop):
                 max_count=max_count,
                 suspend_ms=left_ms,
                 expression=subscription.expression,
+                expression_type=subscription.expression_type,
                 sub_version=version,
             )
             return api.pull(addr, request, left_ms + timeout_ms)

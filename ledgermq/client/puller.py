@@ -96,6 +96,7 @@ class Puller:
 
     def _request(self) -> PullRequest:
         host, process_queue = self._host, self.process_queue
+        subscription = host.subscription(process_queue.queue.topic)
         commit_offset = None
         if host.options.commit_on_pull and self._broker_id == MASTER_ID:
             commit_offset = process_queue.maybe_commit_offset() or None
@@ -105,7 +106,8 @@ class Puller:
             max_count=host.options.pull_batch_count,
             suspend_ms=host.options.suspend_ms,
             commit_offset=commit_offset,
-            sub_version=host.subscription(process_queue.queue.topic).version,
+            expression_type=subscription.expression_type,
+            sub_version=subscription.version,
         )
 
     async def _take(self, result: PullResult, t_start_ns: int) -> None:

@@ -22,7 +22,7 @@ from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.message import ConsumeFrom, MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.process_queue import ProcessQueue
-from ledgermq.client.subscription import ALL, Subscription, parse_subscription, retry_topic
+from ledgermq.client.subscription import ALL, Sql92, Subscription, parse_subscription, retry_topic
 from ledgermq.client.validation import check_group
 from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
 from ledgermq.remoting.protocol.codes import RequestCode
@@ -79,6 +79,8 @@ class PushConsumer(StartStop):
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
         self._subscriptions: dict[str, Subscription] = {}
+        self._checked: set[Subscription] = set()
+        """Subscriptions whose expressions a broker has accepted."""
         self._retry_topic = retry_topic(config.group)
         self._masters: dict[str, str] = {}
         self._problems: dict[str, RemotingError] = {}
@@ -106,8 +108,8 @@ class PushConsumer(StartStop):
         """
         return dict(self._problems)
 
-    def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Subscribe to ``topic``; ``expression`` is ``*`` or ``TagA || TagB``.
+    def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
+        """Subscribe to ``topic``; ``expression`` is ``*``, ``TagA || TagB`` or `Sql92`.
 
         All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
         """
@@ -268,6 +270,7 @@ class PushConsumer(StartStop):
                 self._hindered(topic, NoRoute(f"topic {topic} has no queue that can be read"))
                 continue
             try:
+                await self._check_filter(topic, queues[0])
                 ids = await self._group_members(queues[0])
             except RemotingError as error:
                 self._hindered(topic, error)
@@ -289,6 +292,17 @@ class PushConsumer(StartStop):
         self._problems[topic] = error
         level = logging.INFO if str(before) == str(error) else logging.WARNING
         _log.log(level, "topic=%s event=not_consumed error=%s", topic, error)
+
+    async def _check_filter(self, topic: str, queue: MessageQueue) -> None:
+        """Have the broker check an SQL92 expression once; raises ``RemotingError``."""
+        wanted = self._subscriptions[topic]
+        if wanted.expression_type == "TAG" or wanted in self._checked:
+            return
+        data = wanted.to_wire()
+        await self.leaders.call(
+            queue, lambda addr: self.api.check_client(addr, self.client_id, data)
+        )
+        self._checked.add(wanted)
 
     async def _group_members(self, queue: MessageQueue) -> list[str]:
         """Return the ids of the group's members, this one among them; raises ``RemotingError``."""

@@ -1,7 +1,8 @@
-"""Tag expressions: what a consumer subscribes to, and the exact filter on its side.
+"""What a consumer subscribes to: tags, or SQL92 over the properties of messages.
 
-Pure. The broker filters by hash code only, so equal hashes of different tags pass it; the client
-compares the text. Source: FilterAPI.buildSubscriptionData, SubscriptionData (spec/wire.md 7.3).
+Pure. The broker filters tags by hash code only, so equal hashes of different tags pass it; the
+client compares the text. SQL92 is the broker's alone.
+Source: FilterAPI.buildSubscriptionData, SubscriptionData (spec/wire.md 7.3).
 """
 
 from collections.abc import Iterable
@@ -18,13 +19,24 @@ RETRY_PREFIX = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True)
+class Sql92:
+    """An expression over the properties of messages: ``Sql92("price > 10 AND region = 'eu'")``."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """One topic with an expression: ``*`` or ``TagA || TagB``; ``version`` is wall time in ms."""
+    """One topic with an expression: ``*``, ``TagA || TagB``, or SQL92.
+
+    ``version`` is wall time in ms.
+    """
 
     topic: str
     expression: str
     tags: tuple[str, ...]
     version: int
+    expression_type: str = "TAG"
 
     def matches(self, message: MessageExt) -> bool:
         """Return whether the message carries one of the tags."""
@@ -41,18 +53,23 @@ class Subscription:
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.expression,
+            expression_type=self.expression_type,
             tags_set=list(self.tags),
             code_set=[java_string_hash(tag) for tag in self.tags],
             sub_version=self.version,
         )
 
 
-def parse_subscription(topic: str, expression: str, version: int) -> Subscription:
-    """Return the subscription of ``topic``; an empty expression means all messages.
+def parse_subscription(topic: str, expression: str | Sql92, version: int) -> Subscription:
+    """Return the subscription of ``topic``; an empty text means all messages.
 
-    Errors: ``InvalidMessage`` for a bad topic or an expression without any tag.
+    Errors: ``InvalidMessage`` for a bad topic or an expression without any tag. Whether SQL92 is
+    right says the broker.
     """
     check_topic(topic)
+    if isinstance(expression, Sql92):
+        check_separators("expression", expression.expression)
+        return Subscription(topic, expression.expression.strip(), (), version, "SQL92")
     text = expression.strip() or ALL
     if text == ALL:
         return Subscription(topic, ALL, (), version)

@@ -31,12 +31,13 @@ from store.layout import (
     whole_record,
 )
 from store.queues.consume_queue import DamagedUnits
-from store.results import Boundary, GetResult, GetStatus
+from store.results import Boundary, GetResult, GetStatus, RecordTest
 
 if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.ports import LogNode
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
+    from store.results import Wanted
 
 
 PIECE_UNITS: Final = 512
@@ -47,6 +48,8 @@ PIECES_MAX: Final = 128
 """Queues of which units are kept."""
 AHEAD_BYTES: Final = 1 << 20
 """The kernel is asked for no more at a time."""
+TESTED_BYTES_MAX: Final = 1 << 20
+"""Records that a test looks into for one answer are no larger together, but for the first."""
 _LIGHT_QUEUE: Final = "%LMQ%"
 """Queues whose units name records of other topics (``enableLmq``)."""
 _NO_PIECE: Final = (0, b"")
@@ -85,12 +88,12 @@ class Reader:
         offset: int,
         max_count: int,
         max_bytes: int,
-        codes: frozenset[int] | None,
+        wanted: "Wanted",
     ) -> GetResult:
         """Return messages from queue offset ``offset`` on, as spec/wire.md 3.5 says.
 
         ``max_count`` and ``max_bytes`` count up to the limits of the configuration; the first
-        message is returned whatever its size. ``codes``: tags codes wanted, None for all.
+        message is returned whatever its size.
         Records are views of the mapped log, each with the CRC of its entry; the answer ends before
         one that is damaged.
         """
@@ -102,9 +105,13 @@ class Reader:
             return _out_of_range(offset, low, high)
         max_count = min(max_count, self._count_max) or 1
         max_bytes = min(max_bytes, self._bytes_max)
-        wanted = min(max_count, self._units_max) if codes is None else self._units_max
+        scan = self._units_max
+        if wanted is None:
+            scan = min(max_count, scan)
+        elif isinstance(wanted, RecordTest):
+            scan = min(wanted.records_max, scan)
         try:
-            units = self._units(queue, offset, min(wanted, high - offset))
+            units = self._units(queue, offset, min(scan, high - offset))
         except DamagedUnits:
             return GetResult(GetStatus.DAMAGED, offset, low, high, [], 0, 0)
         behind = self._node.committed_position - _unpack_physical(units)[0]
@@ -113,9 +120,12 @@ class Reader:
             max_count = min(max_count, self._cold_count_max)
             max_bytes = min(max_bytes, self._cold_bytes_max)
             self._read_ahead(units, 2 * max_count)
-        buffers, size_bytes, scanned, status = self._collect(
-            queue, offset, units, (max_count, max_bytes), codes
-        )
+        limits = (max_count, max_bytes)
+        if isinstance(wanted, RecordTest):
+            found = self._collect_tested(queue, offset, units, limits, wanted)
+        else:
+            found = self._collect(queue, offset, units, limits, wanted)
+        buffers, size_bytes, scanned, status = found
         return GetResult(
             status, offset + scanned, low, high, buffers, len(buffers), size_bytes, is_cold
         )
@@ -192,6 +202,44 @@ class Reader:
         if not scanned and status is not GetStatus.DAMAGED:
             status = GetStatus.OFFSET_FOUND_NULL
         return buffers, total, scanned, GetStatus.FOUND if count else status
+
+    def _collect_tested(
+        self,
+        queue: "ConsumeQueue",
+        offset: int,
+        units: bytes,
+        limits: tuple[int, int],
+        test: RecordTest,
+    ) -> tuple[list[memoryview], int, int, GetStatus]:
+        """Return what `_collect` does, of the records that pass a test."""
+        max_count, max_bytes = limits
+        buffers: list[memoryview] = []
+        scanned = total = looked_into = 0
+        status = GetStatus.NO_MATCHED_MESSAGE
+        for at in range(0, len(units), UNIT_BYTES):
+            one = units[at : at + UNIT_BYTES]
+            size = UNIT.unpack(one)[1]
+            is_full = len(buffers) >= max_count or total + size > max_bytes
+            if (buffers and is_full) or (looked_into and looked_into + size > TESTED_BYTES_MAX):
+                break
+            records, _, moved, last = self._collect(queue, offset + scanned, one, (1, size), None)
+            if not moved:
+                status = last
+                break
+            scanned += 1
+            looked_into += size
+            if records and test.matches(records[0]):
+                buffers += records
+                total += size
+            elif last is GetStatus.MESSAGE_WAS_REMOVING:
+                status = last
+        if buffers:
+            status = GetStatus.FOUND
+        elif scanned:
+            status = (
+                status if status is GetStatus.MESSAGE_WAS_REMOVING else GetStatus.NO_MATCHED_MESSAGE
+            )
+        return buffers, total, scanned, status
 
     def _note(self, queue: "ConsumeQueue", offset: int, physical: int, error: Exception) -> None:
         """Look again at units that name no message of their queue: they may have rotted.

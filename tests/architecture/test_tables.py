@@ -160,7 +160,6 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "hooks before and after a send": no_field(ClientConfig, "hook"),
     "HA: master and slave": refused_role,
     "broadcasting": no_field(ConsumeOptions, "message_model"),
-    "filter by SQL92": not_served("CHECK_CLIENT_CONFIG"),
     "retry of a failed message": is_given_back_in_vain,
     "dead letter queue": is_given_back_in_vain,
     "going back in time": not_served(

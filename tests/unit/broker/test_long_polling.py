@@ -11,6 +11,7 @@ from broker.pulls.long_polling import TAG_BYTES, HeldPull, HoldTable
 from broker.serving_limits import HELD_OF_CONNECTION_MAX, HELD_TAGS_BYTES_MAX
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
+from store.results import RecordTest
 from tests.unit.broker.fakes import FakeConnection
 
 
@@ -133,7 +134,7 @@ def test_one_address_leaves_room_for_others() -> None:
 
 def tagged(number: int, count: int = 1_000, holder: str = "") -> HeldPull:
     one = pull()
-    one.codes = frozenset(range(number * count, (number + 1) * count))
+    one.wanted = frozenset(range(number * count, (number + 1) * count))
     one.connection.id, one.holder = number, holder
     return one
 
@@ -143,7 +144,7 @@ def test_the_tags_of_held_pulls_are_weighed_and_one_address_leaves_room_for_othe
     held = [one for one in map(tagged, range(1_000)) if table.hold(one)]
     fifth = HELD_TAGS_BYTES_MAX // 5 // (1_000 * TAG_BYTES)
     assert len(held) in {fifth - 1, fifth}
-    assert table.tags_bytes == len(held) * 1_000 * TAG_BYTES
+    assert table.filters_bytes == len(held) * 1_000 * TAG_BYTES
     assert not table.hold(tagged(2_000))
     assert table.hold(pull()), "without tags there is room"
     assert table.hold(tagged(2_000, holder="192.0.2.1"))
@@ -151,7 +152,22 @@ def test_the_tags_of_held_pulls_are_weighed_and_one_address_leaves_room_for_othe
     table.close(6)
     assert table.hold(tagged(2_001))
     table.drain()
-    assert (table.tags_bytes, table._tags, table._by_connection) == (0, {}, {})
+    assert (table.filters_bytes, table._filters, table._by_connection) == (0, {}, {})
+
+
+def test_sql_filters_of_held_pulls_are_weighed_too() -> None:
+    def filtered(number: int) -> HeldPull:
+        one = pull()
+        one.wanted = RecordTest(lambda _record: True, 1, HELD_TAGS_BYTES_MAX // 100)
+        one.connection.id = number
+        return one
+
+    table = HoldTable()
+    held = [one for one in map(filtered, range(100)) if table.hold(one)]
+    assert 19 <= len(held) <= 20
+    assert table.filters_bytes == len(held) * (HELD_TAGS_BYTES_MAX // 100)
+    table.drain()
+    assert (table.filters_bytes, table._filters) == (0, {})
 
 
 def test_without_that_they_take_any_amount_of_memory() -> None:
@@ -164,12 +180,12 @@ def test_pulls_for_the_same_tags_share_them() -> None:
     table = HoldTable()
     pulls = [tagged(1) for _ in range(1_000)]
     assert all(table.hold(one) for one in pulls)
-    assert table.tags_bytes == 1_000 * TAG_BYTES
-    assert len({id(one.codes) for one in pulls}) == 1
+    assert table.filters_bytes == 1_000 * TAG_BYTES
+    assert len({id(one.wanted) for one in pulls}) == 1
     table.arrived("T", 0, 1, 999)
-    assert table.tags_bytes == 1_000 * TAG_BYTES
+    assert table.filters_bytes == 1_000 * TAG_BYTES
     table.arrived("T", 0, 1)
-    assert table.tags_bytes == 0
+    assert table.filters_bytes == 0
 
 
 def holds_of_one_connection(table: HoldTable) -> int:

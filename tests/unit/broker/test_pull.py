@@ -15,9 +15,10 @@ from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.state.topic_config import TopicTable
 from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from store.results import GetStatus
+from store.results import GetStatus, RecordTest
 from tests.unit.broker.fakes import (
     FakeClock,
     FakeConnection,
@@ -295,7 +296,9 @@ def test_a_commit_rides_on_the_first_run_only_where_the_flag_says(bench: Bench) 
         ({"queueId": -1}, 1, "is illegal"),
         ({"consumerGroup": "bad group"}, 26, "does not exist"),
         ({"subscription": "||"}, 23, "parse"),
-        ({"expressionType": "SQL92"}, 1, "SQL92"),
+        ({"expressionType": "SQL92", "subscription": "n > > 3"}, 23, "line 1, column 5"),
+        ({"expressionType": "SQL92", "subscription": ""}, 23, "its end"),
+        ({"expressionType": "CLASS"}, 1, "filter message by CLASS"),
     ],
 )
 def test_a_pull_that_may_not_run_is_refused(
@@ -425,4 +428,75 @@ def test_long_expressions_are_not_remembered(bench: Bench) -> None:
     bench.store.results = [found(b"x")] * 2
     bench.pull(SUBSCRIBED, subscription="A || B")
     bench.pull(SUBSCRIBED, subscription=" || ".join(f"tag-{i}" for i in range(500)))
-    assert list(bench.processor._codes) == ["A || B"]
+    assert list(bench.processor._filters._codes) == ["A || B"]
+
+
+def sql(expression: str, version: int = 7) -> Subscription:
+    return Subscription("T", expression, "SQL92", version)
+
+
+def test_sql_of_a_pull_reads_the_properties_of_each_message(bench: Bench) -> None:
+    bench.store.results = [found(b"x")]
+    bench.pull(SUBSCRIBED, expressionType="SQL92", subscription="n > 3")
+    test = bench.store.gets[0][5]
+    assert isinstance(test, RecordTest)
+    records = [encode_record(message(f"n\x01{n}\x02other\x01x")) for n in (3, 4)]
+    assert [test.matches(memoryview(record)) for record in records] == [False, True]
+    assert test.matches(memoryview(b"no record")), (
+        "what is damaged is handed on as without a filter"
+    )
+
+
+def test_sql_of_the_heartbeat_counts_for_pulls_without_their_own(bench: Bench) -> None:
+    bench.subscribe(sql("n > 3"))
+    bench.store.results = [found(b"x")] * 2
+    bench.pull(0, expressionType="SQL92", subVersion=7)
+    bench.pull(0, expressionType="SQL92", subVersion=7)
+    first, second = (got[5] for got in bench.store.gets)
+    assert first is second, "compiled once"
+    bench.subscribe(sql("n > > 3", version=8))
+    bench.pull(0, expressionType="SQL92", subVersion=8)
+    assert bench.answer[0] == 27
+    assert "line 1, column 5" in bench.answer[1]
+
+
+def test_a_broker_without_property_filters_refuses_sql(bench: Bench) -> None:
+    bench.processor = bench.make(enable_property_filter=False)
+    bench.pull(SUBSCRIBED, expressionType="SQL92", subscription="n > 3")
+    assert bench.answer == (1, "The broker does not support consumer to filter message by SQL92")
+    bench.subscribe(sql("n > 3"))
+    bench.pull(0, expressionType="SQL92", subVersion=7)
+    assert bench.answer[0] == 1
+
+
+def test_a_held_sql_pull_that_a_message_does_not_pass_goes_on_waiting(bench: Bench) -> None:
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3, 3),
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 4, 4),
+        found(b"x", next_offset=5),
+    ]
+    bench.pull(SUBSCRIBED | WAIT, expressionType="SQL92", subscription="n > 3", queueOffset=3)
+    bench.processor.wake("T", 0, 4)
+    assert (len(bench.held), bench.connection.answers) == (1, [])
+    bench.processor.wake("T", 0, 5)
+    assert bench.answer[0] == 0
+
+
+def test_the_planted_bug_answers_a_held_sql_pull_with_nothing(bench: Bench) -> None:
+    bench.store.results = [
+        nothing(GetStatus.OFFSET_OVERFLOW_ONE, 3, 3),
+        nothing(GetStatus.NO_MATCHED_MESSAGE, 4, 4),
+    ]
+    bench.pull(SUBSCRIBED | WAIT, expressionType="SQL92", subscription="n > 3", queueOffset=3)
+    with planted(BY_TESTS["held-sql-pull-answered-empty"]):
+        bench.processor.wake("T", 0, 4)
+    assert (len(bench.held), bench.answer[0]) == (0, 20)
+
+
+def message(properties: str) -> MessageExt:
+    host = bytes(8)
+    return MessageExt(
+        topic="T", queue_id=0, flag=0, sys_flag=0, queue_offset=0, physical_offset=0,
+        born_timestamp=0, born_host=host, store_timestamp=0, store_host=host, reconsume_times=0,
+        prepared_offset=0, body=b"b", properties=properties.encode(),
+    )  # fmt: skip

@@ -34,7 +34,9 @@ def consumer_of(config, topic=TOPIC):
 
 
 def wanted(**others):
-    default = {"topic": TOPIC, "expression": "*", "group": "cli", "count": 1, "seconds": 2.0}
+    default = {
+        "topic": TOPIC, "expression": "*", "sql": "", "group": "cli", "count": 1, "seconds": 2.0
+    }  # fmt: skip
     return Wanted(**(default | others))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ledgermq.client.errors import InvalidMessage
-from ledgermq.client.subscription import parse_subscription
+from ledgermq.client.subscription import Sql92, parse_subscription
 from ledgermq.remoting.protocol.message import MessageExt
 
 
@@ -31,6 +31,15 @@ def test_tags_with_equal_hash_codes_are_told_apart():
     subscription = parse_subscription("t", "Aa", 1)
     assert subscription.select([message("Aa"), message("BB"), message(None)]) == [message("Aa")]
     assert len(parse_subscription("t", "*", 1).select([message("BB"), message(None)])) == 2
+
+
+def test_sql_is_left_to_the_broker():
+    subscription = parse_subscription("t", Sql92(" n > 3 "), 7)
+    wire = subscription.to_wire()
+    assert (wire.expression_type, wire.sub_string, wire.code_set) == ("SQL92", "n > 3", [])
+    assert len(subscription.select([message("Aa"), message(None)])) == 2
+    with pytest.raises(InvalidMessage):
+        parse_subscription("t", Sql92("n = '\x01'"), 7)
 
 
 def test_wire_form_carries_hash_codes():

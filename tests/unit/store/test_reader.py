@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 
 from dledger.errors import RottenEntry
 from ledgermq.remoting.protocol.message import decode_record
-from store.results import Boundary, GetStatus
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from store.layout import record_body
+from store.results import Boundary, GetStatus, RecordTest
 from tests.unit.store.fakes import World
 
 LOWER, UPPER = Boundary.LOWER, Boundary.UPPER
@@ -326,3 +329,44 @@ def test_search_by_time_without_a_boundary_is_nearest(times, timestamp):
     assert distance == min(abs(time - timestamp) for time in times)
     earlier = [time for time in times if abs(time - timestamp) == distance]
     assert times[found] == earlier[0]
+
+
+def passed(world, wanted, *, offset=0, count=32, limit=10_000, records_max=100):
+    test = RecordTest(lambda record: bytes(record_body(record)) in wanted, records_max, 0)
+    return world.store.get("t", 0, offset, count, limit, test)
+
+
+def test_a_test_of_records_takes_those_that_pass():
+    world = filled(6)
+    result = passed(world, {b"0001", b"0004"})
+    assert (result.status, bodies(result)) == (GetStatus.FOUND, [b"0001", b"0004"])
+    assert result.next_offset == 6
+    nothing = passed(world, set(), offset=2)
+    assert (nothing.status, nothing.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 6)
+
+
+def test_a_test_looks_into_a_bounded_number_of_records_for_an_answer():
+    world = filled(9)
+    result = passed(world, {b"0008"}, records_max=4)
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
+    assert bodies(passed(world, {b"0008"}, offset=8, records_max=4)) == [b"0008"]
+
+
+def test_a_test_looks_into_a_bounded_number_of_bytes_for_an_answer(monkeypatch):
+    world = filled(9)
+    size = world.store.get("t", 0, 0, 1, 10_000, None).size_bytes
+    monkeypatch.setattr("store.read.reader.TESTED_BYTES_MAX", 3 * size)
+    assert passed(world, set()).next_offset == 3
+    with planted(BY_TESTS["filtered-read-unbounded"]):
+        assert passed(world, set()).next_offset == 9
+    monkeypatch.setattr("store.read.reader.TESTED_BYTES_MAX", 1)
+    assert passed(world, set()).next_offset == 1, "one at least"
+
+
+def test_limits_of_count_and_bytes_hold_for_what_passed_a_test():
+    world = filled(9)
+    everything = {b"%04d" % n for n in range(9)}
+    size = world.store.get("t", 0, 0, 1, 10_000, None).size_bytes
+    assert passed(world, everything, count=2).next_offset == 2
+    assert passed(world, everything, limit=3 * size).count == 3
+    assert passed(world, everything, limit=1).count == 1

@@ -2,6 +2,7 @@ package ledgermq;
 
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -10,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Push-consumes a topic and prints "GOT body queueId queueOffset msgId" until a line arrives on stdin.
  *
- * Usage: Consume NAMESRV GROUP TOPIC.
+ * Usage: Consume NAMESRV GROUP TOPIC [SQL92].
  */
 public final class Consume {
     private Consume() { }
@@ -22,7 +23,11 @@ public final class Consume {
         consumer.setPollNameServerInterval(1_000);
         consumer.setHeartbeatBrokerInterval(1_000);
         consumer.setPersistConsumerOffsetInterval(1_000);
-        consumer.subscribe(args[2], "*");
+        if (args.length > 3) {
+            consumer.subscribe(args[2], MessageSelector.bySql(args[3]));
+        } else {
+            consumer.subscribe(args[2], "*");
+        }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt m : messages) {
                 say("GOT " + new String(m.getBody(), StandardCharsets.UTF_8) + " " + m.getQueueId() + " "

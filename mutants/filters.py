@@ -1,0 +1,43 @@
+"""Planted bugs in filters by SQL92: what matches, and what an expression may cost.
+
+Tests find them, see ``BY_TESTS`` in `mutants.patches`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+FILTERS: Final = (
+    Mutant(
+        name="sql-null-is-false",
+        breaks="A comparison with a property that a message lacks is false, its opposite true.",
+        source="LogicExpression, ComparisonExpression: three values.",
+        plant=patch(
+            "broker.pulls.sql92:_negated",
+            ("return None if found is None else not found", "return not found"),
+        ),
+    ),
+    Mutant(
+        name="sql-words-unbounded",
+        breaks="An SQL92 expression may have any number of words.",
+        source="A chain of a thousand comparisons: 60 ms to compile, in one turn of the loop.",
+        plant=patch("broker.pulls.sql92:compile_sql92", (") > SQL_TOKENS_MAX:", ") > 2**31:")),
+    ),
+    Mutant(
+        name="filtered-read-unbounded",
+        breaks="A pull that filters looks into as many bytes as its units name.",
+        source="800 messages of 4 MiB: seconds in one turn of the loop.",
+        plant=patch("store.read.reader:Reader._collect_tested", ("> TESTED_BYTES_MAX", "> 2**62")),
+    ),
+    Mutant(
+        name="held-sql-pull-answered-empty",
+        breaks="A held pull is answered when a message comes that its expression refuses.",
+        source="PullRequestHoldService: only what the filter lets through wakes a pull.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._rerun",
+            ("pull.wanted is not None", "isinstance(pull.wanted, frozenset)"),
+        ),
+    ),
+)
