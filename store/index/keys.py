@@ -1,8 +1,8 @@
 """The keys of a message, found in its raw properties, and their hashes, remembered in part.
 
 Indexed are UNIQ_KEY, then each word of KEYS, which is split at spaces. A client's UNIQ_KEY is its
-address, process and loader, the milliseconds and a counter of four hexadecimal digits, so that
-nearly all of it is the same for the messages of one millisecond: the hash of that part is kept.
+address, process and loader, the milliseconds and a counter of four hexadecimal digits, so that all
+of it but the last six digits is the same for a quarter of a second: the hash of that part is kept.
 Pure. Source: spec/wire.md 4.3, 4.5; RocketMQ IndexService.buildIndex, MessageClientIDSetter.
 """
 
@@ -21,13 +21,17 @@ REMEMBERED_MAX: Final = 8192
 """Beginnings of unique keys whose hash is kept."""
 TOPICS_MAX: Final = 16_384
 """Topics of which something is kept."""
-STEM_DIGITS: Final = 20
-"""Of the 32 digits of a client's key: address, process, loader; time and counter follow."""
+HEAD_DIGITS: Final = 26
+"""Of the 32 digits of a client's key: address, process, loader, and the time but for 256 ms."""
 _DIGITS: Final = b"0123456789ABCDEF"
 _PAIRS: Final = {bytes((high, low)): 31 * high + low for high in _DIGITS for low in _DIGITS}
+_PAIRS_BEFORE_TWO: Final = {pair: value * 31**2 for pair, value in _PAIRS.items()}
+_PAIRS_BEFORE_FOUR: Final = {pair: value * 31**4 for pair, value in _PAIRS.items()}
+"""What two digits add to a hash, by how many follow them."""
 _MASK: Final = 0xFFFFFFFF
 _SHIFT: Final = pow(31, 32, 1 << 32)
 """What 32 more digits do to the hash of what stands before them."""
+_HEAD_SHIFT: Final = pow(31, 32 - HEAD_DIGITS, 1 << 32)
 
 
 def unique_key(properties: bytes) -> bytes | None:
@@ -69,9 +73,7 @@ class KeyHashes:
     def __init__(self) -> None:
         self._topics: dict[bytes, _Known] = {}
         self._heads: dict[bytes, int] = {}
-        """Of all but the last two digits of a unique key, ready for these."""
-        self._stems: dict[bytes, int] = {}
-        """Of what stands for the client in a unique key."""
+        """Of all but the last six digits of a unique key, ready for these."""
 
     def rows(self, messages: "Iterable[Keyed]", last: int) -> list[Row]:
         """Return a row for each key of the messages behind ``last``, in the order of the index."""
@@ -79,7 +81,8 @@ class KeyHashes:
         add = rows.append
         known = _NONE
         learnt: bytes | None = None
-        heads, pairs, share = self._heads, _PAIRS, known.share
+        heads, share = self._heads, known.share
+        pairs, before_two, before_four = _PAIRS, _PAIRS_BEFORE_TWO, _PAIRS_BEFORE_FOUR
         # The loop of a broker: what is quick for the keys of clients, by hand.
         for topic, properties, physical, stored, flags in messages:
             if physical <= last or flags & 12 == 12:
@@ -93,7 +96,9 @@ class KeyHashes:
                     try:
                         value = (
                             share
-                            + heads[properties[at + 9 : at + 39]]
+                            + heads[properties[at + 9 : at + 35]]
+                            + before_four[properties[at + 35 : at + 37]]
+                            + before_two[properties[at + 37 : at + 39]]
                             + pairs[properties[at + 39 : at + 41]]
                         ) & 0xFFFFFFFF
                     except KeyError:
@@ -123,14 +128,12 @@ class KeyHashes:
         """Return the hash of a key of 32 bytes that is no client's, or whose beginning is new."""
         if not key.isascii():
             return text_hash(key, known.base)
-        stem, rest = key[:STEM_DIGITS], key[STEM_DIGITS:]
-        value = self._stems.get(stem)
+        head, rest = key[:HEAD_DIGITS], key[HEAD_DIGITS:]
+        value = self._heads.get(head)
         if value is None:
-            value = text_hash(stem)
-            _remember(self._stems, stem, value)
-        value = text_hash(rest[:-2], value) * 961 & _MASK
-        _remember(self._heads, key[:-2], value)
-        return known.share + value + 31 * key[-2] + key[-1] & _MASK
+            value = text_hash(head) * _HEAD_SHIFT & _MASK
+            _remember(self._heads, head, value)
+        return known.share + value + text_hash(rest) & _MASK
 
 
 def _remember(values: dict[bytes, int], text: bytes, value: int) -> None:
