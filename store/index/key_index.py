@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ledgermq.runtime.clock import local_stamp
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-from store.index.codec import ENTRY, FIRST_ENTRY, SECONDS_MAX, Header, Layout
+from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, SECONDS_MAX, Header, Layout
 from store.index.file import DamagedIndex, IndexFile, SlotWrite
 from store.index.handles import Handles
 from store.index.keys import KeyHashes
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Entries kept in memory before dispatch waits for the disk."""
+ROWS_TOGETHER: Final = 256
+"""Rows that come together before they are added, unless the index is asked or written sooner."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +97,8 @@ class KeyIndex:
         self._drop_below = 0
         self.files: list[IndexFile] = []
         """Oldest first."""
+        self._waiting: list[Row] = []
+        """Rows that were taken and are in no file yet."""
         self.last_physical = -1
         """Newest message whose keys are here; what is put at or below it is known already."""
         self.index_timestamp = 0
@@ -103,7 +107,8 @@ class KeyIndex:
     @property
     def has_room(self) -> bool:
         """Whether more may be put before what waits is written."""
-        return sum(len(file.tail) for file in self.files[-2:]) < UNWRITTEN_BYTES_MAX
+        tails = sum(len(file.tail) for file in self.files[-2:])
+        return tails + ENTRY_BYTES * len(self._waiting) < UNWRITTEN_BYTES_MAX
 
     def rows_of(self, messages: "Iterable[Keyed]") -> list[Row]:
         """Return the rows of messages that follow each other in the log, whatever is in them."""
@@ -111,20 +116,36 @@ class KeyIndex:
 
     def put_all(self, messages: "Iterable[Keyed]") -> None:
         """Index messages that follow each other in the log."""
+        self.take_in()
         self.put_rows(self._hashes.rows(messages, self.last_physical))
+        self.take_in()
 
     def put_rows(self, rows: list[Row]) -> None:
-        """Add rows in the order of the log; those of messages that are known are left out."""
+        """Take rows in the order of the log; those of messages that are known are left out."""
+        self._waiting += rows
+        if len(self._waiting) >= ROWS_TOGETHER:
+            self.take_in()
+
+    def take_in(self) -> None:
+        """Add what was taken: a row costs little beside hundreds of others, and much alone.
+
+        Whoever reads the files here asks for it first.
+        """
+        rows, self._waiting = self._waiting, []
         last = self.last_physical
         if rows and rows[0][1] <= last:
             rows = [row for row in rows if row[1] > last]
-        while rows:
-            file = self.files[-1] if self.files else self._roll()
-            if file.is_full:
-                file = self._roll()
-            room = self.layout.entries - file.count
-            self._add(file, rows if len(rows) <= room else rows[:room])
-            rows = rows[room:]
+        try:
+            while rows:
+                file = self.files[-1] if self.files else self._roll()
+                if file.is_full:
+                    file = self._roll()
+                room = self.layout.entries - file.count
+                self._add(file, rows if len(rows) <= room else rows[:room])
+                rows = rows[room:]
+        except FatalError:
+            self._waiting = rows  # whoever asked may live on: the next flush ends the process
+            raise
 
     def _add(self, file: IndexFile, rows: list[Row]) -> None:
         """Add entries to a file that has room for them."""
@@ -187,6 +208,8 @@ class KeyIndex:
 
     def flush(self) -> bool:
         """Write what waits; False if the disk is full. Errors: `FatalError`."""
+        if self._waiting:
+            self.take_in()
         if self._drop_below and self._outstanding is None:
             self._drop_files()
         for file in self.files[-2:] if not self._has_older_tails() else self.files:
@@ -306,6 +329,7 @@ class KeyIndex:
     def reset(self) -> None:
         """Remove everything: another log took the place of this one."""
         self._outstanding = None
+        self._waiting.clear()
         self._drop_below = 0
         self.remove_from(0)
         self.last_physical = -1

@@ -42,8 +42,9 @@ def search(
 ) -> Found:
     """Return messages of ``key`` (topic, key), at most ``limit``, looking at ``steps`` entries.
 
-    ``without``: physical offsets that are left out. Errors: `OSError`.
+    ``without``: physical offsets that are left out. Errors: `OSError`; `FatalError`.
     """
+    index.take_in()
     files = index.files
     if not files:
         return Found([], 0, 0)
