@@ -149,6 +149,9 @@ _HEADERS: Final[dict[int, bytes]] = {
     for code in (*_BODY_CLASSES, HELLO)
 }
 _FIELDS_AT: Final = HEAD.size
+_APPEND_HEADER: Final = _HEADERS[CODES[Append]]
+_pack_span: Final = struct.Struct(">q" + _FIELDS[CODES[Append]].format[1:]).pack
+"""Term and fields of an `Append` in one go."""
 
 # Of the messages that an idle group sends all the time: term and fields in one go.
 _SUM_BYTES: Final = 4
@@ -210,6 +213,8 @@ class PeerCodec:
             pack, values = frequent
             body = pack(*values(message)) + names
             return (start + _pack_sum(crc32(body)) + body,)
+        if isinstance(message, Append) and message.span is not None and not message.span.note:
+            return self._encode_span(message, message.span)
         code, note = CODES[kind], b""
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
@@ -225,6 +230,20 @@ class PeerCodec:
         if note:
             return frame, data, note
         return (frame, data) if data else (frame,)
+
+    def _encode_span(self, message: Append, span: Span) -> tuple[bytes | memoryview, ...]:
+        """Return the frame of entries without a note: each turn of a leader has one a follower."""
+        receiver, data = message.receiver, span.data
+        names = self._names_out.get(receiver) or self._add_receiver(receiver)
+        if data is not self._summed:  # the same span goes to every follower
+            self._summed, self._sum = data, crc32(data)
+        body = _pack_span(
+            message.term, message.prev_index, message.prev_term, message.commit_index,
+            span.first_index, span.last_index, span.term, self._sum,
+        ) + names  # fmt: skip
+        total = _SUM.size + len(body) + len(data)
+        prefix = encode_frame(SERIALIZE_BINARY, _APPEND_HEADER, total, PEER_FRAME_BYTES_MAX)
+        return prefix + _SUM.pack(VERSION, len(names), 0, crc32(body)) + body, data
 
     def _add_start(self, kind: type[Message], receiver: NodeId) -> tuple[bytes, bytes]:
         code = CODES[kind]

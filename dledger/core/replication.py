@@ -115,7 +115,9 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
     progress.contact_tick = state.tick
     if progress.snapshot is not None and reply.match_index < progress.snapshot.last_index:
         return  # from before
-    if progress.on_match(reply.match_index, state.tick):
+    if progress.on_match(reply.match_index, state.tick) and (
+        reply.match_index > state.log.commit_index
+    ):  # else it counts for nothing that is not committed, as the second of two answers does
         maybe_commit(state)
 
 

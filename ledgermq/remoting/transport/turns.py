@@ -43,6 +43,8 @@ class Turns:
         """By address, in the order of their turns; no address without a connection."""
         self.waiting_count = 0
         self._is_next_due = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the first turn: asking for it each time is a system call."""
 
     def is_over(self) -> bool:
         """Tell whether this turn has no time left; the first question begins it."""
@@ -64,7 +66,10 @@ class Turns:
     def _call_next(self) -> None:
         if not self._is_next_due:
             self._is_next_due = True
-            asyncio.get_running_loop().call_soon(self._next)
+            loop = self._loop
+            if loop is None:
+                loop = self._loop = asyncio.get_running_loop()
+            loop.call_soon(self._next)
 
     def _next(self) -> None:
         self._end_ns, self._is_next_due = 0, False
