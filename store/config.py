@@ -73,6 +73,9 @@ class StoreConfig:
     """Consume queue units one read looks at."""
     dispatch_batch: int = 512
     """Entries read back from the log in one turn of the loop."""
+    follower_batch: int = 512
+    """Committed entries that a follower lets come together before it dispatches them, unless a tick
+    comes first; 1: none waits."""
     flush_queues_max: int = 256
     """Queues written in one tick, so that many thousands of them do not hold up the loop."""
     unflushed_units_max: int = 1 << 20

@@ -282,7 +282,7 @@ class MessageStore:
             return
         if self._scheduled:
             self._commit_log.uncommitted.acknowledge(commit_index)
-        else:
+        elif not self._dispatcher.may_wait(commit_index):
             self._dispatch_turn()
 
     def on_role(self, role: "Role", term: int, leader_id: str | None) -> None:

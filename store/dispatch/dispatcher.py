@@ -4,7 +4,8 @@ On a leader the entries are its own: what the unit needs is still in memory, and
 dispatched in the same step that answers its sender. A follower has it from the leader, in notes
 (`store.write.notes`). Everywhere else (restart, rebuild, spans that were sent again), and where a
 note is not what is expected here, records are read back from the log. A bounded number in one turn
-of the loop.
+of the loop. Nobody waits for a follower's queues: it lets entries come together, until there are
+many, or until the next tick of the store, and whoever becomes leader catches up first.
 
 A unit's place is the queue offset that its record states. A queue that already reaches beyond it
 has the unit, so that dispatching an entry again changes nothing and a restart may begin anywhere
@@ -51,6 +52,11 @@ _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 
 Places = list[tuple[int, int]]
 """``(physical offset, size)`` of records."""
+TOGETHER_BYTES_MAX: Final = 512 * 1024
+"""So many bytes of committed entries a follower lets come together before it dispatches them: less
+than what the log keeps in memory of what it wrote last."""
+FEW_ENTRIES: Final = 16
+"""Fewer are not weighed."""
 _NO_QUEUES: "Final[dict[int, ConsumeQueue]]" = {}
 _log = logging.getLogger(__name__)
 _pack_unit = UNIT.pack
@@ -72,6 +78,7 @@ class Dispatcher:
         self._uncommitted = uncommitted
         self._listener = listener
         self._batch = config.dispatch_batch
+        self._together_max = config.follower_batch
         self._unwritten_max = config.unflushed_units_max
         self._flush_max = config.flush_queues_max
         self._delays_ms = config.delay_levels_ms
@@ -121,6 +128,19 @@ class Dispatcher:
         self.begin(applied_index, -1)
         self.state_applied_index = state_applied_index
         self.applied_term = 0
+
+    def may_wait(self, commit_index: int) -> bool:
+        """Tell whether nobody waits for what is committed, and it is not much yet.
+
+        A follower answers nobody: it dispatches many entries at once, or what has come at a tick.
+        """
+        behind, node = commit_index - self.applied_index, self._node
+        if behind >= self._together_max or node.is_leader or self._uncommitted:
+            return False
+        if behind < FEW_ENTRIES:
+            return True
+        position = self._applied_position
+        return position >= 0 and node.committed_position - position < TOGETHER_BYTES_MAX
 
     def run(self, commit_index: int) -> bool:
         """Dispatch up to ``commit_index``, within the bounds of one turn.

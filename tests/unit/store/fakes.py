@@ -388,6 +388,7 @@ class World:
                 "directory": "/s",
                 "store_host": HOST,
                 "queue_file_bytes": 200,
+                "follower_batch": 1,  # nothing waits for a tick
                 "checkpoint_ms": 10**12,  # by hand, with flush(): ticks have no loop here
                 **config,
             }

@@ -9,6 +9,7 @@ from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.config import IndexConfig
+from store.dispatch.dispatcher import FEW_ENTRIES
 from store.dispatch.read_back import LONG_TEXTS_BYTES
 from store.layout import UNIT
 from store.results import PutStatus
@@ -81,6 +82,78 @@ def test_a_follower_has_the_units_and_the_state_of_the_leader(batch, segment_byt
     assert follower.queue_bytes() == leader.queue_bytes()
     assert follower.listener.states == leader.listener.states == states
     assert follower.store.applied_index == 40
+
+
+def follower_of(leader, **config):
+    """A replica with the same log, that lets entries come together."""
+    return World(node=log_of(leader), follower_batch=20, **config).begin()
+
+
+def test_a_follower_lets_entries_come_together_until_there_are_many_or_a_tick_comes():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    follower = follower_of(leader)
+    follower.node.commit(12)
+    assert follower.store.applied_index == -1
+    follower.store.tick()
+    assert follower.store.applied_index == 12
+    follower.node.commit(31)
+    assert follower.store.applied_index == 12
+    follower.node.commit(32)
+    assert follower.store.applied_index == 32
+    follower.node.commit(40)
+    follower.store.tick()
+    leader.node.commit()
+    assert follower.queue_bytes() == leader.queue_bytes()
+
+
+def test_a_follower_lets_few_bytes_come_together():
+    leader = World(node=FakeNode(segment_bytes=1 << 22)).begin()
+    leader.node.lead()
+    for _ in range(40):
+        leader.put(body=bytes(40_000))
+    follower = World(node=log_of(leader), follower_batch=1000).begin()
+    applied = []
+    for index in range(41):
+        follower.node.commit(index)
+        applied.append(follower.store.applied_index)
+    assert max(index - done for index, done in enumerate(applied)) <= FEW_ENTRIES
+    assert applied[-1] >= 30
+
+
+def test_who_becomes_leader_has_caught_up_before_it_is_writable():
+    leader = World().begin()
+    leader.node.lead()
+    states = fill(leader)
+    follower = follower_of(leader)
+    follower.node.commit(10)
+    assert follower.store.applied_index == -1
+    follower.node.commit_index = 15
+    follower.store.on_committed(15)
+    follower.node.lead(commit=False)
+    assert not follower.store.writable
+    follower.node.commit()
+    assert follower.store.writable
+    assert follower.listener.states == states
+    leader.node.commit()
+    follower.put(topic="a")
+    follower.node.commit()
+    assert follower.store.max_offset("a", 0) == leader.store.max_offset("a", 0) + 1
+
+
+def test_what_waits_on_a_follower_is_dispatched_before_a_checkpoint_counts_it():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    follower = follower_of(leader)
+    follower.node.commit(12)
+    assert follower.store.flush()
+    assert follower.store.covered_index == -1
+    again = World(disk=follower.disk, node=follower.node).begin()
+    leader.node.commit()
+    again.node.commit()
+    assert again.queue_bytes() == leader.queue_bytes()
 
 
 def test_a_turn_reads_back_a_bounded_number_of_entries():
