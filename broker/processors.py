@@ -51,6 +51,7 @@ class Processors(NamedTuple):
     requests: Requests
     pull: PullProcessor
     client: ClientProcessor
+    moved: OffsetMovedEvents
 
 
 def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) -> Processors:
@@ -59,7 +60,13 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
     proposer = LogProposer(store)
     creator = _build_creator(core, proposer, around.publisher)
     new_groups = NewGroups(creator.group_for_request, clock)
-    pull = _build_pull(core, new_groups)
+    moved = OffsetMovedEvents(
+        store,
+        clock,
+        broker_name=core.config.registered_name,
+        broker_host=core.config.store_host,
+    )
+    pull = _build_pull(core, new_groups, moved)
     client = ClientProcessor(
         producers=tables.producers,
         consumers=tables.consumers,
@@ -86,7 +93,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         CleanProcessor(around.retention, store, core.tasks.serve),
         *of_mode,
     )
-    return Processors(requests, pull, client)
+    return Processors(requests, pull, client, moved)
 
 
 def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> Creator:
@@ -122,14 +129,8 @@ def _unique_ids(core: Core) -> Callable[[], bytes]:
     return lambda: generator.next(core.clock.wall_ms()).encode()
 
 
-def _build_pull(core: Core, new_groups: NewGroups) -> PullProcessor:
+def _build_pull(core: Core, new_groups: NewGroups, moved: OffsetMovedEvents) -> PullProcessor:
     config, tables = core.config, core.tables
-    moved = OffsetMovedEvents(
-        core.store,
-        core.clock,
-        broker_name=config.registered_name,
-        broker_host=config.store_host,
-    )
     return PullProcessor(
         topics=tables.topics.entries,
         groups=tables.groups,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 ROWS_PER_STEP: Final = 250
 """What is encoded in one turn of the loop: a few milliseconds."""
@@ -17,11 +17,13 @@ _TAIL_BYTES: Final = 3
 
 def text_in_steps(
     document: Callable[[list[Any]], msgspec.Struct],
-    rows: list[Any],
+    rows: Collection[Any],
     weigh: Callable[[Any], int] = lambda _row: 1,
 ) -> Iterator[bytes]:
     """Return the parts of a document whose last member holds ``rows``.
 
+    Rows of a dictionary's copy are pairs only when their turn has come: to make all of them at once
+    is what takes long.
     ``document`` makes it of some of them; ``weigh`` tells what is more than an ordinary row.
     """
     if not rows:

@@ -35,7 +35,7 @@ BLIND: Final = (
         source="The tables are what the log was, up to an entry; none may be left out.",
         plant=patch(
             "broker.state.queue_lock:QueueLockTable.snapshot_steps",
-            ("list(self._leases.items())", "[]"),
+            ("self._leases.copy().items()", "[]"),
         ),
     ),
     Mutant(

@@ -65,7 +65,7 @@ class Operator:
         world = self._world
         before = controller.node.first_index
         try:
-            await controller._compactor.compact(NO_LIMIT)
+            await controller.compactor.compact(NO_LIMIT)
         except FatalError as error:  # as the dispatcher of requests does
             world.loop.call_exception_handler({"message": str(error), "exception": error})
             return

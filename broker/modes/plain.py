@@ -21,6 +21,7 @@ from broker.ports import check_no_group
 from broker.processor.no_group import NoGroup
 from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.state.kinds import StateKind
+from broker.state.saver import TableSaver
 from broker.state.shared_snapshot import SharedSnapshot
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
@@ -33,10 +34,8 @@ from store.recovery.foreign_queues import SAFETY_MS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.config import BrokerConfig
-    from broker.machine import Machine
+    from broker.core import Core
     from broker.retention_policy import Segment
-    from broker.tables import Tables
     from store.message_store import MessageStore
     from store.queues.start import QueueBase
 
@@ -50,22 +49,15 @@ _WRITTEN_SOON: Final = frozenset({StateKind.TOPIC.value, StateKind.GROUP.value})
 class PlainMode:
     """The parts of a broker that exist because it stands alone.
 
-    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
+    Made once; it attaches the log to the store.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        tables: Tables,
-        store: MessageStore,
-        machine: Machine,
-        save: Callable[[], Awaitable[None]],
-    ) -> None:
-        disk, clock, rng, on_fatal = machine
+    def __init__(self, core: Core) -> None:
+        config, tables, store = core.config, core.tables, core.store
+        disk, clock, rng, on_fatal = core.machine
         self._config = config
         self._disk = disk
         self._store = store
-        self._save = save
         self._directory = StoreDirectory(config.store_path, disk)
         self._failed = self._loaded = False
         self._due = asyncio.Event()
@@ -74,6 +66,9 @@ class PlainMode:
             f"{config.store_path}/config", state, disk, tables.topics.is_system
         )
 
+        self.saver = TableSaver(
+            self.snapshot, lambda: store.applied_index, secure=self.secure, pause=self.pause
+        )
         self.log = PlainLog(
             config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal
         )
@@ -82,7 +77,7 @@ class PlainMode:
             (lambda: store.index_timestamp) if config.message_index_enable else None,
         )
         store.attach(self.log, self._times)
-        self.retained = PlainRetainedLog(self.log, store, self.snapshot, save)
+        self.retained = PlainRetainedLog(self.log, store, self.snapshot, self.saver.save)
         #: What answers requests that only a broker of this mode answers so.
         self.processors = (NoGroup(lambda: store.applied_index, self.log.term),)
         self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
@@ -118,7 +113,7 @@ class PlainMode:
 
     async def begin(self) -> None:
         """Mark the tables as ours, before anything is taken that they might lack."""
-        await self._save()
+        await self.saver.save()
 
     def leave(self) -> None:
         """Give the directory up, after store and log have stopped."""

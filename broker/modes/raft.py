@@ -1,6 +1,6 @@
 """A broker that is a member of a Raft group: what its log, its directory and its tables need.
 
-`broker.modes.plain` is the other kind of broker. `broker.controller` treats both alike.
+`broker.modes.plain` is the other kind of broker; `broker.modes.mode` is what both are.
 Source: docs/raft.md#durability; docs/adr/0002.
 """
 
@@ -18,17 +18,13 @@ from broker.processor.membership import MembershipProcessor
 from broker.processor.raft import RaftProcessor
 from broker.retention.compaction import Compactor, state_problem
 from broker.retention.retained_log import RaftLog
+from broker.state.saver import TableSaver
 from broker.state.snapshot import Snapshot
 from dledger.node import DLedgerNode
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from broker.config import BrokerConfig
-    from broker.machine import Machine
-    from broker.tables import Tables
-    from store.message_store import MessageStore
+    from broker.core import Core
     from store.queues.start import QueueBase
 
 _log = logging.getLogger(__name__)
@@ -37,29 +33,26 @@ _log = logging.getLogger(__name__)
 class RaftMode:
     """The parts of a broker that exist because it is a member of a group.
 
-    Made once; it attaches the log to the store. ``save`` writes the tables to disk.
+    Made once; it attaches the log to the store.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        tables: Tables,
-        store: MessageStore,
-        machine: Machine,
-        save: Callable[[], Awaitable[None]],
-    ) -> None:
-        disk, clock, rng, on_fatal = machine
+    def __init__(self, core: Core) -> None:
+        config, tables, store = core.config, core.tables, core.store
+        disk, clock, rng, on_fatal = core.machine
         self._config = config
         self._disk = disk
         self._state, self._store = tables.state, store
         self.snapshot = Snapshot(f"{config.store_path}/config", tables.state, disk)
+        self.saver = TableSaver(
+            self.snapshot, lambda: store.applied_index, secure=self.secure, pause=asyncio.sleep
+        )
         self.log = DLedgerNode(
             config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )
         store.attach(self.log)
         self.credentials = self.log.credentials
         self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
-        self.compactor = Compactor(self.log, store, self.snapshot, save)
+        self.compactor = Compactor(self.log, store, self.snapshot, self.saver.save)
         self.retained = RaftLog(self.log, self.compactor)
         #: What answers requests that only a broker of this mode answers so.
         self.processors = (
@@ -123,10 +116,6 @@ class RaftMode:
     def on_applied(self, kind: str) -> None:
         """Nothing is due: the log has it, on a majority of the members."""
         del kind
-
-    async def pause(self, seconds: float) -> None:
-        """Wait until the tables are to be written again."""
-        await asyncio.sleep(seconds)
 
     async def secure(self, index: int) -> bool:
         """Wait until tables that include an entry may be written: not before the entry is synced.

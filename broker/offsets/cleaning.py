@@ -9,10 +9,11 @@ Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
+from broker.leader.service import LeaderService
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.state.consumer_offset import ForgottenOffsets
 from broker.state.kinds import StateKind
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+TICK_MS: Final = 1_000
 OFFSETS_PER_TICK: Final = 5_000
 #: What a queue id takes in an entry, at most, and so does what stands around a key's.
 _QUEUE_ID_BYTES: Final = 22
@@ -34,8 +36,11 @@ _AROUND_BYTES: Final = 64
 _Found = tuple[str, list[int]]
 
 
-class OffsetCleaner:
+class OffsetCleaner(LeaderService):
     """Walks over the offsets of one broker."""
+
+    name: ClassVar = "offsets without a reader"
+    period_ms: ClassVar = TICK_MS
 
     def __init__(self, tables: Tables, log: StateLog) -> None:
         self._tables = tables
@@ -44,11 +49,12 @@ class OffsetCleaner:
         self._found: dict[str, list[int]] = {}
         self._found_before: dict[str, list[int]] = {}
 
+    def stop(self) -> None:
+        """Forget what was found: the next leader walks on its own."""
+        self._walk, self._found, self._found_before = iter(()), {}, {}
+
     def tick(self) -> None:
-        """Look at some offsets more; does nothing on a follower."""
-        if not self._log.writable:
-            self._walk, self._found, self._found_before = iter(()), {}, {}
-            return
+        """Look at some offsets more."""
         seen = 0
         while seen < OFFSETS_PER_TICK:
             item = next(self._walk, None)

@@ -14,10 +14,11 @@ Source: spec/wire.md 3.5; RocketMQ 4.9.7 PullMessageProcessor, OffsetMovedEvent.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import msgspec
 
+from broker.leader.service import LeaderService
 from broker.sends.properties import java_map_order
 from ledgermq.remoting.protocol.properties import (
     DELAY,
@@ -66,13 +67,15 @@ class EventStore(Protocol):
         """Store a message, or say why not."""
 
 
-class OffsetMovedEvents:
+class OffsetMovedEvents(LeaderService):
     """Stores the events of one broker.
 
     Args:
         broker_name: the name that clients know the broker, or its group, by.
         broker_host: its packed address.
     """
+
+    name: ClassVar = "offset moved events"
 
     def __init__(
         self, store: EventStore, clock: Clock, *, broker_name: str, broker_host: bytes
@@ -83,6 +86,10 @@ class OffsetMovedEvents:
         self._broker_host = broker_host
         self._stored_ms: dict[tuple[str, str, int], int] = {}
         """When the last event was stored, the longest ago first."""
+
+    def stop(self) -> None:
+        """Forget what was stored: the next term stores anew."""
+        self._stored_ms.clear()
 
     def on_moved(self, pull: HeldPull, next_offset: int) -> None:
         """Take that ``pull`` was told to go on at ``next_offset``."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from broker.leader.service import LeaderService
 from broker.state.kinds import StateKind
 from ledgermq.runtime.cancel import timeout
 from store.results import PutStatus
@@ -19,24 +20,50 @@ if TYPE_CHECKING:
     from broker.state.consumer_offset import ConsumerOffsetTable
     from broker.state.replicated_state import StateLog
 
+FLUSH_MS: Final = 1_000
 OFFSETS_PER_FLUSH: Final = 4_096
 REST_MS: Final = 50
 _POLL_S: Final = 0.005
 
 
-class OffsetReplicator:
+class Timer(Protocol):
+    """What is needed of `ledgermq.runtime.tasks.Alarm`."""
+
+    def set(self, delay_ms: float) -> None:
+        """Have it go off after so long."""
+
+
+class OffsetReplicator(LeaderService):
     """Proposes what the offset table has pending.
 
     Args:
-        later: has `flush` called in so many milliseconds.
+        alarm: returns a timer that calls a function.
     """
 
+    name: ClassVar = "offsets"
+    period_ms: ClassVar = FLUSH_MS
+
     def __init__(
-        self, offsets: ConsumerOffsetTable, log: StateLog, later: Callable[[int], object]
+        self,
+        offsets: ConsumerOffsetTable,
+        log: StateLog,
+        alarm: Callable[[str, Callable[[], object]], Timer],
     ) -> None:
         self._offsets = offsets
         self._log = log
-        self._later = later
+        self._rest = alarm("rest of the offsets", self.flush)
+
+    def tick(self) -> None:
+        """See `flush`."""
+        self.flush()
+
+    def stop(self) -> None:
+        """Forget what is not replicated: its group reads that again, and skips nothing."""
+        self._offsets.drop_pending()
+
+    def before_hand_over(self) -> None:
+        """Propose everything at once."""
+        self._propose(None)
 
     def flush(self) -> None:
         """Propose the offsets accepted since the last call; does nothing on a follower.
@@ -45,11 +72,7 @@ class OffsetReplicator:
         """
         self._propose(OFFSETS_PER_FLUSH)
         if self._log.writable and self._offsets.has_proposals:
-            self._later(REST_MS)
-
-    def flush_all(self) -> None:
-        """Propose all of them at once: leadership is about to be handed over."""
-        self._propose(None)
+            self._rest.set(REST_MS)
 
     def _propose(self, count_max: int | None) -> None:
         if not self._log.writable:

@@ -64,8 +64,8 @@ class _Frozen:
 
     def steps(self) -> Iterator[bytes]:
         """Return the parts of the text."""
-        rows = list(self.rows.items())
-        yield from text_in_steps(lambda part: _Snapshot(dict(part)), rows, weigh_offsets)
+        text = text_in_steps(lambda part: _Snapshot(dict(part)), self.rows.items(), weigh_offsets)
+        yield from text
 
 
 class ConsumerOffsetTable(ReplicatedTable):

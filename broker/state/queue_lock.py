@@ -154,7 +154,7 @@ class QueueLockTable(ReplicatedTable):
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/queueLock.json as it is now."""
-        return text_in_steps(_saved, list(self._leases.items()))
+        return text_in_steps(_saved, self._leases.copy().items())
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot; every lease starts anew.

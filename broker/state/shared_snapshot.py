@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -72,9 +73,6 @@ class SharedSnapshot(Snapshot):
         self._floors: dict[str, int] = {}
         #: By file, its first member as it was or will be written last.
         self._marks_next: dict[str, int] = {}
-        self._kinds = {
-            str(kind): name for name, table in self._tables.items() for kind in table.appliers()
-        }
 
     def load_for(self, end_index: int, is_entry: Callable[[int], bool]) -> int:
         """Restore the tables; return the index that all of them include, -1 for none.
@@ -106,6 +104,13 @@ class SharedSnapshot(Snapshot):
         """Tell whether a record of the log was in its table's file at the start."""
         name = self._kinds.get(kind)
         return name is not None and index <= self._floors[name]
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        """The file that holds what records of a kind change; all tables are registered by now."""
+        return {
+            str(kind): name for name, table in self._tables.items() for kind in table.appliers()
+        }
 
     def restore(self, files: dict[str, bytes]) -> None:
         """Replace the tables; see `Snapshot.restore`."""

@@ -120,7 +120,7 @@ class SubscriptionGroupTable(ReplicatedTable):
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/subscriptionGroup.json as it is now."""
         version = self.data_version
-        rows = list(self._groups.items())
+        rows = self._groups.copy().items()
         return text_in_steps(lambda part: _Snapshot(version, dict(part)), rows)
 
     def restore(self, data: bytes) -> None:

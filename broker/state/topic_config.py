@@ -223,9 +223,13 @@ class TopicTable(ReplicatedTable):
         snapshot has its own, a topic by its broker's name among them.
         """
         version = self.data_version
-        entries = self.entries.items()
-        rows = [(name, entry.config) for name, entry in entries if name not in self._system]
-        return text_in_steps(lambda part: _Snapshot(version, dict(part)), rows)
+        entries = self.entries.copy()
+        for name in self._system:
+            entries.pop(name, None)
+        return text_in_steps(
+            lambda part: _Snapshot(version, {name: entry.config for name, entry in part}),
+            entries.items(),
+        )
 
     def restore(self, data: bytes) -> None:
         """Replace the table by a snapshot; system topics keep what the settings say.

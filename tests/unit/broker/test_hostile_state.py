@@ -24,7 +24,7 @@ from mutants.patches import ALL
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, FakeConnection, frame, request, smaller
-from tests.unit.broker.test_processors import Bench
+from tests.unit.broker.test_processors import Bench, FakeAlarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,9 @@ class Hostile:
         self.bench.put_topic("U", 5_000)
         self.tables.offsets.room = FairShare(SMALL)
         self.log = self.bench.store
-        self.replicator = OffsetReplicator(self.tables.offsets, self.log, lambda _: None)
+        self.replicator = OffsetReplicator(
+            self.tables.offsets, self.log, lambda _, function: FakeAlarm(function)
+        )
         self.cleaner = OffsetCleaner(self.tables, self.log)
         self.entries: list[tuple[str, bytes]] = []
         self.connection = FakeConnection()

@@ -9,6 +9,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.groups.client_registry import Client, GroupTraits
+from broker.leader.services import LeaderServices
 from broker.limits import STATE_ENTRY_BYTES_MAX
 from broker.offsets.cleaning import OffsetCleaner
 from broker.state.kinds import StateKind
@@ -16,6 +17,7 @@ from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.runtime.tasks import Supervisor
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
@@ -95,11 +97,17 @@ def test_a_group_with_members_keeps_its_offset(bench: Bench) -> None:
 
 
 def test_a_follower_removes_nothing(bench: Bench) -> None:
+    services = LeaderServices([bench.cleaner], bench.tables.add, Supervisor())
     bench.put({"gone@g": {0: 1}})
-    bench.log.writable = False
-    assert bench.walk(5) == 0
-    bench.log.writable = True
-    assert bench.walk(2) == 0
+    for _ in range(5):
+        services._tick(bench.cleaner)
+    assert bench.log.states == []
+    for term in (1, 3):
+        services.on_writable(True, term)
+        assert bench.walk(1 if term == 1 else 2) == 0
+        services.on_writable(False, term + 1)
+    services.on_writable(True, 5)
+    assert bench.walk(2) == 0, "what was found in another term does not count"
     assert bench.walk(1) == 1
 
 

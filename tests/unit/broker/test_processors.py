@@ -228,7 +228,9 @@ def test_a_follower_takes_no_offset_and_says_nothing_it_does_not_know(bench: Ben
 
 
 def test_offsets_are_replicated_once_a_second_and_again_after_a_refusal(bench: Bench) -> None:
-    replicator = OffsetReplicator(bench.tables.offsets, bench.store, lambda _: None)
+    replicator = OffsetReplicator(
+        bench.tables.offsets, bench.store, lambda _, function: FakeAlarm(function)
+    )
     bench.tables.offsets.commit("g", "T", 0, 1)
     replicator.flush()
     replicator.flush()

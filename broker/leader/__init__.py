@@ -1,0 +1,1 @@
+"""What only the leader of a group does, term by term."""

@@ -1,0 +1,121 @@
+"""What the kinds of brokers have in common for the controller: a group's member, a lone broker.
+
+A mode owns the log and the directory, and what of the tables depends on them. The controller calls
+it in the order of a start, and asks no mode which one it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from broker.cluster.guard import Guard
+    from broker.retention.retained_log import RetainedLog
+    from broker.state.saver import TableSaver
+    from ledgermq.remoting.transport.credentials import CredentialStore
+    from store.queues.start import QueueBase
+
+
+class RunningLog(Protocol):
+    """What the controller does with a log itself."""
+
+    async def start(self) -> None:
+        """Begin to take part, or to write."""
+        ...
+
+    async def stop(self) -> None:
+        """End, with everything on disk."""
+        ...
+
+
+class Mode(Protocol):
+    """One kind of broker; it attaches its log to the store when it is made."""
+
+    @property
+    def log(self) -> RunningLog:
+        """The log."""
+        ...
+
+    @property
+    def saver(self) -> TableSaver:
+        """Writes the tables to disk."""
+        ...
+
+    @property
+    def retained(self) -> RetainedLog:
+        """The log, for retention."""
+        ...
+
+    @property
+    def processors(self) -> tuple[object, ...]:
+        """What answers requests that only a broker of this mode answers so."""
+        ...
+
+    @property
+    def guard(self) -> Guard:
+        """Says who may administer."""
+        ...
+
+    @property
+    def credentials(self) -> CredentialStore:
+        """Keys and certificates."""
+        ...
+
+    @property
+    def boot_id(self) -> str:
+        """Tells this run of the process from others."""
+        ...
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers now."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told."""
+        ...
+
+    # The start, in this order; `leave` comes last of all at the stop.
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
+        ...
+
+    def open(self) -> None:
+        """Take the directory, and open the log. Errors: `FatalError`."""
+        ...
+
+    def load(self) -> None:
+        """Load tables and queues. Errors: `FatalError`."""
+        ...
+
+    async def begin(self) -> None:
+        """Do what is due once log and store have started."""
+        ...
+
+    def leave(self) -> None:
+        """Give the directory up, after store and log have stopped."""
+        ...
+
+    # While it runs.
+
+    def includes(self, index: int, kind: str) -> bool:
+        """Tell whether the tables include a record that the store hands out."""
+        ...
+
+    def on_applied(self, kind: str) -> None:
+        """Take that a record was applied."""
+        ...
+
+    def on_failed(self) -> None:
+        """Take that log or store cannot go on."""
+        ...
+
+    def restore(self, state: bytes) -> list[QueueBase]:
+        """Take over the state of a snapshot that took the log's place."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself."""
+        ...

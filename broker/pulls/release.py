@@ -1,0 +1,36 @@
+"""Sends clients whose pulls are held to the new leader, a slice in each turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from broker.leader.service import LeaderService
+from ledgermq.runtime.tasks import attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class HeldPulls(LeaderService):
+    """Pulls are held by the leader alone.
+
+    Args:
+        release: answers some of them; returns whether any are left.
+    """
+
+    name: ClassVar = "held pulls"
+
+    def __init__(self, release: Callable[[], bool], held: Callable[[], int]) -> None:
+        self._release = release
+        self._held = held
+
+    def stop(self) -> None:
+        """Answer those that wait, so that nobody does in vain."""
+        if attempt(self.name, self._release) and self._held():
+            asyncio.get_running_loop().call_soon(self.stop)
+
+    async def drain(self) -> None:
+        """Answer all of them: the broker stops."""
+        while self._release():  # noqa: ASYNC110  # no event: it is the work
+            await asyncio.sleep(0)
