@@ -6,12 +6,11 @@ Source: RocketMQ MappedFileQueue, which keeps a mapping of every file.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from dledger.segments.open_files import OpenFiles
+from ledgermq.runtime.disk import Disk, File
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
-
-if TYPE_CHECKING:
-    from ledgermq.runtime.disk import Disk, File
 
 BLOCK_BYTES: Final = 60_000
 """What has a CRC of its own; 3,000 units. The last block of a file may be shorter."""
@@ -27,19 +26,15 @@ class Unsynced(NamedTuple):
     """Some of the files were made, so that directories must be synced, too."""
 
 
-class QueueFiles:
-    """The open consume queue files, a bounded number of them; the longest unused is closed."""
+class QueueFiles(OpenFiles):
+    """The open consume queue files, a bounded number of them."""
 
-    def __init__(self, disk: "Disk", directory: str, *, file_bytes: int, open_max: int) -> None:
-        self.disk = disk
+    def __init__(self, disk: Disk, directory: str, *, file_bytes: int, open_max: int) -> None:
+        super().__init__(disk, file_bytes=file_bytes, open_max=open_max)
         self.directory = directory
-        self.file_bytes = file_bytes
         self.block_bytes = BLOCK_BYTES
         self.changes = 0
         """Writes and removals so far."""
-        self._open_max = open_max
-        self._open: dict[str, File] = {}
-        self._unsynced: dict[str, None] = {}
         self._has_new = False
 
     @property
@@ -47,21 +42,15 @@ class QueueFiles:
         """Blocks of one file."""
         return -(-self.file_bytes // self.block_bytes)
 
-    def open(self, path: str) -> "File":
-        """Return an open file; it is made, with its directory, if missing."""
-        file = self._open.pop(path, None)
-        if file is None:
-            file = self.disk.open_unsynced(path, size=self.file_bytes)
-            while len(self._open) >= self._open_max:
-                self._open.pop(next(iter(self._open))).close()
-        self._open[path] = file
-        return file
+    def make(self, path: str) -> File:
+        """Open a file, or make it, with its directory; nothing is synced."""
+        return self.disk.open_unsynced(path, size=self.file_bytes)
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         """Write into a file and remember that it must be synced."""
         file = self.open(path)
         self.changes += 1
-        self._unsynced[path] = None
+        self.unsynced[path] = None
         if offset == 0:
             self._has_new = True
         file.pwrite(offset, (data,))
@@ -69,26 +58,19 @@ class QueueFiles:
     def remove(self, path: str) -> None:
         """Close and remove a file. Errors: `FatalError`."""
         self.changes += 1
-        file = self._open.pop(path, None)
-        if file is not None:
-            file.close()
-        self._unsynced.pop(path, None)
-        try:
-            self.disk.remove(path)
-        except OSError as error:
-            raise FatalError(f"cannot remove {path}: {error}", EXIT_ENVIRONMENT) from error
+        super().remove(path)
 
     def take_unsynced(self) -> Unsynced:
         """Return what was written since the last call."""
-        unsynced = Unsynced(list(self._unsynced), self._has_new)
-        self._unsynced.clear()
+        unsynced = Unsynced(list(self.unsynced), self._has_new)
+        self.unsynced.clear()
         self._has_new = False
         return unsynced
 
     def mark_unsynced(self, paths: Iterable[str], *, has_new: bool = False) -> None:
         """Remember that these files must be synced; take back what `take_unsynced` gave."""
         self.changes += 1
-        self._unsynced.update(dict.fromkeys(paths))
+        self.unsynced.update(dict.fromkeys(paths))
         self._has_new = self._has_new or has_new
 
     def sync(self, unsynced: Unsynced) -> None:
@@ -107,12 +89,3 @@ class QueueFiles:
         except OSError as error:
             message = f"cannot sync {path}: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
-
-    def close(self) -> None:
-        """Close all files; they open again when asked for."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
-
-    def __len__(self) -> int:
-        return len(self._open)

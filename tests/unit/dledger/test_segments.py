@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from dledger.segments.open_files import OpenFiles
 from dledger.segments.places import is_segment_name, pieces, segment_name
 from dledger.segments.row import Segments
 from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN, walk
@@ -180,3 +181,20 @@ def test_file_without_space_to_be_written_again_is_named_and_the_rest_is_written
     with pytest.raises(OSError, match=r".") as caught:
         row.rewrite(0, 3 * SIZE)
     assert caught.value.errno == errno.EIO
+
+
+def test_of_many_files_the_longest_unused_is_closed(disk):
+    disk.make_directories("/many")
+    files = OpenFiles(disk, file_bytes=SIZE, open_max=2)
+    first, second = files.open("/many/1"), files.open("/many/2")
+    assert files.open("/many/1") is first
+    files.open("/many/3")
+    assert (len(files), first.is_closed, second.is_closed) == (2, False, True)
+    files.unsynced["/many/1"] = None
+    files.remove("/many/1")
+    assert (len(files), first.is_closed, files.unsynced) == (1, True, {})
+    disk.add_rule(Rule(action=Action.FAIL, ops=frozenset({Op.REMOVE}), error=errno.EIO))
+    with pytest.raises(FatalError, match="cannot remove /many/3"):
+        files.remove("/many/3")
+    files.close()
+    assert len(files) == 0
