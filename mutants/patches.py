@@ -19,6 +19,7 @@ from mutants.fairness import FAIRNESS
 from mutants.filters import FILTERS
 from mutants.groups import GROUPS
 from mutants.harness import HARNESS
+from mutants.hints import HINTS
 from mutants.namesrv import NAMESRV
 from mutants.outside import OUTSIDE
 from mutants.peers import PEERS
@@ -53,6 +54,7 @@ _BY_TESTS: Final = (
     *DOOR,
     *FAIRNESS,
     *FILTERS,
+    *HINTS,
     *NAMESRV,
     *PEERS,
     *RECORDS,

@@ -107,8 +107,8 @@ PRODUCT_BUGS: Final = (
         breaks="Followers dispatch the messages of a batch as if they had no tags.",
         source="RocketMQ's consume queue unit, whose third field filters reads.",
         plant=patch(
-            "store.write.notes:_Writer.add_batch",
-            ("number, offset, stored, code)", "number, offset, stored, 0)"),
+            "store.dispatch.dispatcher:Dispatcher._dispatch_alike",
+            ("code = run.code", "code = 0"),
         ),
     ),
     Mutant(
@@ -116,8 +116,8 @@ PRODUCT_BUGS: Final = (
         breaks="Followers index the keys of a batch at the places of its other messages.",
         source="RocketMQ IndexService.buildIndex (a key leads to its message).",
         plant=patch(
-            "store.write.notes:_Writer._add_keys",
-            ("map(_value_of, rows)", "map(_value_of, reversed(rows))"),
+            "store.write.notes:rows_of",
+            ("zip(run.hashes,", "zip(reversed(run.hashes),"),
         ),
     ),
     Mutant(

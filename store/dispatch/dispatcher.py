@@ -23,6 +23,7 @@ from dledger.errors import RottenEntry
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.dispatch.quarantine import Quarantine
 from store.dispatch.read_back import NO_MESSAGE, light_part, read_back
+from store.dispatch.sample import agrees, claim_about
 from store.layout import (
     FLAG_NOT_INDEXED,
     KIND_NOOP,
@@ -242,7 +243,12 @@ class Dispatcher:
         first, last = noted.first_index, noted.last_index
         begin = first
         note = maybe_read_note(noted.note)
-        if note is not None and (note.has_keys or self.keys is None):
+        if note is not None and not (note.has_keys or self.keys is None):
+            note = None
+        if note is not None and not self._bears_out(noted, note):
+            _log.warning("event=dispatch_hint_refused first=%d last=%d", first, last)
+            note = None
+        if note is not None:
             queues = self._queues_of(note)
             header, units = self._header_bytes, LOG_UNIT.iter_unpack(noted.units)
             for run in note.runs:
@@ -265,6 +271,17 @@ class Dispatcher:
             begin += self._dispatch_log(begin, last, limit)
         self.applied_term = noted.term
         return begin - first
+
+    def _bears_out(self, noted: "Noted", note: Note) -> bool:
+        """Tell whether one entry of the span, another in each, is what its note says of it."""
+        number = noted.first_index % (noted.last_index + 1 - noted.first_index)
+        claim, index = claim_about(note, number), noted.first_index + number
+        if claim is None:
+            return True
+        found: list[ReadBack] = []
+        with suppress(RottenEntry):
+            read_back(self._node.bodies(index, index, 1), found)
+        return not found or agrees(note, claim, found[0], self.keys)
 
     def _queues_of(self, note: Note) -> "list[ConsumeQueue | None]":
         by_topic = self._queues.by_topic

@@ -2,8 +2,9 @@
 
 A leader knows queue, offset, tags code and key hashes of what it appends; a follower would have to
 read all that out of the records again. A note is about one span of the log. It lives in frames and
-in memory, never on disk, and says nothing that the records do not say; where they lie and how large
-they are is not in it: that is what the span's own index units are for.
+in memory, never on disk, is compared with one record of its span (`store.dispatch.sample`), and
+says nothing that the records do not say; where they lie and how large they are is not in it: that
+is what the span's own index units are for.
 
 A *run* is entries that follow each other and were stored at the same time. Big-endian::
 

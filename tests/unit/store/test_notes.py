@@ -1,5 +1,7 @@
 """What a follower dispatches by a leader's notes is what it would have read back from the log."""
 
+from struct import pack
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +10,11 @@ from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.config import ENTRY_HEADER_BYTES
 from dledger.errors import RottenEntry
 from dledger.storage.recent import Noted
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from store.config import IndexConfig
-from store.layout import tags_code
+from store.dispatch.sample import agrees, claim_about
+from store.layout import FLAG_NOT_INDEXED, tags_code
 from store.write.notes import ALIKE, is_sound_note, maybe_read_note
 from tests.unit.store.fakes import World, batch_of, message
 
@@ -169,7 +174,7 @@ def test_messages_are_not_looked_into_state_is():
     group.put(("orders", 1))
     group.send()
     group.commit()
-    assert group.looked_into == [1, 2], "queues that are new"
+    assert group.looked_into == [2, 1, 2], "a sample, and queues that are new"
     group.looked_into.clear()
     group.put(("t", 0), ("a", "k", True), ("b", "", False))
     group.state()
@@ -177,7 +182,7 @@ def test_messages_are_not_looked_into_state_is():
     group.put(("t", 0))
     group.send()
     group.commit()
-    assert group.looked_into == [5]
+    assert group.looked_into == [6, 5], "a sample, and what is no message"
     group.check()
 
 
@@ -193,7 +198,7 @@ def test_spans_cut_by_commit_are_looked_into_to_their_end_and_no_further():
     group.commit(25)
     assert group.looked_into == [2, 3]
     group.commit()
-    assert group.looked_into == [2, 3, 4, 5]
+    assert group.looked_into == [2, 3, 4, 5, 8], "and a sample of the span that is whole"
     group.check()
 
 
@@ -216,6 +221,60 @@ def test_a_note_that_does_not_fit_what_is_known_here_is_not_taken():
     group.check()
 
 
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [
+        (b"\x01t\0\0\0\0", b"\x01u\0\0\0\0"),
+        (b"\x01t\0\0\0\0", b"\x01t\0\0\0\1"),
+        (pack(">q", 97), pack(">q", 98)),
+        (None, None),
+    ],
+    ids=["topic", "queue", "tags code", "key"],
+)
+def test_a_note_that_is_wrong_of_the_sample_is_believed_of_no_entry(said, instead, caplog):
+    group = wronged(said, instead)
+    group.commit()
+    assert group.looked_into[1:] == [4, 5, 6]
+    assert "event=dispatch_hint_refused first=4 last=6" in caplog.text
+    group.check()
+    with planted(BY_TESTS["note-believed-unseen"]):
+        group = wronged(said, instead)
+        group.commit()
+        assert len(group.looked_into) == 1
+        with pytest.raises(AssertionError):
+            group.check()
+
+
+def wronged(said, instead):
+    """A group whose follower is about to dispatch three messages by a note that is wrong."""
+    group = Group()
+    for queue in [("t", 0), ("u", 0), ("t", 1)]:
+        group.put(queue)
+    group.send()
+    group.commit()
+    group.put(("t", 0), *[("a", "", True)] * 3)
+    group.send()
+    node = group.noted.node
+    note = node.notes[-1].note
+    wrong = note.replace(said, instead) if said else note[:-12] + bytes(12)
+    assert wrong != note
+    assert is_sound_note(wrong, 3)
+    node.notes[-1] = node.notes[-1]._replace(note=wrong)
+    group.looked_into.clear()
+    return group
+
+
+def test_what_is_in_no_queue_agrees_with_no_claim_of_a_message():
+    group = Group()
+    group.put(("t", 0), *[("a", "", True)] * 3)
+    note = maybe_read_note(group.send())
+    claim = claim_about(note, 1)
+    record = (2, 900, 120, 0, 1, 0, 7, b"t", b"TAGS\x01a", b"", 0)
+    assert agrees(note, claim, record, None)
+    half = (*record[:5], FLAG_NOT_INDEXED, *record[6:])
+    assert not agrees(note, claim, half, None)
+
+
 def test_without_hashes_in_a_note_an_index_needs_the_records():
     group = Group()
     group.put()
@@ -236,7 +295,7 @@ def test_without_hashes_in_a_note_an_index_needs_the_records():
     bare.send()
     bare.looked_into.clear()
     bare.commit()
-    assert not bare.looked_into, "who has no index needs no hashes"
+    assert bare.looked_into == [5], "who has no index needs no hashes, just a sample"
     assert bare.noted.queue_bytes() == bare.leader.queue_bytes()
 
 
