@@ -244,7 +244,8 @@ class Auditor:
         if leader is None or not self._is_alone_drained():
             return False
         # What a leader was only told is lost with it: it is to be in the log, too.
-        applied = world.controllers[leader].tables.offsets._applied.get(f"{TOPIC}@{GROUP}", {})
+        offsets = world.controllers[leader].tables.offsets._applied
+        applied = offsets.get(f"{TOPIC}@{GROUP}", {})
         for name, app in world.apps.items():
             if isinstance(app, LateApp):
                 for queue in self.ends:
@@ -252,11 +253,26 @@ class Auditor:
                     if missing:
                         self.stage = f"the group of {name} lacks {queue} {missing[:3]}"
                         return False
+                if app.has_begun and not self._is_committed(app, offsets):
+                    return False
         return all(
             applied.get(queue.queue_id, 0) >= end
             for queue, (_, end) in self.ends.items()
             if queue.topic == TOPIC
         )
+
+    def _is_committed(self, app: LateApp, offsets: Mapping[str, Mapping[int, int]]) -> bool:
+        """Whether a group has committed past all that it wants.
+
+        It need not hear of what lies behind that: a pull that waits for its tags tells nothing.
+        """
+        applied = offsets.get(f"{TOPIC}@{app.group}", {})
+        for queue in self.ends:
+            told = applied.get(queue.queue_id, 0)
+            if queue.topic == TOPIC and (left := app.wanted(queue, told)):
+                self.stage = f"the group of {app.name} has committed {told} in {queue}, not {left}"
+                return False
+        return True
 
     def _is_shared(self) -> bool:
         """Whether each queue of the topic is held by one member of the group, and by one only."""

@@ -24,13 +24,14 @@ class VirtualTime(Protocol):
 class SimClock:
     """A `ledgermq.runtime.clock.Clock` over virtual time."""
 
-    __slots__ = ("_base_ns", "_since_ns", "_time", "lag_ns", "rate", "wall_offset_ms")
+    __slots__ = ("_base_ns", "_peak_ms", "_since_ns", "_time", "lag_ns", "rate", "wall_offset_ms")
 
     def __init__(self, time: VirtualTime) -> None:
         """Make a clock that is right."""
         self._time = time
         self._since_ns = 0
         self._base_ns = 0
+        self._peak_ms = 0
         self.rate = 1.0
         """How many seconds pass on this clock in one of virtual time."""
         self.wall_offset_ms = 0
@@ -55,12 +56,18 @@ class SimClock:
         """Return milliseconds since the Unix epoch, as this machine believes."""
         return EPOCH_MS + self.wall_offset_ms + self.monotonic_ns() // MS
 
+    @property
+    def highest_ms(self) -> int:
+        """Return the latest wall time that was ever shown."""
+        return max(self._peak_ms, self.wall_ms())
+
     def local(self, wall_ms: int) -> time.struct_time:
         """Return a wall time; all simulated machines stand at Greenwich, wherever this one does."""
         return time.gmtime(wall_ms / 1000)
 
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward or back."""
+        self._peak_ms = self.highest_ms
         self.wall_offset_ms += by_ms
 
     def set_rate(self, rate: float) -> None:

@@ -73,6 +73,7 @@ class ConsumerApp:
             consume_from=ConsumeFrom.FIRST_OFFSET,
             consume_batch_count=16,
             local_retry_ms=LOCAL_RETRY_MS,
+            commit_on_pull=self._workload.commit_on_pull,
             allocate=shares.allocate_averagely,
         )
         push = self._member(GROUP, self.name, options, "*")
@@ -160,6 +161,7 @@ class LateApp(ConsumerApp):
             suspend_ms=late.suspend_ms,
             local_retry_ms=LOCAL_RETRY_MS,
             max_cached_bytes=late.cache_bytes or CACHE_BYTES,
+            commit_on_pull=late.commit_on_pull,
         )
         names = [f"{self.name}-{number}" for number in range(late.members)]
         for name in names[:-1] if late.churn_ms else names:
@@ -196,6 +198,11 @@ class LateApp(ConsumerApp):
             # Where nothing is so late yet, it begins at the end.
             return min(end, answers.first_since(place, self._since_ms))
         return 0
+
+    def wanted(self, queue: MessageQueue, first: int) -> list[int]:
+        """Return the offsets from ``first`` on that the group wants."""
+        place = (queue.topic, queue.queue_id)
+        return self._judges.group_answers.wanted(place, first, self._late.tags)
 
     def missing(self, queue: MessageQueue) -> list[int]:
         """Return what the group was not handed and should have been, once all is healed.

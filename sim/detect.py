@@ -64,12 +64,17 @@ class Detection:
         return f"{self.mutant:32} NOT FOUND in {self.seeds} seeds"
 
 
-def run_mutant(name: str, seed: int) -> Result:
-    """Run the default plan of a seed with a bug planted; without one if the name is empty."""
+def run_mutant(name: str, seed: int, plan: Plan | None = None) -> Result:
+    """Run the default plan of a seed with a bug planted; without one if the name is empty.
+
+    ``plan``: is run instead; a plan that was kept does not change with what is drawn.
+    """
+    if plan is None:
+        plan = draw(seed)
     if not name:
-        return run_plan(draw(seed))
+        return run_plan(plan)
     with planted(MUTANTS[name]):
-        return run_plan(draw(seed))
+        return run_plan(plan)
 
 
 def may_show(mutant: Mutant, plan: Plan) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sim.layout import GROUP
+from sim.oracles.base import Violation
 from sim.oracles.route_answers import RouteAnswers
 from sim.oracles.routes import check_gone, missing
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+ROUTED_NS: Final = 8 * NS_PER_S
+"""A registration that fails is repeated within seconds; the next regular one comes much later."""
 
 
 class World(Protocol):
@@ -54,6 +57,10 @@ class Health:
         """Of name servers, by host."""
         self.answers: dict[str, RouteAnswers] = {}
         """Listeners at their end, by host."""
+        self.faults_ms: Callable[[int], int] = lambda now_ms: now_ms
+        """When any fault was on, began or ended."""
+        self._wrong: tuple[str, int] = ("", 0)
+        """Who led when the routes were first seen to be wrong, and since when they are."""
         self.gone: dict[str, int] = {}
         """Hosts whose process has ended and whose kernel has told so, and since when."""
 
@@ -70,6 +77,25 @@ class Health:
                 }
                 check_gone(name, server.table, gone, self._world.loop.now_ns)
                 self.listener(name).check_present()
+
+    def judge_registered(self) -> None:
+        """Look whether the leader is in all routes, some time after all is well.
+
+        It registers when it is elected, when a topic has changed, and when a name server that it
+        could not reach can be reached again. Errors: `Violation`.
+        """
+        world = self._world
+        now_ns, leader = world.loop.now_ns, world.leader()
+        calm_ns = now_ns - self.faults_ms(now_ns // NS_PER_MS) * NS_PER_MS
+        if leader is None or calm_ns < ROUTED_NS or world.plan.options.preferred:
+            self._wrong = ("", now_ns)
+            return
+        wrong = self.wrong_route()
+        if not wrong or self._wrong[0] != leader:
+            self._wrong = (leader, now_ns)
+        elif now_ns - self._wrong[1] > ROUTED_NS:
+            text = f"{leader} leads for {ROUTED_NS // NS_PER_S} s without a fault, and: {wrong}"
+            raise Violation("A45 not routed in time", text, node=leader)
 
     def listener(self, name: str) -> RouteAnswers:
         """Return who listens at the end of a name server."""

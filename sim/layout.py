@@ -11,7 +11,7 @@ from sim.judges import ALONE_NAME, GROUP_NAME
 from sim.oracles.alone_disk import LogFiles
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.record import AUDITOR
-from sim.settings import RETENTION_INTERVAL_MS, SimBrokerConfig
+from sim.settings import ALL_HOURS, RETENTION_INTERVAL_MS, SimBrokerConfig
 
 if TYPE_CHECKING:
     from sim.context import Host
@@ -33,6 +33,8 @@ ODD_HOST: Final = "h0"
 SEND_TIMEOUT_MS: Final = 1_500
 """Half of the default: while nobody leads, clients do little else than ask for a leader."""
 MIN_PLAIN_SEGMENT: Final = 64 * 1024
+SMALL_SEGMENT: Final = 8 * 1024
+SMALL_BODY_MAX: Final = 1_024
 KEY_SLOTS: Final = 256
 """Slots of a file of the key index: some files are filled in a run of minutes."""
 
@@ -109,11 +111,18 @@ class Layout:
             dledger_group=ALONE_NAME,
             dledger_peers=f"{ALONE_HOST}-{self.peer_address(ALONE_HOST)}",
             preferred_leader_id="",
-            segment_bytes=max(MIN_PLAIN_SEGMENT, options.segment_bytes),
-            clean_interval_ms=0,
-            sim_retention_ms=0,
+            segment_bytes=self._alone_segment_bytes(),
+            clean_interval_ms=options.alone_retention_ms and RETENTION_INTERVAL_MS,
+            sim_retention_ms=options.alone_retention_ms,
             joining=False,
         )
+
+    def _alone_segment_bytes(self) -> int:
+        """Return segments so small that some become old, where messages are small."""
+        options = self.plan.options
+        if options.alone_retention_ms and self.plan.workload.body_max <= SMALL_BODY_MAX:
+            return SMALL_SEGMENT
+        return max(MIN_PLAIN_SEGMENT, options.segment_bytes)
 
     def alone_log(self) -> LogFiles:
         """Return where the log of a broker outside the group lies."""
@@ -156,5 +165,9 @@ class Layout:
             clean_interval_ms=options.retention_ms and RETENTION_INTERVAL_MS,
             sim_checkpoint_ms=options.checkpoint_ms,
             sim_retention_ms=options.retention_ms,
+            sim_retention_hours=ALL_HOURS if options.retention_by == "hour" else (),
+            sim_tell_clock_ms=options.tell_clock_ms,
+            sim_span_bytes=options.span_bytes,
+            sim_inflight_spans=options.inflight_spans,
             joining=name not in self.voters,
         )

@@ -1,22 +1,24 @@
-"""What is asked of a broker directly, in its own process: read indexes, and to drop old log."""
+"""What is asked of a broker directly, in its own process: read indexes, to drop old log."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.retention.compaction import NO_LIMIT
 from dledger.core.model import Role
 from dledger.errors import DLedgerError
-from ledgermq.runtime.errors import FatalError
 from sim.workload import AT_BROKERS, Kind, Op
 
 if TYPE_CHECKING:
-    from broker.controller import BrokerController
+    from collections.abc import Callable
+
     from dledger.node import DLedgerNode
+    from sim.kinds import Odd
     from sim.world import World
 
 NS_PER_MS: Final = 1_000_000
+TERM_WAITS_MS: Final = (0, 1, 5, 20, 100, 500)
+"""How long after a leader is one the logs are dropped: before and after its first entry."""
 
 
 class Operator:
@@ -28,10 +30,15 @@ class Operator:
     def start(self) -> None:
         """Schedule all of it."""
         world = self._world
+        world.on_leads = self._on_leads
+        asks: dict[Kind | Odd, Callable[[Op], None]] = {
+            Kind.READ_INDEX: self._ask_read_index,
+            Kind.COMPACT: self._ask_compact,
+            Kind.EXPIRE: self._ask_expire,
+        }
         for op in world.operations:
             if op.kind in AT_BROKERS:
-                ask = self._ask_read_index if op.kind is Kind.READ_INDEX else self._ask_compact
-                world.at(op.at_ms * NS_PER_MS, partial(ask, op))
+                world.at(op.at_ms * NS_PER_MS, partial(asks[op.kind], op))
 
     def _ask_read_index(self, op: Op) -> None:
         """Ask whoever believes to lead, and one more."""
@@ -55,22 +62,23 @@ class Operator:
         world.record.count("reads")
 
     def _ask_compact(self, op: Op) -> None:
-        world = self._world
-        names = world.brokers()
-        name = names[op.choice % len(names)]
-        if world.node(name) is not None:
-            world.run_on(name, self._compact(world.controllers[name]))
+        names = self._world.brokers()
+        self._world.compact(names[op.choice % len(names)])
 
-    async def _compact(self, controller: BrokerController) -> None:
+    def _ask_expire(self, op: Op) -> None:
+        names = (*self._world.brokers(), *self._world.alone())
+        self._world.dropping.ask(names[op.choice % len(names)])
+
+    def _on_leads(self, name: str, term: int) -> None:
+        """Have logs dropped around the beginning of a term, by the leader and by others."""
         world = self._world
-        before = controller.node.first_index
-        try:
-            await controller.compactor.compact(NO_LIMIT)
-        except FatalError as error:  # as the dispatcher of requests does
-            world.loop.call_exception_handler({"message": str(error), "exception": error})
+        stream = world.rng.split("terms").split(f"{term}-{name}")
+        now_ns = world.loop.now_ns
+        is_over = now_ns >= world.plan.options.safety_ms * NS_PER_MS
+        if is_over or not stream.split("on").chance(world.plan.workload.term_compact_p):
             return
-        dropped = world.clients_oracle.dropped
-        for queue in controller.store._queues.by_key.values():
-            place = (queue.topic, queue.queue_id)
-            dropped[place] = max(queue.min_offset, dropped.get(place, 0))
-        world.record.count("compactions", int(controller.node.first_index > before))
+        for one in world.brokers():
+            if one == name or stream.split(f"also {one}").chance(0.5):
+                wait_ms = stream.split(f"wait {one}").choice(TERM_WAITS_MS)
+                world.at(now_ns + wait_ms * NS_PER_MS, partial(world.compact, one))
+        world.record.count("terms_compacted")

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from ledgermq.client import MessageQueue, PullStatus
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
 from sim.oracles.records import TAGS
 from sim.workload import TOPIC, Kind, Op
 
@@ -133,8 +135,19 @@ class Reads:
         offset = self._positions.get(queue)
         if offset is not None:
             self._judges.of(queue).on_offered((queue.topic, queue.queue_id), offset)
-            await self._puller.commit_offset(queue, offset)
+            if op.size_bytes % 100 < 100 * self._workload.oneway_p:
+                await self._commit_oneway(queue, offset)
+            else:
+                await self._puller.commit_offset(queue, offset)
             self._record.count("commits")
+
+    async def _commit_oneway(self, queue: MessageQueue, offset: int) -> None:
+        """Commit as RocketMQ's consumers do: nobody answers."""
+        puller = self._puller
+        api = puller._instance.api
+        fields = api._queue_fields(queue) | {"commitOffset": str(offset)}
+        command = RemotingCommand(code=RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
+        await puller._instance.client.oneway(puller._leaders.master(queue), command)
 
     async def _search(self, op: Op) -> None:
         """Ask for the first message stored at or after a time, while none is added or dropped."""

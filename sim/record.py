@@ -29,6 +29,7 @@ class Record:
         self.tag = run_tag(run_id)
         self._trace = trace
         self.sends: list[Row] = []
+        self._sent_ns: dict[int, int] = {}
         self.deliveries: list[Row] = []
         self.counters: dict[str, int] = {}
         self.follow: Callable[[Producer], None] = lambda _producer: None
@@ -74,9 +75,14 @@ class Record:
                 "phase": "main",
             }
             rows.append(row)
+            self._sent_ns[key] = self._trace.now_ns
         self.sends += rows
         self.count("sent", len(rows))
         return rows
+
+    def sent_ns(self, key: int) -> int:
+        """Return when the send of a message was begun; 0 of one that nobody sent."""
+        return self._sent_ns.get(key, 0)
 
     def sent(self, rows: Sequence[Row], outcome: str, **columns: object) -> None:
         """Note how a send ended."""

@@ -101,6 +101,7 @@ def _judge(world: World, clock: Clock) -> Result:
     nemesis = Nemesis(world)
     world.explains = nemesis.explains
     world.watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
+    world.health.faults_ms = nemesis.any_ms
     verdict, violation = VALID, None
     try:
         _run_phases(world, nemesis)
@@ -190,6 +191,7 @@ def _run_until(world: World, at_ms: int) -> None:
         with limited():
             world.loop.run_until(step_ms * NS_PER_MS)
         world.health.judge_routes()
+        world.health.judge_registered()
         if world.loop.events > EVENTS_MAX:
             raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 

@@ -28,6 +28,12 @@ class SimBrokerConfig(BrokerConfig):
     sim_retention_ms: int = 0
     """How old a segment becomes; 0: ``clean_interval_ms`` is 0, and none goes."""
 
+    sim_retention_hours: tuple[int, ...] = ALL_HOURS
+    """Hours in which what is old goes unasked."""
+    sim_span_bytes: int = 1024 * 1024
+    """Bytes of entries in one message to a peer."""
+    sim_inflight_spans: int = 128
+    """Messages with entries under way to one follower."""
     sim_tell_clock_ms: int = 0
     """How often members tell each other their clocks."""
 
@@ -38,6 +44,8 @@ class SimBrokerConfig(BrokerConfig):
             config,
             index_segment_bytes=INDEX_SEGMENT_BYTES,
             tell_clock_ms=self.sim_tell_clock_ms,
+            span_bytes_max=self.sim_span_bytes,
+            inflight_spans_max=self.sim_inflight_spans,
         )
 
     def store_config(self) -> StoreConfig:
@@ -50,7 +58,7 @@ class SimBrokerConfig(BrokerConfig):
         )
 
     def retention_config(self) -> RetentionConfig:
-        """Return how long messages are kept: milliseconds, and at any hour."""
+        """Return how long messages are kept: milliseconds, and at any hour, or at none."""
         config = BrokerConfig.retention_config(self)
         if not self.sim_retention_ms:
             return config
@@ -58,5 +66,5 @@ class SimBrokerConfig(BrokerConfig):
             config,
             reserved_ms=self.sim_retention_ms,
             interval_ms=RETENTION_INTERVAL_MS,
-            hours=ALL_HOURS,
+            hours=self.sim_retention_hours,
         )

@@ -61,9 +61,11 @@ class Kind(Enum):
     """Gives the topic two queues more, once; whoever comes later finds them there."""
     COMPACT = "compact"
     """An operator has a broker drop the beginning of its log, as far as may be."""
+    EXPIRE = "expire"
+    """An operator has a broker drop what is older than it is to be kept."""
 
 
-AT_BROKERS: Final = frozenset({Kind.READ_INDEX, Kind.COMPACT})
+AT_BROKERS: Final = frozenset({Kind.READ_INDEX, Kind.COMPACT, Kind.EXPIRE})
 """What is asked of a broker directly, not by a client."""
 
 
@@ -120,6 +122,7 @@ def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
         (Kind.CANCEL, workload.cancel_p),
         (Kind.QUERY, workload.query_p),
         (Kind.GROW, workload.grow_p),
+        (Kind.EXPIRE, workload.expire_p),
     ]
 
 

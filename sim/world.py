@@ -27,6 +27,7 @@ from sim.clients.odd import OddApp, Places
 from sim.consumer_app import ConsumerApp, LateApp
 from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
+from sim.dropping import Dropping
 from sim.handle import SimHandle
 from sim.health import Health
 from sim.judges import Judges
@@ -100,7 +101,8 @@ class World:
             on_message=self._note_message if keep_lines else None,
             polite=frozenset(self.hosts[name].address for name in (*self.clients(), AUDITOR)),
         )
-        self.watch.truth.now_ns = lambda: self.loop.now_ns
+        clocks = [self.hosts[name].clock for name in self._brokers]
+        self.watch.tell_time(lambda: self.loop.now_ns, clocks, is_told=options.tell_clock_ms > 0)
         self.findings: Findings = self.watch.findings
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
@@ -114,13 +116,11 @@ class World:
         if alone is not None:
             self.judges.alone_host = self.layout.alone_config().store_host
         self._replicas: dict[Process, Replica] = {}
-        askers: dict[int, tuple[tuple[str, ...], Listener]] = {
-            BROKER_PORT: (self.clients(), self.library),
-            NAMESRV_PORT: (self.layout.late, self.judges.routes),
-        }
         self.health = Health(self)
-        ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
-        self.network.on_connected = Taps(self.loop, self.watch, self._replicas, askers, ends).listen
+        self.dropping = Dropping(self)
+        self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
+        """Hears of each new leader and its term."""
+        self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
         self._mains: dict[Process, asyncio.Task[None]] = {}
@@ -135,12 +135,22 @@ class World:
         self.loop.on_exit = self._on_exit
         self.loop.on_kill = self._forget
 
+    def _taps(self) -> Taps:
+        """Return who has what is said on connections judged."""
+        askers: dict[int, tuple[tuple[str, ...], Listener]] = {
+            BROKER_PORT: (self.clients(), self.library),
+            NAMESRV_PORT: (self.layout.late, self.judges.routes),
+        }
+        ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
+        return Taps(self.loop, self.watch, self._replicas, askers, ends)
+
     def _make_alone(self) -> Alone:
         return Alone(
             self.findings,
             is_sync=self.plan.options.alone_flush == FlushDiskType.SYNC_FLUSH.value,
             tag_of=self.record.tag_of,
             now_ns=lambda: self.loop.now_ns,
+            sent_ns=self.record.sent_ns,
         )
 
     def _alone_ends(self) -> dict[str, Listener]:
@@ -276,6 +286,11 @@ class World:
             return None
         return self.loop.spawn(process, coro, name="harness")
 
+    def compact(self, name: str) -> None:
+        """Have a broker of the group drop the beginning of its log, where it runs."""
+        if self.node(name) is not None:
+            self.run_on(name, self.dropping.compact(self.controllers[name]))
+
     def at(self, when_ns: int, action: Callable[[], object]) -> None:
         """Do something at a virtual time that no process does."""
         self.loop.post(when_ns, SimHandle(when_ns, action, (), contextvars.Context(), None))
@@ -346,6 +361,7 @@ class World:
         self.controllers[name] = controller
         if not is_alone:
             self._watch(name, process, controller)
+        self.dropping.listen(name, controller)
         try:
             await controller.start()
             await self.loop.create_future()
@@ -360,25 +376,6 @@ class World:
         replica.tick_ms = self.plan.options.tick_ms
         replica.id_head = id_head(self.hosts[name].address, BROKER_PORT)
         process.after_event = self.watch.looking_at(replica)
-        self._listen_to_retention(name, controller)
-
-    def _listen_to_retention(self, name: str, controller: BrokerController) -> None:
-        """Note what a broker drops, and whether it is old enough where age alone decides."""
-        store, retention_ms = controller.store, self.plan.options.retention_ms
-        trimmed, dropped = store.on_trimmed, self.clients_oracle.dropped
-        clock = self.hosts[name].clock
-
-        def noting(position: int) -> None:
-            trimmed(position)
-            for queue in store._queues.by_key.values():
-                place = (queue.topic, queue.queue_id)
-                dropped[place] = max(queue.min_offset, dropped.get(place, 0))
-            self.record.count("trimmed")
-            if retention_ms and self.plan.judges_age:
-                oldest_ms = clock.wall_ms() - retention_ms
-                self.judges.group_answers.on_expired(name, position, oldest_ms)
-
-        store.on_trimmed = noting  # type: ignore[method-assign]  # to listen to it
 
     async def _namesrv(self, name: str) -> None:
         host = self.hosts[name]
@@ -484,6 +481,8 @@ class World:
         before, now = change.before, change.now
         if before[0] is not now[0] or before[1] != now[1]:
             self.trace.event("role", replica.name, role=now[0].value, term=now[1])
+            if now[0] is Role.LEADER:
+                self.on_leads(replica.name, now[1])
         if change.kept_index < change.old_last:
             self.trace.event("cut_log", replica.name, kept=change.kept_index, last=change.old_last)
         if before[6] != now[6]:

@@ -8,6 +8,7 @@ _WITHHELD: Final = "bytes withheld, none passed"
 _HEAL: Final = "the links are healed"
 _PROXY_CAN: Final = "a fault of the nemesis; the proxy can"
 _FRAMES: Final = "frames counted by the proxy"
+_NAMESRV_PROXY: Final = "a proxy between brokers and name servers"
 
 KINDS: Final = (
     FaultEntry(
@@ -47,6 +48,24 @@ KINDS: Final = (
         ids=("N5",), kind="net.client_cut", title="a client sees neither brokers nor name servers",
         target=Target.CLIENT, witness=_WITHHELD, undo=_HEAL, simulator="client_cut",
         lacks="a proxy between clients and brokers",
+    ),
+    FaultEntry(
+        ids=("N4",), kind="net.namesrv_cut",
+        title="a broker and a name server do not hear each other, or one not the other",
+        target=Target.NAMESRV, witness=_WITHHELD, undo=_HEAL, simulator="namesrv_cut",
+        lacks=_NAMESRV_PROXY,
+    ),
+    FaultEntry(
+        ids=("N6", "N7"), kind="net.namesrv_delay",
+        title="what a broker and a name server say comes late",
+        target=Target.NAMESRV, witness="round trips take longer", undo=_HEAL,
+        simulator="namesrv_delay", lacks=_NAMESRV_PROXY,
+    ),
+    FaultEntry(
+        ids=("N11",), kind="net.namesrv_reset",
+        title="connections between a broker and name servers end",
+        target=Target.NAMESRV, witness="connections ended", undo="they are made again",
+        simulator="namesrv_reset", lacks=_NAMESRV_PROXY,
     ),
     FaultEntry(
         ids=("N6", "N7"), kind="net.delay",

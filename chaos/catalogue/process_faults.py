@@ -6,6 +6,7 @@ from chaos.catalogue.kinds import FaultEntry, Target
 
 _GONE: Final = "process gone, then another boot"
 _START: Final = "it is started again"
+_NO_STATUS: Final = "a status question to name servers, for the witness"
 
 KINDS: Final = (
     FaultEntry(
@@ -15,11 +16,28 @@ KINDS: Final = (
     FaultEntry(
         ids=("P1",), kind="namesrv.kill", title="a name server is killed", target=Target.NAMESRV,
         witness=_GONE, undo=_START, simulator="namesrv_crash",
-        lacks="a status question to name servers, for the witness",
+        lacks=_NO_STATUS,
+    ),
+    FaultEntry(
+        ids=("P1",), kind="namesrv.turn",
+        title="a broker is killed while a name server cannot be told who leads next",
+        target=Target.BROKER, witness=_GONE, undo=_START, simulator="namesrv_turn",
+        lacks="a fault of a broker and of a name server",
+    ),
+    FaultEntry(
+        ids=("P3",), kind="namesrv.pause", title="a name server stands still",
+        target=Target.NAMESRV, witness="stopped, silent, then back", undo="it goes on",
+        simulator="namesrv_pause", lacks=_NO_STATUS,
     ),
     FaultEntry(
         ids=("P2",), kind="proc.stop", title="asked to end", target=Target.BROKER, witness=_GONE,
         undo=_START, simulator="stop", lacks="a fault of the nemesis; the backend can",
+    ),
+    FaultEntry(
+        ids=("P2",), kind="proc.stop_and",
+        title="asked to end, and killed or trimmed a moment after the next start",
+        target=Target.BROKER, witness=_GONE, undo=_START, simulator="stop_and",
+        lacks="a fault that acts again while it is on",
     ),
     FaultEntry(
         ids=("P2",), kind="proc.crash_loop", title="killed, started and killed again",

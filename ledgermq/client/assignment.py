@@ -1,4 +1,10 @@
-"""The queues that a push consumer holds: taking them, giving them back, committing them."""
+"""The queues that a push consumer holds: taking them, giving them back, committing them.
+
+A broker may acknowledge an offset and lose it: a leader that is deposed before it has replicated
+it, a broker alone that is killed. So what was committed is sent again: all of it every few periods,
+when another broker leads, and at the end. Source: RocketMQ RemoteBrokerOffsetStore.persistAll,
+which sends all offsets each time.
+"""
 
 import asyncio
 import logging
@@ -16,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 QUERIES_AT_ONCE_MAX = 32
 """Queues whose first offset is asked, or whose offset is committed, at the same time."""
+COMMIT_ALL_PERIODS = 6
+"""So often all offsets are committed, also those that were acknowledged before."""
 
 
 class AssignmentHost(PullHost, Protocol):
@@ -43,6 +51,7 @@ class Assignment:
         self._observer = observer
         self._held: dict[MessageQueue, Held] = {}
         self._slots = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
+        self._periods = 0
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -75,10 +84,26 @@ class Assignment:
             self._observer.on_assignment(topic, mine)
         return all(taken)
 
+    async def commit_due(self) -> None:
+        """Commit the queues whose offset has moved, or whose leader has; at times, all of them.
+
+        Failures are logged and tried next time.
+        """
+        self._periods += 1
+        if self._periods % COMMIT_ALL_PERIODS == 0:
+            await self.commit_all()
+            return
+        routes = self._host.routes
+        due = [
+            held
+            for held in self.held
+            if held.is_due(routes.master(held.process_queue.queue.broker_name))
+        ]
+        await asyncio.gather(*[self._commit(held) for held in due])
+
     async def commit_all(self) -> None:
-        """Commit the queues whose offset has moved; failures are logged and tried next time."""
-        moved = [held for held in self.held if held.maybe_offset_to_commit() is not None]
-        await asyncio.gather(*[self._commit(held) for held in moved])
+        """Commit all queues, also what was acknowledged before; failures are logged."""
+        await asyncio.gather(*[self._commit(held) for held in self.held])
 
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
@@ -102,7 +127,7 @@ class Assignment:
         process_queue = ProcessQueue(queue, offset)
         puller = Puller(host, process_queue)
         task = host.background.spawn(puller.run, f"pull-{queue}")
-        held = self._held[queue] = Held(process_queue, puller, task, stored)
+        held = self._held[queue] = Held(process_queue, puller, task)
         if stored < 0:
             # 1. A new group begins at the end of a queue. 2. It stops before it consumed anything.
             # 3. Messages come. 4. It starts and would begin at the end again: commit at once.
@@ -119,18 +144,20 @@ class Assignment:
 
     async def _commit(self, held: "Held") -> None:
         queue = held.process_queue.queue
-        offset = held.maybe_offset_to_commit()
+        offset = held.process_queue.maybe_commit_offset()
         if offset is None:
             return
         host = self._host
+
+        async def ask(addr: str) -> None:
+            await host.api.commit_offset(addr, queue, offset)
+            held.committed, held.taken_by = offset, addr
+
         t_start_ns = host.clock.monotonic_ns()
         ok = False
         try:
             async with self._slots:
-                await host.leaders.call(
-                    queue, lambda addr: host.api.commit_offset(addr, queue, offset)
-                )
-            held.committed = offset
+                await host.leaders.call(queue, ask)
             ok = True
         except RemotingError as error:
             _log.info("queue=%s event=commit_failed offset=%d error=%s", queue, offset, error)
@@ -143,20 +170,25 @@ class Assignment:
 class Held:
     """One queue held."""
 
-    __slots__ = ("committed", "process_queue", "puller", "task")
+    __slots__ = ("committed", "process_queue", "puller", "taken_by", "task")
 
     def __init__(
-        self, process_queue: ProcessQueue, puller: Puller, task: asyncio.Task[None], committed: int
+        self, process_queue: ProcessQueue, puller: Puller, task: asyncio.Task[None]
     ) -> None:
         self.process_queue = process_queue
         self.puller = puller
         self.task = task
-        self.committed = committed
+        self.committed: int | None = None
+        """The offset that a broker took last; None before the first one."""
+        self.taken_by = ""
+        """The address of that broker."""
 
-    def maybe_offset_to_commit(self) -> int | None:
-        """Return the offset that the group has come to, None where it is committed already."""
+    def is_due(self, leader: str | None) -> bool:
+        """Tell whether ``leader`` may not have the offset that the group has come to."""
         offset = self.process_queue.maybe_commit_offset()
-        return None if offset == self.committed else offset
+        if offset is None:
+            return False
+        return offset != self.committed or leader not in {None, self.taken_by}
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -132,7 +132,7 @@ class PushConsumer(StartStop):
         self._instance.start(self._heartbeat)
         background.spawn(self._rebalance_loop, "rebalance")
         background.every(config.leader_check_ms, self._check_leaders, "leaders")
-        background.every(config.persist_offset_ms, self.assignment.commit_all, "commit")
+        background.every(config.persist_offset_ms, self.assignment.commit_due, "commit")
 
     async def wait_joined(self, timeout_s: float = 10.0) -> None:
         """Wait until this member has its share of every topic; raises what hinders it by then.

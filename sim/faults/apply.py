@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sim.faults import cluster, disk, network, process
+from sim.faults import cluster, disk, network, process, registry
 from sim.faults.guard import Guard
 from sim.faults.plan import FaultEvent, FaultKind
 from sim.faults.stage import NS_PER_MS, Effect, Stage
@@ -42,6 +42,7 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.RESET: network.Reset,
     FaultKind.CRASH: process.Down,
     FaultKind.STOP: process.Stop,
+    FaultKind.STOP_AND: process.StopAnd,
     FaultKind.CRASH_LOOP: process.CrashLoop,
     FaultKind.CRASH_AT: process.CrashAt,
     FaultKind.RESTART_ALL: process.RestartAll,
@@ -66,6 +67,11 @@ EFFECTS: "Final[dict[FaultKind, Callable[..., Effect]]]" = {
     FaultKind.CLIENT_CRASH: process.Down,
     FaultKind.CLIENT_LEAVE: process.Stop,
     FaultKind.NAMESRV_CRASH: process.Down,
+    FaultKind.NAMESRV_PAUSE: process.Pause,
+    FaultKind.NAMESRV_CUT: registry.NamesrvCut,
+    FaultKind.NAMESRV_DELAY: registry.NamesrvDelay,
+    FaultKind.NAMESRV_RESET: registry.NamesrvReset,
+    FaultKind.NAMESRV_TURN: registry.NamesrvTurn,
 }
 HARMLESS: Final = frozenset(kind for kind in FaultKind if not kind.entry.disturbs_brokers)
 """What disturbs no broker."""
@@ -110,6 +116,7 @@ class Nemesis:
         self._overkill = target.plan.options.overkill
         self._is_over = False
         self._touched_ms = 0
+        self._ended_ms = 0
         self.applied = [Applied(n, event) for n, event in enumerate(target.plan.events)]
 
     @property
@@ -134,6 +141,10 @@ class Nemesis:
         )
         return now_ms if is_on else self._touched_ms
 
+    def any_ms(self, now_ms: int) -> int:
+        """Return when any fault was on, began or ended, those that disturb no broker as well."""
+        return now_ms if any(one.status == "active" for one in self.applied) else self._ended_ms
+
     def rotten(self) -> tuple[str, ...]:
         """Return the replicas on whose disk bytes may still be rotten."""
         return tuple(self._guard.rotten)
@@ -152,7 +163,7 @@ class Nemesis:
         Args:
             names: hosts to start again; None for all.
         """
-        self._is_over = True
+        self._is_over = self._stage.is_over = True
         for one in reversed(self.applied):
             if one.status == "active":
                 self._undo(one)
@@ -220,8 +231,9 @@ class Nemesis:
         self._note(one, "skip")
 
     def _note(self, one: Applied, what: str) -> None:
+        self._ended_ms = self._target.trace.now_ns // NS_PER_MS
         if one.event.kind not in HARMLESS:
-            self._touched_ms = self._target.trace.now_ns // NS_PER_MS
+            self._touched_ms = self._ended_ms
         self._target.trace.event(
             "fault", ",".join(one.names), what=what, number=one.number, fault=one.event.kind.value,
             role=one.event.target, witness=one.after or one.during or one.before,

@@ -22,9 +22,12 @@ BASELINE_P: Final = 0.03
 PACKAGE_P: Final = 0.3
 """How probable it is that a package is on."""
 EVENTS_MAX: Final = 50
-BEHIND_P: Final = 0.12
+BEHIND_P: Final = 0.2
 """Seeds in which some replica needs a snapshot."""
-BEHIND_SEGMENT_BYTES: Final = 16 * 1024
+BEHIND_SEGMENT_BYTES: Final = (8 * 1024, 16 * 1024)
+"""So small that logs are dropped at many places, at the first entry of a term as well."""
+BEHIND_BODY_MAX: Final = 1_024
+"""In the smaller ones."""
 BEHIND_CHECKPOINT_MS: Final = 300
 BEHIND_COMPACT_P: Final = 0.3
 DERIVED_P: Final = 0.1
@@ -109,6 +112,7 @@ def _choose_packages(rng: SplitRng) -> tuple[Package, ...]:
 def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Options:
     """Draw the settings; a setting's stream is its own, too."""
     has_members = Package.MEMBERS in on
+    tell_ms = rng.split("tell clock").choice((0, 0, 500))
     heartbeat, low, high = rng.split("ticks").choice(((2, 10, 20), (1, 8, 14), (3, 14, 30)))
     drawn = Options(
         brokers=rng.split("brokers").weighted((3, 5), (0.85, 0.15)),
@@ -126,8 +130,19 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         alone=rng.split("alone").weighted(("", "plain", "single"), (0.6, 0.3, 0.1)),
         alone_flush=rng.split("alone flush").choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
         checkpoint_ms=rng.split("checkpoints").choice((300, 1_500, 5_000)),
-        clock_spread_ms=rng.split("clocks").choice((0, 0, 0, 300, 20_000)),
-        retention_ms=rng.split("retention").weighted((0, 1_500, 4_000), (0.85, 0.08, 0.07)),
+        clock_spread_ms=rng.split("clocks").choice(
+            (0, 300, 20_000, 90_000) if tell_ms else (0, 0, 0, 300, 20_000)
+        ),
+        tell_clock_ms=tell_ms,
+        span_bytes=rng.split("spans").weighted(
+            (1 << 20, 16_384, 4_096, 1_024), (0.4, 0.2, 0.2, 0.2)
+        ),
+        inflight_spans=rng.split("inflight").weighted((128, 8, 2), (0.7, 0.15, 0.15)),
+        retention_by=rng.split("retention by").weighted(("hour", "request"), (0.6, 0.4)),
+        alone_retention_ms=rng.split("alone retention").weighted(
+            (0, 1_000, 3_000), (0.3, 0.4, 0.3)
+        ),
+        retention_ms=rng.split("retention").weighted((0, 1_500, 4_000), (0.8, 0.1, 0.1)),
         preferred="n0" if rng.split("preferred").chance(PREFERRED_P) else "",
         peer_key=rng.split("peer key").chance(PEER_KEY_P),
         overkill=overkill,
@@ -136,7 +151,7 @@ def _draw_options(rng: SplitRng, *, overkill: bool, on: Sequence[Package]) -> Op
         return drawn
     return structs.replace(
         drawn,
-        segment_bytes=BEHIND_SEGMENT_BYTES,
+        segment_bytes=rng.split("behind segments").choice(BEHIND_SEGMENT_BYTES),
         checkpoint_ms=BEHIND_CHECKPOINT_MS,
         retention_ms=0,
     )
@@ -148,6 +163,12 @@ def _draw_workload(rng: SplitRng, options: Options, *, on: Sequence[Package]) ->
     compact = 0.0 if options.retention_ms else rng.split("compact").choice((0.03, 0.03, 0.15))
     if Package.BEHIND in on:
         compact = BEHIND_COMPACT_P
+    bodies = rng.split("bodies").weighted((128, 1024, 8192, 65_536), (0.32, 0.32, 0.32, 0.04))
+    if options.segment_bytes <= min(BEHIND_SEGMENT_BYTES):
+        bodies = min(bodies, BEHIND_BODY_MAX)
+    terms = 0.0 if options.retention_ms else rng.split("terms").choice((0.0, 0.0, 0.3, 1.0))
+    if Package.BEHIND in on:
+        terms = rng.split("terms").choice((0.3, 1.0))
     return Workload(
         rate_per_s=LONG_RATE_PER_S if is_long else rate,
         producers=rng.split("producers").randint(1, 3),
@@ -171,7 +192,11 @@ def _draw_workload(rng: SplitRng, options: Options, *, on: Sequence[Package]) ->
         pull_counts=rng.split("pull counts").choice(((16,), (1, 32), (3, 64))),
         seek_p=rng.split("seeks").choice((0.0, 0.1, 0.3)),
         late=_draw_late(rng.split("late"), options),
-        body_max=rng.split("bodies").weighted((128, 1024, 8192, 65_536), (0.32, 0.32, 0.32, 0.04)),
+        body_max=bodies,
+        term_compact_p=terms,
+        expire_p=0.05 if options.retention_by == "request" else 0.0,
+        commit_on_pull=rng.split("commits").chance(0.5),
+        oneway_p=rng.split("oneway").choice((0.0, 0.5)),
         odd=_draw_odd(rng.split("odd"), options),
     )
 
@@ -191,6 +216,7 @@ def _draw_group(rng: SplitRng, options: Options) -> LateGroup:
         churn_ms=rng.split("churn").choice((0, 0, 1_500, 6_000)),
         suspend_ms=rng.split("suspend").choice((0, 500, 15_000, 25_000)),
         pull_count=rng.split("pulls").choice((1, 8, 32)),
+        commit_on_pull=rng.split("commits").chance(0.5),
         cache_bytes=rng.split("cache").choice((0, 0, 600)),
     )
 

@@ -69,6 +69,7 @@ class FaultKind(Enum):
 
     CRASH = "crash"
     STOP = "stop"
+    STOP_AND = "stop_and"
     CRASH_LOOP = "crash_loop"
     CRASH_AT = "crash_at"
     RESTART_ALL = "restart_all"
@@ -97,6 +98,11 @@ class FaultKind(Enum):
     CLIENT_CRASH = "client_crash"
     CLIENT_LEAVE = "client_leave"
     NAMESRV_CRASH = "namesrv_crash"
+    NAMESRV_PAUSE = "namesrv_pause"
+    NAMESRV_CUT = "namesrv_cut"
+    NAMESRV_DELAY = "namesrv_delay"
+    NAMESRV_RESET = "namesrv_reset"
+    NAMESRV_TURN = "namesrv_turn"
 
     @property
     def entry(self) -> FaultEntry:
@@ -203,6 +209,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How far apart the clocks of the hosts are at the beginning, at most."""
     retention_ms: Count = 0
     """How old a segment becomes before it goes; 0: none goes by age."""
+    retention_by: Literal["hour", "request"] = "hour"
+    """Whether what is old goes at any hour, or only when an operator asks for it."""
+    alone_retention_ms: Count = 0
+    """How old a segment of a broker outside the group becomes, likewise."""
+    span_bytes: Positive = 1024 * 1024
+    """Bytes of entries in one message to a peer."""
+    inflight_spans: Positive = 128
+    """Messages with entries that one follower has not acknowledged yet."""
+    tell_clock_ms: Count = 0
+    """How often members tell each other their clocks; 0: never."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
 
@@ -233,6 +249,8 @@ class LateGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The last member leaves and comes again after so long; 0: it stays."""
     suspend_ms: Count = 15_000
     pull_count: Positive = 32
+    commit_on_pull: bool = True
+    """Whether pulls carry the offset; if not, it is committed by requests of its own alone."""
     cache_bytes: Count = 0
     """Bytes that a member keeps before it pulls no more; 0: the library's own limit."""
 
@@ -263,6 +281,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How often somebody gives the topic more queues, likewise; the first one counts."""
     compact_p: float = 0.03
     """How often an operator drops old log, of all operations."""
+    term_compact_p: float = 0.0
+    """How often logs are dropped around the beginning of a term, of all terms."""
+    expire_p: float = 0.0
+    """How often an operator has old messages dropped, for each other operation."""
+    commit_on_pull: bool = True
+    """As `LateGroup.commit_on_pull`, of the group that is judged for loss."""
+    oneway_p: float = 0.0
+    """How often a client commits an offset without waiting for an answer, of all its commits."""
     burst_max: Positive = 8
     """Messages of the largest burst."""
     compress_over: Count = 0
@@ -297,8 +323,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def judges_age(self) -> bool:
         """Whether all clocks agree, and nobody but time has a broker drop its log."""
-        is_odd = self.options.clock_spread_ms or self.workload.compact_p
-        return not is_odd and not any(one.package is Package.CLOCK for one in self.events)
+        workload = self.workload
+        is_odd = self.options.clock_spread_ms or workload.compact_p or workload.term_compact_p
+        return not is_odd and not any(
+            one.package is Package.CLOCK or one.kind is FaultKind.STOP_AND for one in self.events
+        )
 
 
 def encode_plan(plan: Plan) -> bytes:

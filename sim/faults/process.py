@@ -3,7 +3,7 @@
 Source: spec/proof.md P1-P5, P7.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from sim.disk_rules import Action, Op, Rule
@@ -52,6 +52,54 @@ class Stop(Down):
     """Processes are asked to end."""
 
     gracefully = True
+
+
+class StopAnd(Stop):
+    """A process ends in good order, starts, and meets something else a moment later, for rounds.
+
+    It is killed, its log is dropped as far as may be, or both; so what it left behind in good order
+    is all that the next life has.
+    """
+
+    def apply(self) -> None:
+        """Ask it to end the first time."""
+        self._left = int(self.event.number("count", 1))
+        super().apply()
+        self._later(self.event.number("down_ms", 100), self._again)
+
+    def undo(self) -> None:
+        """Let it live."""
+        self._left = 0
+        super().undo()
+
+    def _later(self, wait_ms: float, step: Callable[[], None]) -> None:
+        self.stage.after(wait_ms, lambda: step() if self._left else None)
+
+    def _again(self) -> None:
+        """Start it when it has ended."""
+        if self.target.host(self.name).alive:
+            self._later(STOP_POLL_MS, self._again)
+            return
+        self.target.start(self.name)
+        self._later(self.event.number("after_ms", 100), self._then)
+
+    def _then(self) -> None:
+        then = self.event.text("then", "crash")
+        if "trim" in then:
+            self.target.compact(self.name)
+            self._later(self.event.number("trim_ms", 100), partial(self._end, then))
+        else:
+            self._end(then)
+
+    def _end(self, then: str) -> None:
+        if "crash" in then:
+            self.target.crash(self.name)
+        elif "power" in then:
+            self.target.power_loss(self.name, PowerLossMode.LOST)
+        else:
+            self.target.stop(self.name)
+        self._left -= 1
+        self._later(self.event.number("down_ms", 100), self._again)
 
 
 class RestartAll(Down):

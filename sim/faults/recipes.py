@@ -15,6 +15,11 @@ BLIP_P: Final = 0.3
 ALONE: Final = "b0"
 """The host of a broker outside the group."""
 MESSAGES: Final = ("heartbeats", "votes", "acks", "appends")
+SIDES: Final = ("both", "to", "from")
+HOW: Final = ("crash", "pause", "cut")
+"""What happens to a name server."""
+WHICH: Final = ("one", "all")
+"""Name servers that a fault is about."""
 LOSS_MODES: Final = ("lost", "torn", "reordered")
 CHANGING_STEPS: Final = (Op.CREATE, Op.WRITE, Op.SYNC, Op.RENAME, Op.SYNC_DIRECTORY)
 
@@ -87,6 +92,12 @@ def _drop(rng: SplitRng, options: Options) -> Drawn:
     return drawn
 
 
+def _heartbeats_only(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a leader whose entries reach nobody, while its heartbeats do."""
+    params: dict[str, Value] = {"messages": "appends", "side": "from", "probability": 1.0}
+    return Drawn(Role.LEADER, _hold_ms(rng, options) * 2, params)
+
+
 def _flap(rng: SplitRng, options: Options) -> Drawn:
     period_ms = rng.split("period").choice((50, 150, 400, 1_000, 2_500))
     count = rng.split("count").randint(2, 8)
@@ -151,6 +162,37 @@ def _order(rng: SplitRng, _: Options) -> Drawn:
     return Drawn(_broker(rng), rng.split("patience").choice((500, 3_000, 10_000)), {})
 
 
+def _stop_and(rng: SplitRng, options: Options) -> Drawn:
+    """Draw what meets a process that has just ended in good order and starts again."""
+    params: dict[str, Value] = {
+        "then": rng.split("then").choice(("crash", "crash", "trim", "trim crash", "stop")),
+        "count": rng.split("count").choice((1, 1, 2, 3)),
+        "down_ms": rng.split("down").choice((20, 300)),
+        "after_ms": rng.split("after").choice((1, 30, 200, 800)),
+        "trim_ms": rng.split("trim").choice((1, 30, 300)),
+    }
+    return Drawn(_broker(rng), max(3_000, _hold_ms(rng, options)), params)
+
+
+def _stop_alone_and(rng: SplitRng, options: Options) -> Drawn:
+    """Draw the same for a broker outside the group."""
+    drawn = _stop_and(rng, options)
+    then = rng.split("then").choice(("crash", "crash", "power", "stop"))
+    return drawn._replace(target=ALONE, params={**drawn.params, "then": then})
+
+
+def _registry(**params: tuple[Value, ...]) -> Callable[[SplitRng, Options], Drawn]:
+    """Return a drawer for a fault between a broker and name servers, short or of seconds."""
+
+    def draw(rng: SplitRng, options: Options) -> Drawn:
+        drawn = _on_broker(**params)(rng, options)
+        is_long = rng.split("long").chance(0.5)
+        long_ms = rng.split("hold").randint(1_500, 6_000)
+        return drawn._replace(for_ms=long_ms) if is_long else drawn
+
+    return draw
+
+
 def _away(rng: SplitRng, _: Options) -> Drawn:
     """Draw who is away for so long that the others go on without it."""
     role = rng.split("role").choice((Role.FOLLOWER, Role.MOST_BEHIND, Role.LEADER))
@@ -172,6 +214,7 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
     ),
     Package.FRAMES: (
         Recipe(FaultKind.DROP, _drop, 3),
+        Recipe(FaultKind.DROP, _heartbeats_only),
         Recipe(FaultKind.DUPLICATE, _frames),
         Recipe(FaultKind.REORDER, _frames),
         Recipe(FaultKind.REPLAY, _frames),
@@ -191,6 +234,7 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
     Package.CRASH: (
         Recipe(FaultKind.CRASH, _BROKER, 4),
         Recipe(FaultKind.STOP, _BROKER),
+        Recipe(FaultKind.STOP_AND, _stop_and, 2),
         Recipe(FaultKind.CRASH_LOOP, _on_broker(count=(2, 4), period_ms=(100, 700, 2_000))),
         Recipe(FaultKind.RESTART_ALL, _at(Role.ALL, gracefully=(0, 1))),
     ),
@@ -236,6 +280,8 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
     Package.ALONE: (
         Recipe(FaultKind.CRASH, _at(ALONE), 3),
         Recipe(FaultKind.STOP, _at(ALONE)),
+        Recipe(FaultKind.STOP_AND, _stop_alone_and, 3),
+        Recipe(FaultKind.NAMESRV_CUT, _at(ALONE, which=("one", "all"), side=SIDES)),
         Recipe(FaultKind.PAUSE, _at(ALONE)),
         Recipe(FaultKind.POWER_LOSS, _at(ALONE, mode=LOSS_MODES), 4),
         Recipe(FaultKind.CRASH_AT, _crash_alone_at, 3),
@@ -257,5 +303,18 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.ISOLATE, _away),
         Recipe(FaultKind.WIPE, _away, 2),
     ),
-    Package.NAMESRV: (Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV)),),
+    Package.NAMESRV: (
+        Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV), 2),
+        Recipe(FaultKind.NAMESRV_PAUSE, _at(Role.NAMESRV)),
+        Recipe(FaultKind.NAMESRV_CUT, _registry(which=WHICH, side=SIDES, acks=(0, 1)), 3),
+        Recipe(
+            FaultKind.NAMESRV_DELAY, _registry(which=WHICH, base_ms=(100, 700), loss=(0.0, 0.3))
+        ),
+        Recipe(FaultKind.NAMESRV_RESET, _on_broker(which=WHICH)),
+        Recipe(
+            FaultKind.NAMESRV_TURN,
+            _registry(after_ms=(0, 200, 600, 1_000), down_ms=(10, 300, 1_500, 4_000), how=HOW),
+            2,
+        ),
+    ),
 }

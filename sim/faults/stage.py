@@ -31,6 +31,8 @@ class Stage:
         self._cuts: dict[Pair, list[int]] = {}
         self._delays: dict[Pair, list[Delay]] = {}
         self._leaders: list[str] = []
+        self.is_over = False
+        """Whether everything has been healed: what was to come later is left out."""
 
     # Time
 

@@ -182,6 +182,10 @@ class Target(Protocol):
         """Kill the process of a host and empty its disk."""
         ...
 
+    def compact(self, name: str) -> None:
+        """Have a broker of the group drop the beginning of its log."""
+        ...
+
     def run_on(self, name: str, coro: Coroutine[Any, Any, None]) -> object | None:
         """Run a coroutine as part of the process of a host, None where none runs."""
         ...

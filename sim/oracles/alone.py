@@ -34,6 +34,7 @@ class Alone:
     Args:
         tag_of: the tag that a message was sent with.
         now_ns: the virtual time.
+        sent_ns: when the send of a message was begun.
     """
 
     def __init__(
@@ -43,7 +44,11 @@ class Alone:
         is_sync: bool,
         tag_of: Callable[[int | None], str],
         now_ns: Callable[[], int],
+        sent_ns: Callable[[int], int] = lambda _key: 0,
     ) -> None:
+        self._sent_ns = sent_ns
+        self.dropped: dict[Queue, int] = {}
+        """Below which offset the messages of a queue were dropped."""
         self.findings = findings
         self._is_sync = is_sync
         self._tag_of = tag_of
@@ -69,6 +74,25 @@ class Alone:
             self._acknowledged[queue] = {
                 offset: (key, at) for offset, (key, at) in places.items() if at <= oldest
             }
+
+    @guarded
+    def on_dropped(self, begins: dict[Queue, int], since_ns: int | None) -> None:
+        """The log was dropped, and its queues begin later: all before that is older than a time.
+
+        ``since_ns``: None where age does not count. A message is stored after its send begins.
+        """
+        for queue, begin in begins.items():
+            for offset, (key, _) in self._acknowledged[queue].items():
+                if since_ns is None or not self.dropped.get(queue, 0) <= offset < begin:
+                    continue
+                if self._sent_ns(key) > since_ns:
+                    late_ms = (self._sent_ns(key) - since_ns) // 1_000_000
+                    self._report(
+                        "A22 dropped before its time",
+                        f"{queue[0]}/{queue[1]}@{offset} was sent {late_ms} ms too late for that",
+                    )
+                    return
+            self.dropped[queue] = max(begin, self.dropped.get(queue, 0))
 
     # As `sim.oracles.clients.Clients`
 
@@ -118,10 +142,15 @@ class Alone:
     @guarded
     def on_pulled(self, queue: Queue, passed: range, tag: str, got: set[int]) -> None:
         """A read went past some offsets: what is there, with the tag asked for, was handed out."""
-        places = self._acknowledged[queue]
+        places, begin = self._acknowledged[queue], self.dropped.get(queue, 0)
         for offset in passed:
             known = places.get(offset)
-            if known is None or offset in got or (tag and self._tag_of(known[0]) != tag):
+            if (
+                known is None
+                or offset < begin
+                or offset in got
+                or (tag and self._tag_of(known[0]) != tag)
+            ):
                 continue
             self._report(
                 "A22 passed over by a read",
@@ -197,7 +226,7 @@ class Alone:
             (*queue, offset)
             for queue, places in self._acknowledged.items()
             for offset, (known, at) in places.items()
-            if known == key and at <= oldest
+            if known == key and at <= oldest and offset >= self.dropped.get(queue, 0)
         ]
 
     @guarded
@@ -210,7 +239,12 @@ class Alone:
     ) -> None:
         """A query was answered: with what was acknowledged before it, unless there is too much."""
         got = {(one.topic, one.queue_id, one.queue_offset) for one in found}
-        still = {place for place in before if place[2] in self._acknowledged[place[:2]]}
+        still = {
+            place
+            for place in before
+            if place[2] in self._acknowledged[place[:2]]
+            and place[2] >= self.dropped.get(place[:2], 0)
+        }
         if len(found) < limit and not still <= got:
             self._report("A39 query", f"{question}: {sorted(still - got)} not among {sorted(got)}")
 
@@ -225,8 +259,13 @@ class Alone:
         missing = [offset for offset in range(first, end) if offset not in messages]
         if missing:
             self._report("A22 gap in a queue", f"{queue[0]}/{queue[1]} lacks {missing[:5]}")
+        begin = self.dropped.get(queue, 0)
+        if first > begin:
+            self._report(
+                "A22 begins too late", f"{queue[0]}/{queue[1]} begins at {first}, not at {begin}"
+            )
         for offset, (key, _) in sorted(self._acknowledged[queue].items()):
-            if messages.get(offset) != key:
+            if offset >= begin and messages.get(offset) != key:
                 self._report(
                     "A1 acknowledged but lost",
                     f"{key} was acknowledged at {queue[0]}/{queue[1]}@{offset}; there is "

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CONFIGURATION_CHANNEL: Final = 1
 """DLedger's ``channel`` field marks the entries that hold a configuration of the group."""
 
+NO_CLOCK: Final = 1 << 62
 Place = tuple[str, int, int]
 """Topic, queue id, queue offset."""
 
@@ -59,6 +60,11 @@ class Truth:
         """By (index, term), of those that are not committed yet, too."""
         self.now_ns: Callable[[], int] = lambda: 0
         """The virtual time."""
+        self.latest_ms: Callable[[], int] = lambda: NO_CLOCK
+        """The latest time that the clock of any broker has shown."""
+        self._latest_ms = 0
+        self.ahead_ms = 1_000
+        """How far a store time may be ahead of that."""
         self.times: dict[tuple[int, int], int] = {}
         """Store times (ms) of records."""
         self.crcs: dict[tuple[int, int], int] = {}
@@ -143,6 +149,15 @@ class Truth:
                 f"{self.stored_last}",
                 index=index,
             )
+        if stored > self._latest_ms + self.ahead_ms:
+            self._latest_ms = self.latest_ms()
+            if stored > self._latest_ms + self.ahead_ms:
+                raise Violation(
+                    "A39 store time ahead of all clocks",
+                    f"entry {index} of term {term} was stored at {stored}, and no clock has shown "
+                    f"more than {self._latest_ms}",
+                    index=index,
+                )
         self.stored_last = stored
 
     def row(self, topic: str, queue_id: int, offset: int) -> EntryRow | None:

@@ -41,12 +41,15 @@ from sim.oracles.tables import Tables
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from broker.controller import BrokerController
     from dledger.core.messages import Message
+    from sim.clock import SimClock
 
 
+DRIFT_AFTER_CORRECTION_MS: Final = 61_000
+"""A clock that is corrected by what others showed may drift on, until it is apart from them."""
 ANSWER_TICKS: Final = 20
 """How often it is asked whether a leader owes answers."""
 PLAIN: Final = (Append, Heartbeat, HeartbeatReply)
@@ -126,6 +129,18 @@ class Watch:
             self.fatal_failure,
             self.serving,
         )
+
+    def tell_time(
+        self, now_ns: Callable[[], int], clocks: Sequence[SimClock], *, is_told: bool
+    ) -> None:
+        """Let the oracles know the time, and what the clocks of brokers show.
+
+        ``is_told``: whether members tell each other their clocks.
+        """
+        self.truth.now_ns = now_ns
+        self.truth.latest_ms = lambda: max(clock.highest_ms for clock in clocks)
+        if is_told:
+            self.truth.ahead_ms = DRIFT_AFTER_CORRECTION_MS
 
     def begin(self, name: str, controller: BrokerController, incarnation: int) -> Replica:
         """Follow a process that starts."""

@@ -1,7 +1,8 @@
 """Detection power, kept: each planted bug is found on the seed that has found it before.
 
 The seeds in ``known_seeds.json`` were found as docs/simulation.md says. They are run without the
-bug, too: it is the bug that must be found.
+bug, too: it is the bug that must be found. Some have a plan of their own in ``plans/``, which was
+drawn from that seed when less was drawn.
 """
 
 import json
@@ -11,12 +12,32 @@ import pytest
 
 from mutants.patches import MUTANTS
 from sim.detect import run_mutant
+from sim.faults.plan import decode_plan
 from sim.run import NOT_LIVE, VALID, VIOLATED
 
 KNOWN = json.loads((Path(__file__).parent / "known_seeds.json").read_text())
+PLANS = Path(__file__).parent / "plans"
 SEEDS_MAX = 2_000
 
 pytestmark = pytest.mark.slow
+
+
+def kept_plan(known):
+    """The plan that was kept for a seed, None for the one that is drawn from it."""
+    if not known.get("kept"):
+        return None
+    return decode_plan((PLANS / f"{known['seed']}.json").read_bytes())
+
+
+def shown(known):
+    """A seed as the handbook shows it."""
+    seed = known["seed"]
+    return f"[{seed}](../tests/sim/plans/{seed}.json)" if known.get("kept") else str(seed)
+
+
+def test_every_kept_plan_is_of_some_bug():
+    kept = {f"{known['seed']}.json" for known in KNOWN.values() if known.get("kept")}
+    assert {path.name for path in PLANS.iterdir()} == kept
 
 
 def test_every_mutant_was_found_within_the_limit():
@@ -27,7 +48,7 @@ def test_every_mutant_was_found_within_the_limit():
 def test_the_handbook_has_every_planted_bug_with_its_seed():
     """The table of docs/simulation.md is made of ``known_seeds.json`` and what each bug breaks."""
     rows = [
-        f"| `{name}` | {KNOWN[name]['seed']} | {KNOWN[name]['oracle']} | {MUTANTS[name].breaks} |"
+        f"| `{name}` | {shown(KNOWN[name])} | {KNOWN[name]['oracle']} | {MUTANTS[name].breaks} |"
         for name in sorted(MUTANTS, key=lambda name: (KNOWN[name]["seed"], name))
     ]
     page = (Path(__file__).parents[2] / "docs/simulation.md").read_text()
@@ -37,11 +58,15 @@ def test_the_handbook_has_every_planted_bug_with_its_seed():
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_planted_bug_is_found_on_its_known_seed(name):
-    result = run_mutant(name, KNOWN[name]["seed"])
+    known = KNOWN[name]
+    result = run_mutant(name, known["seed"], kept_plan(known))
     assert result.verdict in {VIOLATED, NOT_LIVE}, result.verdict
 
 
-@pytest.mark.parametrize("seed", sorted({known["seed"] for known in KNOWN.values()}))
-def test_sound_build_passes_the_seeds_that_find_bugs(seed):
-    result = run_mutant("", seed)
+@pytest.mark.parametrize(
+    ("seed", "is_kept"),
+    sorted({(known["seed"], bool(known.get("kept"))) for known in KNOWN.values()}),
+)
+def test_sound_build_passes_the_seeds_that_find_bugs(seed, is_kept):
+    result = run_mutant("", seed, kept_plan({"seed": seed, "kept": is_kept}))
     assert result.verdict == VALID, (result.verdict, result.oracle, result.text)

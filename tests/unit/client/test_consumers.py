@@ -17,9 +17,10 @@ from ledgermq.client import (
     PushConsumer,
     ResponseError,
 )
+from ledgermq.client.assignment import COMMIT_ALL_PERIODS
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL, BY_TESTS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
@@ -219,6 +220,74 @@ def test_push_goes_on_where_the_group_stopped():
         async with consumer_of(cluster, second):
             await second.until(lambda: len(second.seen) == 10)
         assert sorted(second.seen) == sorted(b"%d" % i for i in range(10, 20))
+
+    run(body)
+
+
+COMMITS_ONLY = ConsumeOptions(
+    consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000,
+    commit_on_pull=False,
+)  # fmt: skip
+
+
+async def committed(cluster, goal):
+    """Wait until the group has committed ``goal`` messages; tell whether it ever does."""
+    offsets = cluster.group.offsets
+    for _ in range(150):
+        if sum(offsets.get((GROUP, TOPIC, queue), 0) for queue in range(4)) == goal:
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def offsets_come_again(cluster, lose, **settings):
+    """Have a group commit all it has done; ``lose`` it, and tell whether it is committed again."""
+    await produce(cluster, 8)
+    recorder = Recorder()
+    async with consumer_of(cluster, recorder, COMMITS_ONLY, **settings):
+        await recorder.until(lambda: len(recorder.seen) == 8)
+        assert await committed(cluster, 8)
+        cluster.group.offsets.clear()
+        lose(cluster)
+        return await committed(cluster, 8)
+
+
+def lead_by_another(cluster):
+    cluster.elect(1)
+    cluster.publish(leader=1)
+
+
+@pytest.mark.parametrize(
+    ("lose", "period_ms"), [(lambda _cluster: None, 50), (lead_by_another, 400)]
+)
+def test_offsets_that_a_broker_took_and_lost_are_committed_again(lose, period_ms):
+    """After some periods in any case, and in the next one where another broker leads."""
+
+    async def body(cluster):
+        assert await offsets_come_again(cluster, lose, persist_offset_ms=period_ms)
+        with planted(ALL["acknowledged-offset-not-repeated"]):
+            cluster.elect(0)
+            cluster.publish(leader=0)
+            cluster.group.queues.clear()
+            cluster.group.offsets.clear()
+            assert not await offsets_come_again(cluster, lose, persist_offset_ms=50)
+
+    run(body)
+
+
+def test_offsets_that_are_as_they_were_are_sent_in_every_sixth_period_only():
+    async def body(cluster):
+        await produce(cluster, 8)
+        recorder = Recorder()
+        consumer = consumer_of(cluster, recorder, COMMITS_ONLY, persist_offset_ms=60_000)
+        async with consumer:
+            await recorder.until(lambda: len(recorder.seen) == 8)
+            sent = []
+            for _ in range(2 * COMMIT_ALL_PERIODS):
+                before = len(recorder.commits)
+                await consumer.assignment.commit_due()
+                sent.append(len(recorder.commits) - before)
+            assert sent == [4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4]
 
     run(body)
 

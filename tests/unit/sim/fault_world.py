@@ -176,6 +176,9 @@ class FaultWorld:
         self.crash(name)
         self.disk(name).wipe()
 
+    def compact(self, name):
+        self.log.append(f"compact {name}")
+
     def run_on(self, name, coro):
         return self.loop.spawn(self.hosts[name].process, coro)
 

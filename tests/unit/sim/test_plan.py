@@ -156,9 +156,9 @@ def test_a_replica_that_is_behind_has_others_that_drop_what_it_lacks(plans):
         for event in events:
             assert event.kind in away
             assert event.for_ms >= min(2_000, plan.options.safety_ms - event.at_ms)
-            assert plan.options.segment_bytes == BEHIND_SEGMENT_BYTES
+            assert plan.options.segment_bytes in BEHIND_SEGMENT_BYTES
             assert plan.workload.compact_p == BEHIND_COMPACT_P
-    assert 80 <= shown <= 160, "of a thousand"
+    assert 150 <= shown <= 250, "of a thousand"
 
 
 def test_large_bodies_fit_into_their_segments_and_are_few(plans):

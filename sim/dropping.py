@@ -1,0 +1,151 @@
+"""What brokers drop of their logs: noted for those who judge clients, and judged itself.
+
+What goes by age was old enough when it was decided, by the clock of who decided; above the level of
+a disk at which a broker makes room whatever the age of its segments, nothing is to be said. Where
+retention waits to be asked, nothing goes before. Source: spec/disk.md 5.8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.retention.compaction import NO_LIMIT
+from ledgermq.runtime.errors import FatalError
+from sim.layout import STORE
+from sim.oracles.base import Violation
+from sim.settings import RETENTION_INTERVAL_MS
+
+if TYPE_CHECKING:
+    from broker.controller import BrokerController
+    from broker.retention.retained_log import Dropped
+    from sim.context import Host
+    from sim.disk import SimDisk
+    from sim.faults.plan import Plan
+    from sim.judges import Judges
+    from sim.layout import Layout
+    from sim.loop import SimLoop
+    from sim.oracles.base import Findings
+    from sim.oracles.clients import Clients
+    from sim.record import Record
+
+NS_PER_MS: Final = 1_000_000
+HIGH_RATIO: Final = 0.75
+"""Used part of a disk above which what is old goes without being asked for."""
+FORCED_RATIO: Final = 0.85
+"""Likewise above which segments go whatever their age."""
+ASKED_ROUNDS: Final = 20
+"""Rounds that look after a request."""
+
+
+class World(Protocol):
+    """Where brokers run; `sim.world.World`."""
+
+    plan: Plan
+    loop: SimLoop
+    layout: Layout
+    hosts: dict[str, Host]
+    controllers: dict[str, BrokerController]
+    record: Record
+    judges: Judges
+    findings: Findings
+    clients_oracle: Clients
+
+    def disk(self, name: str) -> SimDisk:
+        """Return the disk of a machine."""
+        ...
+
+
+class Dropping:
+    """Listens to all brokers of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._asked_ns: dict[str, int] = {}
+        self.has_forced = False
+        """Whether some disk was ever so full that age did not count; whoever takes a snapshot of
+        that broker drops the same."""
+
+    def listen(self, name: str, controller: BrokerController) -> None:
+        """Note and judge what a broker drops during one life."""
+        options, judges = self._world.plan.options, self._world.judges
+        is_alone = name in self._world.layout.alone
+        age_ms = options.alone_retention_ms if is_alone else options.retention_ms
+        clock, store = self._world.hosts[name].clock, controller.store
+        retained = controller._retention._retained
+        drop, trimmed = retained.drop_before, store.on_trimmed
+        own: list[int | None] = []
+        """While a round drops: the store time before which it may; None for any."""
+
+        async def dropping(position: int) -> Dropped:
+            is_forced = self._judge_round(name)
+            own.append(None if is_forced else clock.wall_ms() - age_ms)
+            try:
+                return await drop(position)
+            finally:
+                own.clear()
+
+        def noting(position: int) -> None:
+            trimmed(position)
+            oldest_ms = own[0] if own else clock.wall_ms() - age_ms
+            places = {
+                (queue.topic, queue.queue_id): queue.min_offset
+                for queue in store._queues.by_key.values()
+            }
+            self._world.record.count("trimmed_alone" if is_alone else "trimmed")
+            if judges.alone is not None and is_alone:
+                since_ns = None if oldest_ms is None else self._age_ns(clock.wall_ms() - oldest_ms)
+                judges.alone.on_dropped(places, since_ns)
+                return
+            self._note(places)
+            is_judged = age_ms and self._world.plan.judges_age
+            if is_judged and oldest_ms is not None and (own or not self.has_forced):
+                judges.group_answers.on_expired(name, position, oldest_ms)
+
+        retained.drop_before = dropping  # type: ignore[method-assign]  # to listen to it
+        store.on_trimmed = noting  # type: ignore[method-assign]  # likewise
+
+    def ask(self, name: str) -> None:
+        """Have a broker drop what is old, as an operator does."""
+        world, controller = self._world, self._world.controllers.get(name)
+        if controller is not None and world.hosts[name].alive:
+            self._asked_ns[name] = world.loop.now_ns
+            controller._retention.ask()
+            world.record.count("retention_asked")
+
+    async def compact(self, controller: BrokerController) -> None:
+        """Have a broker drop all that a snapshot may stand for."""
+        world = self._world
+        before = controller.node.first_index
+        try:
+            await controller.compactor.compact(NO_LIMIT)
+        except FatalError as error:  # as the dispatcher of requests does
+            world.loop.call_exception_handler({"message": str(error), "exception": error})
+            return
+        self._note({
+            (queue.topic, queue.queue_id): queue.min_offset
+            for queue in controller.store._queues.by_key.values()
+        })  # fmt: skip
+        world.record.count("compactions", int(controller.node.first_index > before))
+
+    def _note(self, places: dict[tuple[str, int], int]) -> None:
+        dropped = self._world.clients_oracle.dropped
+        for place, offset in places.items():
+            dropped[place] = max(offset, dropped.get(place, 0))
+
+    def _age_ns(self, age_ms: int) -> int:
+        """Return the virtual time that is so long ago."""
+        return self._world.loop.now_ns - age_ms * NS_PER_MS
+
+    def _judge_round(self, name: str) -> bool:
+        """Look at a round that is about to drop something; return whether age does not count."""
+        world = self._world
+        used = 1.0 - world.disk(name).free_ratio(STORE)
+        is_forced = used > FORCED_RATIO
+        self.has_forced |= is_forced
+        asked_ns = self._asked_ns.get(name)
+        limit_ns = (ASKED_ROUNDS + 1) * RETENTION_INTERVAL_MS * NS_PER_MS
+        was_asked = asked_ns is not None and world.loop.now_ns - asked_ns <= 2 * limit_ns
+        if world.plan.options.retention_by == "request" and used <= HIGH_RATIO and not was_asked:
+            text = f"{name} drops the beginning of its log, and nobody has asked for it"
+            world.findings.report(Violation("A22 dropped without a request", text, node=name))
+        return is_forced

@@ -1,0 +1,57 @@
+"""The leader is in all routes some seconds after the last fault."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sim.faults.plan import Options, Plan
+from sim.health import NS_PER_S, ROUTED_NS, Health
+from sim.oracles.base import Violation
+
+
+class World:
+    def __init__(self, **options):
+        self.plan = Plan(seed=1, options=Options(**options))
+        self.loop = SimpleNamespace(now_ns=0)
+        self.who_leads = "n0"
+        self.health = Health(self)
+        self.health.wrong_route = lambda: self.wrong
+        self.health.faults_ms = lambda _now_ms: self.fault_ms
+        self.wrong = "orders has no route"
+        self.fault_ms = 1_000
+
+    def leader(self):
+        return self.who_leads
+
+    def look(self, seconds):
+        for _ in range(2 * seconds):
+            self.loop.now_ns += NS_PER_S // 2
+            self.health.judge_registered()
+
+
+def test_a_leader_that_is_in_no_route_for_long_is_a_violation():
+    world = World()
+    world.look(2 * ROUTED_NS // NS_PER_S)
+    with pytest.raises(Violation, match="A45 not routed in time: n0 leads"):
+        world.look(3)
+
+
+@pytest.mark.parametrize("why", ["right", "fault", "nobody", "preferred"])
+def test_nothing_is_said_while_something_else_may_be_the_cause(why):
+    world = World(preferred="n0" if why == "preferred" else "")
+    if why == "right":
+        world.wrong = ""
+    elif why == "fault":
+        world.health.faults_ms = lambda now_ms: now_ms
+    elif why == "nobody":
+        world.who_leads = None
+    world.look(60)
+
+
+def test_a_new_leader_has_the_same_time():
+    world = World()
+    world.look(12)
+    world.who_leads = "n1"
+    world.look(8)
+    with pytest.raises(Violation, match="n1 leads"):
+        world.look(3)
