@@ -18,9 +18,11 @@ from typing import Final
 from bench.store_append import BODY, HOST, PROPERTIES, TAGS_CODE, Listener
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from store.config import IndexConfig, StoreConfig
+from store.dispatch.anomalies import Unreplicated
 from store.message_store import MessageStore
 from store.plain import PlainLog
 from store.plain.config import PlainLogConfig
@@ -103,13 +105,12 @@ async def _raft(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncIt
         ),
         disk=disk,
     )
-    store.attach(log)
-    log.listener = store
+    store.attach(ReplicatedLog(log, store))
     applied = Path(directory) / "applied"
-    store.load(int(applied.read_text(encoding="ascii")) if applied.exists() else -1)
+    store.load(int(applied.read_text(encoding="ascii")) if applied.exists() else 0)
     await log.start()
     yield log
-    applied.write_text(str(log.commit_index), encoding="ascii")  # as tables on disk would say
+    applied.write_text(str(log.committed_position), encoding="ascii")  # as tables on disk would say
 
 
 @asynccontextmanager
@@ -120,11 +121,11 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), store, disk=disk)
     index_time = None if config.index is None else lambda: store.index_timestamp
     times = SyncedTimes(lambda: log.synced_timestamp, index_time)
-    store.attach(log, times)
+    store.attach(log, times, Unreplicated)
     safe_ms = min(place.times.physic, place.times.logics) - 3_000
     log.open(clean=place.was_clean, safe_timestamp_ms=max(0, safe_ms))
     store.load(
-        log.end_index,
+        log.end_position,
         recover=lambda queues: take_over(place, disk, queues, log),
         index_until=None if place.was_clean else place.times.index,
     )

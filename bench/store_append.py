@@ -19,12 +19,15 @@ import uvloop
 
 from dledger.config import ENTRY_HEADER_BYTES, DLedgerConfig
 from dledger.core.model import Role
+from dledger.mark import LogMark
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.message_store import MessageStore
+from store.ports import Body
 from store.queues.start import QueueBase
 from store.results import PutMessage, PutStatus
 
@@ -58,107 +61,89 @@ class Figures:
 
 
 class MemoryLog:
-    """A log that costs next to nothing: bodies in a dict, entries in a list."""
+    """A log that costs next to nothing: bodies by place, all of them committed."""
 
     def __init__(self) -> None:
-        self.bodies_by_place: dict[int, bytes] = {}
-        self.entries: list[tuple[int, int, int]] = []
-        self.position = 0
+        self.bodies: dict[int, bytes] = {}
+        self.end_position = 0
         self.header_bytes = ENTRY_HEADER_BYTES
-        self.counts_entries = True
-        self.first_index = 0
         self.first_position = 0
         self.term = 1
-        self.is_leader = True
-        self.commit_index = -1
-
-    @property
-    def end_index(self) -> int:
-        """Last entry."""
-        return len(self.entries) - 1
 
     @property
     def committed_position(self) -> int:
         """Everything is committed."""
-        return self.position
+        return self.end_position
+
+    def may_write(self, applied: int) -> bool:
+        """See `Log`."""
+        return applied > 0
 
     def reserve(self, body_bytes: int) -> int:
-        """See `LogNode`."""
+        """See `Log`."""
         del body_bytes
-        return self.position + ENTRY_HEADER_BYTES
+        return self.end_position + ENTRY_HEADER_BYTES
 
     def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """See `LogNode`; batches are not measured."""
+        """See `Log`; batches are not measured."""
         raise AssertionError(body_sizes)
 
-    def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
-        """See `LogNode`."""
-        size = body_bytes + ENTRY_HEADER_BYTES
-        position = self.position
-        self.bodies_by_place[position + ENTRY_HEADER_BYTES] = (
-            parts[0] if len(parts) == 1 else b"".join(parts)
-        )
-        self.entries.append((position, size, 1))
-        self.position = position + size
-        return len(self.entries) - 1
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> None:
+        """See `Log`."""
+        physical = self.end_position + ENTRY_HEADER_BYTES
+        self.bodies[physical] = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.end_position = physical + body_bytes
 
-    def append_batch(self, bodies: Sequence[bytes]) -> list[int]:
-        """See `LogNode`; batches are not measured."""
+    def append_batch(self, bodies: Sequence[bytes]) -> None:
+        """See `Log`; batches are not measured."""
         raise AssertionError(bodies)
 
-    def following(self, index: int) -> int:
-        """See `LogNode`."""
-        return index + 1
+    def maybe_backlog(self, applied: int) -> None:
+        """See `Log`; nobody follows."""
 
-    def term_at(self, index: int) -> int:
-        """See `LogNode`."""
-        return self.entries[index][2]
+    def following(self, position: int) -> int:
+        """See `Log`."""
+        return position
 
-    def holds(self, index: int, term: int, position: int) -> bool:
-        """See `LogNode`; nothing is recovered."""
-        raise AssertionError(index, term, position)
+    def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
+        """See `Log`; only the first entry is ever read back."""
+        del end, limit
+        physical = start + ENTRY_HEADER_BYTES
+        body = memoryview(self.bodies[physical])
+        yield physical, body, 0, len(body)
 
-    def bodies(
-        self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
-        """See `LogNode`; only the first entry is ever read back."""
-        del last, limit
-        body = self.body_view(first)
-        yield first, self.entries[first][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
+    def maybe_hint(self, position: int) -> None:
+        """See `Log`; there are no hints."""
 
-    def maybe_noted(self, index: int) -> None:
-        """See `LogNode`; there are no notes."""
-
-    def release(self, index: int) -> None:
-        """See `LogNode`; everything stays."""
-
-    def body_view(self, index: int) -> memoryview:
-        """Return a body."""
-        return memoryview(self.bodies_by_place[self.entries[index][0] + ENTRY_HEADER_BYTES])
-
-    def body_of(self, index: int, position: int) -> memoryview:
-        """See `LogNode`."""
-        del position
-        return self.body_view(index)
+    def release(self, position: int) -> None:
+        """See `Log`; everything stays."""
 
     def last_body(self) -> memoryview | None:
-        """See `LogNode`."""
-        return self.body_view(self.end_index) if self.entries else None
+        """See `Log`."""
+        return memoryview(next(reversed(self.bodies.values()))) if self.bodies else None
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
-        """See `LogNode`."""
-        return memoryview(self.bodies_by_place[physical_offset])[:size]
+        """See `Log`."""
+        return memoryview(self.bodies[physical_offset])[:size]
+
+    def maybe_size(self, physical_offset: int) -> int | None:
+        """See `Log`; nothing is looked up by place."""
+        raise AssertionError(physical_offset)
 
     def read_ahead(self, physical_offset: int, size: int) -> None:
-        """See `LogNode`; there is no disk."""
+        """See `Log`; there is no disk."""
 
     def describe(self, physical_offset: int) -> str:
-        """See `LogNode`."""
+        """See `Log`."""
         return f"offset={physical_offset}"
 
-    def find(self, physical_offset: int) -> int | None:
-        """See `LogNode`; nothing is looked up by place."""
-        raise AssertionError(physical_offset)
+    def mark(self, start: int, end: int) -> LogMark:
+        """See `Log`."""
+        return LogMark(end, 1, start)
+
+    def maybe_end(self, mark: LogMark) -> int | None:
+        """See `Log`; nothing is recovered."""
+        raise AssertionError(mark)
 
 
 class Listener:
@@ -167,12 +152,12 @@ class Listener:
     def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
         """See `StoreListener`."""
 
-    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+    def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """See `StoreListener`."""
 
-    def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
+    def restore_state(self, state: bytes) -> list[QueueBase]:
         """See `StoreListener`; no snapshot comes to a group of one."""
-        del state_index, state
+        del state
         return []
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event
@@ -216,7 +201,7 @@ def in_memory(directory: str) -> dict[str, float]:
     store.load()
     log.append((store.noop_body(ENTRY_HEADER_BYTES),), len(store.noop_body(ENTRY_HEADER_BYTES)))
     store.on_role(Role.LEADER, 1, "n0")
-    store.on_committed(0)
+    store.on_committed(log.end_position)
     messages = make_messages(MESSAGES)
     put_us = own_us = 0.0
     for first in range(0, MESSAGES, WINDOW):
@@ -228,7 +213,7 @@ def in_memory(directory: str) -> dict[str, float]:
                 put(message, ignore)
 
         put_us += measure(put_all)
-        own_us += measure(lambda: store.on_committed(log.end_index))
+        own_us += measure(lambda: store.on_committed(log.end_position))
     write_us = measure(store.flush)
     return {
         "put_us": put_us / MESSAGES,
@@ -237,12 +222,12 @@ def in_memory(directory: str) -> dict[str, float]:
     }
 
 
-def follow(store: MessageStore, soon: list[Callable[[], None]], commit_index: int) -> None:
+def follow(store: MessageStore, soon: list[Callable[[], None]], committed: int) -> None:
     """Dispatch everything by reading it back."""
-    store.on_committed(commit_index)
+    store.on_committed(committed)
     while soon:
         soon.pop()()
-    assert store.applied_index == commit_index
+    assert store.applied == committed
 
 
 def drain(store: MessageStore) -> None:
@@ -260,8 +245,8 @@ async def on_node(directory: str) -> dict[str, float]:
     )
     node = DLedgerNode(config)
     store = make_store(directory)
-    store.attach(node)
-    node.listener = store
+    log = ReplicatedLog(node, store)
+    store.attach(log)
     store.load()
     await node.start()
     store.start()
@@ -288,9 +273,9 @@ async def on_node(directory: str) -> dict[str, float]:
     elapsed_us = (time.perf_counter_ns() - start) / 1000
     soon: list[Callable[[], None]] = []
     follower = make_store(f"{directory}/follower", soon)
-    follower.attach(node)
+    follower.attach(log)
     follower.load()
-    follow_us = measure(lambda: follow(follower, soon, node.commit_index))
+    follow_us = measure(lambda: follow(follower, soon, node.committed_position))
     assert follower.flush()
     read_us = measure(lambda: drain(follower))
     await store.stop()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from bench.single_node import Stopwatch, rss_anon_mib, temporary
+from dledger.mark import LogMark
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from store.config import IndexConfig
@@ -21,7 +22,6 @@ from store.index.key_index import KeyIndex
 from store.index.recovery import load_index
 from store.index.search import Span, search
 from store.layout import Keyed
-from store.recovery.checkpoint import LogMark
 
 TOPIC = b"BenchTopic"
 MESSAGE_BYTES = 1_300

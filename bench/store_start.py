@@ -97,7 +97,7 @@ async def start(options: argparse.Namespace) -> None:
             await node.store.write_checkpoint()
             await put_all(node.store, spread(options.queues, options.lost))
             os._exit(9)
-        while node.store.applied_index < node.log.commit_index:  # noqa: ASYNC110 - not measured
+        while node.store.applied < node.log.committed_position:  # noqa: ASYNC110 - not measured
             await asyncio.sleep(0.01)
 
 

@@ -24,6 +24,7 @@ from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.machine import memory_bytes, process_id
 from store.config import INDEX_COUNT_MAX, IndexConfig, StoreConfig
 from store.plain import PlainLogConfig
+from store.results import PutStatus
 
 PORT_MAX: Final = 65_535
 GIB: Final = 1024**3
@@ -299,7 +300,11 @@ class BrokerConfig:
         )
         if self.enable_dledger:
             return config
-        return dataclasses.replace(config, max_wait_ack_ms=self.sync_flush_timeout_ms)
+        return dataclasses.replace(
+            config,
+            max_wait_ack_ms=self.sync_flush_timeout_ms,
+            late_status=PutStatus.FLUSH_TIMEOUT,
+        )
 
     def _index_config(self) -> IndexConfig | None:
         if not self.message_index_enable:

@@ -158,6 +158,16 @@ class BrokerController:
         """The port that clients connect to."""
         return self._config.listen_port
 
+    @property
+    def applied_index(self) -> int:
+        """Last entry applied, as status and files name it."""
+        return self._mode.applied_index
+
+    @property
+    def state_index(self) -> int:
+        """Last entry whose state records the tables had when they were loaded."""
+        return self._mode.state_index
+
     async def stop(self) -> None:
         """Go down cleanly, as far as it came up: out of the routes first, nothing accepted lost."""
         await self._leave.aclose()
@@ -171,18 +181,18 @@ class BrokerController:
         """Wake the pulls that wait for a queue."""
         self._wake_up.on_message(topic, queue_id, max_offset)
 
-    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+    def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """Apply a replicated change."""
-        if self._mode.includes(index, kind):
+        if self._mode.includes(position, kind):
             return
-        self.tables.state.apply(index, kind, payload)
+        self.tables.state.apply(position, kind, payload)
         self._mode.on_applied(kind)
         if kind == StateKind.TOPIC.value and self.store.writable:
             self._registrar.change()
 
-    def restore_state(self, state_index: int, state: bytes) -> list[QueueBase]:
+    def restore_state(self, state: bytes) -> list[QueueBase]:
         """Take over the state of a snapshot that took the log's place."""
-        _log.info("event=state_restored_from_a_snapshot state_index=%d", state_index)
+        _log.info("event=state_restored_from_a_snapshot bytes=%d", len(state))
         return self._mode.restore(state)
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event

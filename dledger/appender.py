@@ -52,8 +52,8 @@ class Appender:
         self._refusal = refusal
         self.accepting = False
         """Whether entries are taken; the owner sets it."""
-        self.annotate: Callable[[LogIndex, LogIndex], bytes] = no_note
-        """Returns the note of a span from its first and last index, see `Span.note`; short spans
+        self.annotate: Callable[[int, int], bytes] = no_note
+        """Returns the note of a span from where it starts and ends, see `Span.note`; short spans
         have none."""
         self.scheduled = False
         """Whether the owner will close the batch in this turn; it clears it when it has."""
@@ -171,24 +171,25 @@ class Appender:
         """Hand what was collected to the core, as one span."""
         if self._buffers:
             first, last = self._batch_first_index, self._next_index - 1
+            start, end = self._batch_position, self._next_position
             is_noted = self._has_batch and last - first + 1 >= NOTED_ENTRIES_MIN
             span = Span(
                 first,
                 last,
                 self._term,
-                self._batch_position,
+                start,
                 b"".join(self._buffers),
                 b"".join(self._units),
-                note=self.annotate(first, last) if is_noted else b"",
+                note=self.annotate(start, end) if is_noted else b"",
             )
-            assert span.end_position == self._next_position, "body_bytes is not the body's size"
-            assert self._next_position <= self._position_limit, "append without reserve"
+            assert span.end_position == end, "body_bytes is not the body's size"
+            assert end <= self._position_limit, "append without reserve"
             self._buffers.clear()
             self._units.clear()
             self._has_batch = False
             self._propose(span)
             self._batch_first_index = self._next_index
-            self._set_batch_position(self._next_position)
+            self._set_batch_position(end)
 
     def _roll(self, size_bytes: int) -> int:
         """Continue in the next segment; return where an entry of this size will end there."""
@@ -211,7 +212,7 @@ class Appender:
         self._batch_limit = position + self._config.span_bytes_max
 
 
-def no_note(first_index: LogIndex, last_index: LogIndex) -> bytes:
+def no_note(start: int, end: int) -> bytes:
     """Say nothing about entries."""
-    del first_index, last_index
+    del start, end
     return b""

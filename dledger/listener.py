@@ -106,8 +106,8 @@ class Annotator(Protocol):
     entries do not say themselves: spans that are sent again have none.
     """
 
-    def annotate(self, first_index: LogIndex, last_index: LogIndex) -> bytes:
-        """Return the note of entries that were just appended, empty for none."""
+    def annotate(self, start: int, end: int) -> bytes:
+        """Return the note of the entries just appended in ``[start, end)``, empty for none."""
         ...
 
     def is_sound_note(self, note: bytes, entries: int) -> bool:

@@ -22,11 +22,6 @@ from dledger.storage.walk import Body, walk_bodies
 class ReplicaView:
     """The readable side of a node; whoever inherits opens the parts."""
 
-    header_bytes = ENTRY_HEADER_BYTES
-    """Bytes of an entry before its body."""
-    counts_entries = True
-    """An index is the number of an entry, not a place in the log."""
-
     config: DLedgerConfig
     clocks: Clocks
     commit_index: LogIndex
@@ -95,27 +90,20 @@ class ReplicaView:
         """Return position (of the header), size (with header) and term of an entry."""
         return self._store.entry(index)
 
-    def following(self, index: LogIndex) -> LogIndex:
-        """Return the index of the entry behind ``index``."""
-        return index + 1
+    def position_after(self, index: LogIndex) -> int:
+        """Return where an entry ends; before the first one, where that starts."""
+        return self._store.position_after(index)
 
     def term_at(self, index: LogIndex) -> Term:
         """Return the term of an entry."""
         return self._store.entry(index)[2]
 
-    def holds(self, index: LogIndex, term: Term, position: int) -> bool:
-        """Tell whether that very entry is in the log, or is the last of those dropped from it."""
-        if not self.first_index <= index <= self.end_index:
-            return index == self.first_index - 1
-        where, _, found_term = self._store.entry(index)
-        return (where, found_term) == (position, term)
-
-    def bodies(self, first: LogIndex, last: LogIndex, limit: int) -> Iterator[Body]:
-        """Walk the bodies of at most ``limit`` entries from ``first`` on up to ``last``.
+    def bodies(self, first: LogIndex, last: LogIndex) -> Iterator[Body]:
+        """Walk the bodies of entries ``first..last``.
 
         Errors: `RottenEntry` for a damaged one, when it is its turn.
         """
-        return walk_bodies(self._store, first, min(last, first + limit - 1))
+        return walk_bodies(self._store, first, last)
 
     def maybe_noted(self, index: LogIndex) -> Noted | None:
         """Return the first note kept about ``index`` or what follows it."""
@@ -127,11 +115,6 @@ class ReplicaView:
 
     def body_view(self, index: LogIndex) -> memoryview:
         """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
-        return self._store.body_view(index)
-
-    def body_of(self, index: LogIndex, position: int) -> memoryview:
-        """Return the body of the entry at ``position``, as `body_view` does."""
-        del position
         return self._store.body_view(index)
 
     def last_body(self) -> memoryview | None:

@@ -22,7 +22,7 @@ def ack_before_quorum() -> None:
 
     def acknowledge(log: CommitLog, before: int) -> None:
         for own in list(log.uncommitted)[before:]:
-            own.end(PutStatus.OK)
+            own.answer(PutStatus.OK)
 
     def eager_put(self: CommitLog, message: PutMessage, done: PutCallback) -> None:
         before = len(self.uncommitted)
@@ -51,7 +51,7 @@ PRODUCT_BUGS: Final = (
         source="Raft 5.3, 8: whoever was deposed does not know what became of them.",
         plant=patch(
             "store.write.uncommitted:Uncommitted.abandon",
-            ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.OK)"),
+            ("own.answer(PutStatus.UNKNOWN)", "own.answer(PutStatus.OK)"),
         ),
     ),
     Mutant(
@@ -61,9 +61,9 @@ PRODUCT_BUGS: Final = (
         plant=patch(
             "store.message_store:MessageStore.on_committed",
             (
-                "max(commit_index, self._commit_index)",
-                "max(commit_index, self._commit_index,"
-                " -1 if self._node.is_leader else self._node.end_index)",
+                "max(position, self._committed)",
+                "max(position, self._committed,"
+                " 0 if self._commit_log.writable else self._log.end_position)",
             ),
         ),
     ),
@@ -73,7 +73,7 @@ PRODUCT_BUGS: Final = (
         source="Raft 8; RocketMQ issue 3747 (a master serves before dispatch has caught up).",
         plant=patch(
             "store.message_store:MessageStore._maybe_become_writable",
-            ("and self._has_applied_all(node)", ""),
+            ("self._dispatcher.applied_end)", "self._log.end_position)"),
         ),
     ),
     Mutant(
@@ -97,8 +97,8 @@ PRODUCT_BUGS: Final = (
         plant=patch(
             "store.message_store:MessageStore._agree_with_log",
             (
-                "max(min(first, behind_state), self._node.first_index)",
-                "max(min(first, behind_state), self._node.first_index) + 1",
+                "max(min(first, dispatcher.state_end), log.first_position)",
+                "max(min(first, dispatcher.state_end), log.first_position) + 1",
             ),
         ),
     ),

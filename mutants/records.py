@@ -32,7 +32,7 @@ RECORDS: Final = (
         breaks="Who reads a bad record back does not count the queue offset that it was given.",
         source="State machine safety (Raft 5.4.3): all replicas apply the same entries alike.",
         plant=patch(
-            "store.dispatch.quarantine:Quarantine._holes_behind",
+            "store.dispatch.anomalies:Quarantine._holes_behind",
             ("count += size > 0", "count += size < 0"),
         ),
     ),
@@ -41,11 +41,11 @@ RECORDS: Final = (
         breaks="A committed entry that is no message ends every replica that reads it back.",
         source="An earlier version of ours: a send that claimed IPv6 hosts bricked its group.",
         plant=patch(
-            "store.dispatch.quarantine:Quarantine.add",
+            "store.dispatch.anomalies:Quarantine.add",
             (
-                "if index in self._named:",
-                "raise FatalError(f'entry {index} holds no message', EXIT_ENVIRONMENT)\n"
-                "    if index in self._named:",
+                "if physical in self._named:",
+                "raise FatalError(f'{physical} holds no message', EXIT_ENVIRONMENT)\n"
+                "    if physical in self._named:",
             ),
         ),
     ),
@@ -103,7 +103,7 @@ RECORDS: Final = (
         source="Raft 8: what was appended may commit; RocketMQ has batches in one DLedger request.",
         plant=patch(
             "store.write.uncommitted:Uncommitted.forget_from",
-            ("own.end(PutStatus.UNKNOWN)", "own.end(PutStatus.DISK_FULL)"),
+            ("own.answer(PutStatus.UNKNOWN)", "own.answer(PutStatus.DISK_FULL)"),
         ),
     ),
     Mutant(

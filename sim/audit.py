@@ -62,7 +62,7 @@ class Auditor:
             if node is None:
                 states.append(f"{name} down")
             else:
-                applied = world.controllers[name].store.applied_index
+                applied = world.controllers[name].applied_index
                 states.append(
                     f"{name} {node.role.value} term {node.term} commit {node.commit_index} "
                     f"applied {applied} end {node.end_index}"
@@ -167,7 +167,7 @@ class Auditor:
             one = world.node(name)
             if one is None or one.end_index != node.end_index or one.commit_index != one.end_index:
                 return False
-            if world.controllers[name].store.applied_index != one.commit_index:
+            if world.controllers[name].applied_index != one.commit_index:
                 return False
         return True
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from store.layout import UNIT_BYTES
+from store.results import PutStatus
 
 INDEX_COUNT_MAX: Final = 100_000_000
 DEFAULT_DELAY_LEVELS_MS: tuple[int, ...] = tuple(
@@ -56,8 +57,10 @@ class StoreConfig:
     max_body_bytes: int = 4 * 1024 * 1024
     """``maxMessageSize``: limit of a body, and of all bodies of a batch."""
     max_wait_ack_ms: int = 2500
-    """After this long without a majority a put is answered QUORUM_TIMEOUT; in a plain log
-    (``syncFlushTimeout``) after this long without a flush FLUSH_TIMEOUT."""
+    """After this long without a majority a put is answered ``late_status``; in a plain log
+    (``syncFlushTimeout``) after this long without a flush."""
+    late_status: PutStatus = PutStatus.QUORUM_TIMEOUT
+    """What is answered then; FLUSH_TIMEOUT where there is no majority to wait for."""
     get_messages_max: int = 32
     """``maxTransferCountOnMessageInMemory``: messages of one read."""
     get_bytes_max: int = 256 * 1024

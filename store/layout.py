@@ -46,7 +46,7 @@ GAP_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 """Fills a queue's first file below its first message, as RocketMQ does."""
 SKIPPED_BYTES: Final = 0x7FFFFFFF
 """The size in a unit that names no message: below the first one, or see
-`store.dispatch.quarantine`.
+`store.dispatch.anomalies`.
 """
 
 FLAG_NOT_INDEXED: Final = TRANSACTION_PREPARED

@@ -12,9 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from dledger.core.model import LEADER
 from dledger.listener import exit_process
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError, invariants_are_fatal
+from store.dispatch.anomalies import Quarantine
 from store.dispatch.dispatcher import Dispatcher
 from store.index import IndexKeeper
 from store.layout import record_is_sound
@@ -22,7 +24,6 @@ from store.queues import start as beginning
 from store.queues.consume_queue import ConsumeQueues
 from store.read.key_query import KeyQuery, KeyResult
 from store.read.reader import Reader
-from store.recovery.checkpoint import LogMark
 from store.recovery.checkpointer import Checkpointer
 from store.recovery.repair import Mender
 from store.recovery.start import Recovered, agree_with_log, load_queues
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dledger.core.model import Role
-    from dledger.core.snapshot import SnapshotMeta
+    from dledger.mark import LogMark
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
-    from store.ports import LogNode, StoreListener
+    from store.dispatch.anomalies import Anomalies
+    from store.ports import Log, StoreListener
     from store.queues.start import QueueBase
     from store.recovery.checkpointer import Times
     from store.results import (
@@ -57,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """A broker's messages, replicated by ``node``; also the node's listener (`DLedgerListener`)."""
+    """A broker's messages, kept by a log; also the user of that log (`LogUser`)."""
 
     put: "Callable[[PutMessage, PutCallback], None]"
     """Append one message, see `CommitLog.put`."""
@@ -97,7 +99,7 @@ class MessageStore:
         if config.index is not None:
             of_keys, directory = config.index, config.directory
             self._index = IndexKeeper(of_keys, directory, disk, clock, on_fatal=self._fail)
-        self._node: LogNode
+        self._log: Log
         self._commit_log: CommitLog
         self._dispatcher: Dispatcher
         self._reader: Reader
@@ -106,7 +108,7 @@ class MessageStore:
         self._bases: Sequence[QueueBase] = ()
         self._drops_files = False
         self._agreed = False
-        self._commit_index = -1
+        self._committed = 0
         self._scheduled = False
         self._writable_term = 0
         self._checkpointer: Checkpointer
@@ -114,20 +116,28 @@ class MessageStore:
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
-    def attach(self, node: "LogNode", times: "Times | None" = None) -> None:
+    def attach(
+        self,
+        log: "Log",
+        times: "Times | None" = None,
+        anomalies: "Callable[[Log, ConsumeQueues], Anomalies]" = Quarantine,
+    ) -> None:
         """Take the log that this store writes to and reads from; before anything else.
 
         ``times``: what RocketMQ's ``checkpoint`` may promise, see `Checkpointer`.
+        ``anomalies``: makes what decides about entries that are not what is expected.
         """
-        self._node = node
-        self._commit_log = CommitLog(self._config, self._queues, self._clock, node)
+        self._log = log
+        self._commit_log = CommitLog(self._config, self._queues, self._clock, log)
+        self._anomalies = anomalies(log, self._queues)
         self._dispatcher = Dispatcher(
-            self._config, node, self._queues, self._commit_log.uncommitted, self._listener
-        )
-        self._reader = Reader(self._config, self._queues, node)
-        self._mender = Mender(self._queues, node, self._config.delay_levels_ms)
+            self._config, log, self._queues, self._commit_log.uncommitted, self._listener,
+            self._anomalies,
+        )  # fmt: skip
+        self._reader = Reader(self._config, self._queues, log)
+        self._mender = Mender(self._queues, log, self._config.delay_levels_ms)
         self._checkpointer = Checkpointer(
-            self._config, self._disk, self._queues, node, on_fatal=self._fail, times=times
+            self._config, self._disk, self._queues, log, on_fatal=self._fail, times=times
         )
         if self._index is not None:
             self._dispatcher.keys = self._index.index
@@ -146,7 +156,7 @@ class MessageStore:
 
     def load(
         self,
-        state_applied_index: int = -1,
+        state_end: int = 0,
         bases: "Sequence[QueueBase]" = (),
         *,
         recover: "Callable[[ConsumeQueues], Recovered] | None" = None,
@@ -154,14 +164,14 @@ class MessageStore:
     ) -> None:
         """Recover the consume queues; before the node starts.
 
-        ``state_applied_index``: last entry whose state records the listener has in its own
-        snapshot, -1 for none. Committed state records behind it are applied (again).
+        ``state_end``: state records before it are in the listener's own snapshot. Committed ones
+        behind it are applied (again), and so are all if it lies behind the end of the log.
         ``bases``: where the queues begin in a log whose beginning was dropped.
         ``recover``: fills the queues in another way, with the log open (`store.recovery.foreign`).
         ``index_until``: time (ms) up to which index files of RocketMQ are whole; None: all are.
         Errors: `FatalError`.
         """
-        self._dispatcher.state_applied_index = state_applied_index
+        self._dispatcher.state_end = state_end
         self._bases = bases
         directory = self._config.directory
         try:
@@ -178,7 +188,7 @@ class MessageStore:
     def start(self) -> None:
         """Begin to dispatch and to tick; in the loop, after the node has started."""
         self._agree_with_log()
-        self.on_committed(self._node.commit_index)
+        self.on_committed(self._log.committed_position)
         self._on_timer()
 
     async def stop(self) -> None:
@@ -203,16 +213,21 @@ class MessageStore:
     def status(self) -> dict[str, int]:
         """Return what an administrator asks: entries without a message, what the clocks say."""
         stamps = self._commit_log.stamps.status()
-        return {"quarantined": self._dispatcher.quarantine.count, **stamps}
+        return {"quarantined": self._anomalies.count, **stamps}
 
     def compare_clocks(self, group: GroupClock) -> None:
         """Stamp messages with the time that the group agrees on."""
         self._commit_log.stamps.group = group
 
     @property
-    def applied_index(self) -> int:
-        """Last entry dispatched: its state is applied, its message readable; -1 for none."""
-        return self._dispatcher.applied_index
+    def applied(self) -> int:
+        """How far in the log all is dispatched: state is applied, messages are readable."""
+        return self._dispatcher.applied_end
+
+    @property
+    def state_end(self) -> int:
+        """How far in the log the listener's state came when it was loaded."""
+        return self._dispatcher.state_end
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return one past the last readable queue offset; 0 for a queue that does not exist."""
@@ -255,9 +270,9 @@ class MessageStore:
         """Tell whether a record has the CRC it states (`dledger.listener.BodyJudge`)."""
         return record_is_sound(body)
 
-    def annotate(self, first_index: int, last_index: int) -> bytes:
+    def annotate(self, start: int, end: int) -> bytes:
         """Return the note of entries that were just appended (`dledger.listener.Annotator`)."""
-        return self._commit_log.annotate(first_index, last_index)
+        return self._commit_log.annotate(start, end)
 
     def is_sound_note(self, note: bytes, entries: int) -> bool:
         """Tell whether a note is one, of so many entries (`dledger.listener.Annotator`)."""
@@ -275,20 +290,20 @@ class MessageStore:
         """Answer every message DISK_FULL, or take them again; state records are taken always."""
         self.put, self.put_batch = (refuse, refuse_batch) if refused else self._open
 
-    def on_committed(self, commit_index: int) -> None:
+    def on_committed(self, position: int) -> None:
         """Dispatch what was committed, and answer those who wait for it."""
-        self._commit_index = max(commit_index, self._commit_index)
+        self._committed = max(position, self._committed)
         if self._stopped:
             return
         if self._scheduled:
-            self._commit_log.uncommitted.acknowledge(commit_index)
-        elif not self._dispatcher.may_wait(commit_index):
+            self._commit_log.uncommitted.acknowledge(position)
+        elif not self._dispatcher.may_wait():
             self._dispatch_turn()
 
     def on_role(self, role: "Role", term: int, leader_id: str | None) -> None:
         """Follow a change of role: without leadership nothing that waits can be known."""
-        del role, leader_id
-        if self._commit_log.writable and not (self._node.is_leader and term == self._writable_term):
+        del leader_id
+        if self._commit_log.writable and (role is not LEADER or term != self._writable_term):
             self._lose_leadership()
         self._maybe_become_writable()
 
@@ -297,17 +312,16 @@ class MessageStore:
         if self._commit_log.writable:
             self.before_hand_over()
 
-    def on_rolled_back(self, first_index: int) -> None:
+    def on_rolled_back(self, position: int) -> None:
         """Refuse the puts whose entries the log could not write for want of space."""
-        self._commit_log.uncommitted.forget_from(first_index)
+        self._commit_log.uncommitted.forget_from(position)
 
     # The beginning of the log
 
     @property
-    def covered_index(self) -> int:
-        """Last entry whose units are on disk for sure, -1 for none."""
-        marks = self._checkpointer.marks
-        return marks[0].index if marks else -1
+    def covered(self) -> int:
+        """How far in the log the units of queues are on disk for sure."""
+        return self._checkpointer.covered or 0
 
     async def write_checkpoint(self) -> None:
         """Write and sync queues and checkpoint; with the disk full, nothing happens."""
@@ -344,19 +358,22 @@ class MessageStore:
             queue.drop_files()
         return before - sum(queue.file_count for queue in queues)
 
-    def on_snapshot(self, meta: "SnapshotMeta", state: bytes) -> None:
-        """Replace everything: a snapshot took the place of the log (`SnapshotListener`)."""
+    def on_snapshot(self, position: int, state: bytes) -> None:
+        """Replace everything: a snapshot took the place of the log before ``position``."""
         self._agreed = True
         self._lose_leadership()
-        bases = self._listener.restore_state(meta.state_index, state)
+        bases = self._listener.restore_state(state)
         beginning.install(self._queues, bases)
         self._checkpointer.forget()
         if self._index is not None:
             self._index.index.reset()
-        last_index = meta.id.last_index
-        self._dispatcher.restart(last_index, meta.state_index)
-        self._commit_index = last_index
-        _log.info("event=store_restarts_behind index=%d queues=%d", last_index, len(bases))
+        self._dispatcher.restart(position)
+        self._committed = position
+        _log.info("event=store_restarts_at position=%d queues=%d", position, len(bases))
+
+    def on_state_included(self, position: int) -> None:
+        """Take that the state of that snapshot includes the records before ``position``."""
+        self._dispatcher.state_end = max(position, self._dispatcher.state_end)
 
     def flush(self) -> bool:
         """Write and sync queues and checkpoint before returning; False if the disk is full."""
@@ -373,8 +390,8 @@ class MessageStore:
         had_space = self._queues.has_space
         if self._queues.flush_some(self._config.flush_queues_max):
             if not had_space:
-                _log.warning("event=consume_queues_written_again applied=%d", self.applied_index)
-            if not self._scheduled and self.applied_index < self._commit_index:
+                _log.warning("event=consume_queues_written_again applied=%d", self.applied)
+            if not self._scheduled and self.applied < self._committed:
                 self._dispatch_turn()
             if self._drops_files:
                 self.drop_queue_files()
@@ -389,7 +406,7 @@ class MessageStore:
         if not self._queues.files.damaged or self._checkpointer.is_busy:
             return
         try:
-            self._mender.step(self.applied_index)
+            self._mender.step(self.applied)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 message = f"a consume queue cannot be mended: {error}"
@@ -405,44 +422,40 @@ class MessageStore:
         if self._agreed:
             return
         self._agreed = True
-        recovered = self._recovered
-        first = agree_with_log(recovered, self._queues, self._node)
+        recovered, log = self._recovered, self._log
+        first = agree_with_log(recovered, self._queues, log)
         beginning.settle(self._queues, self._bases)
         self._drops_files = True
-        self._checkpointer.marks = recovered.marks
+        self._checkpointer.begin(recovered.marks)
         dispatcher = self._dispatcher
-        if dispatcher.state_applied_index > self._node.end_index:
+        if dispatcher.state_end > log.end_position:
             # The log has lost its end. What it gets there instead must not count as applied.
             _log.warning(
-                "event=state_ahead_of_the_log applied=%d end_index=%d apply_again_from=%d",
-                dispatcher.state_applied_index, self._node.end_index, self._node.first_index,
+                "event=state_ahead_of_the_log applied=%d log_end=%d apply_again_from=%d",
+                dispatcher.state_end, log.end_position, log.first_position,
             )  # fmt: skip
-            dispatcher.state_applied_index = self._node.first_index - 1
-        behind_state = self._node.following(dispatcher.state_applied_index)
-        begin = max(min(first, behind_state), self._node.first_index)
+            dispatcher.state_end = log.first_position
+        begin = max(min(first, dispatcher.state_end), log.first_position)
         newest = recovered.marks[0] if recovered.marks else None
         if self._index is not None:
-            begin = min(begin, self._index.agree(self._node, newest))
-        end = None if newest is None else newest.position + self._node.header_bytes
-        if newest is not None and begin == self._node.following(newest.index):
-            dispatcher.begin(newest.index, newest.position, end)
-        else:
-            dispatcher.begin(begin - 1, -1, end)
+            begin = min(begin, self._index.agree(log, newest))
+        covered = self._checkpointer.covered
+        is_behind_mark = newest is not None and begin == covered
+        dispatcher.begin(newest.position if newest and is_behind_mark else -1, begin, covered)
         _log.info(
-            "event=dispatch_begins index=%d end_index=%d queues=%d rebuild=%s",
-            begin, self._node.end_index, len(self._queues.by_key), recovered.rebuild,
+            "event=dispatch_begins position=%d log_end=%d queues=%d rebuild=%s",
+            begin, log.end_position, len(self._queues.by_key), recovered.rebuild,
         )  # fmt: skip
 
-    def _maybe_mark(self) -> LogMark | None:
+    def _maybe_mark(self) -> "LogMark | None":
         """Return the entry up to which everything was dispatched, None if it is not known."""
-        index, position = self._dispatcher.applied
-        if index < self._node.first_index or position < 0:
-            return None
-        return LogMark(index, self._node.term_at(index), position)
+        start, end = self._dispatcher.applied
+        mark = self._log.mark(start, end) if start >= 0 else None
+        return mark if mark is not None and mark.position >= 0 else None
 
     def _dispatch_turn(self) -> None:
         self._agree_with_log()
-        more = self._dispatcher.run(self._commit_index)
+        more = self._dispatcher.run(self._committed)
         if not self._commit_log.writable:
             self._maybe_become_writable()
         if more:
@@ -473,28 +486,15 @@ class MessageStore:
 
     def _maybe_become_writable(self) -> None:
         """Open for sends once everything that was in the log before is applied."""
-        node = self._node
-        if (
-            not self._commit_log.writable
-            and not self._stopped
-            and node.is_leader
-            and self._has_applied_all(node)
-        ):
-            self._writable_term = node.term
+        if self._commit_log.writable or self._stopped:
+            return
+        if self._log.may_write(self._dispatcher.applied_end):
+            self._writable_term = self._log.term
             self._commit_log.become_writable()
-            self._listener.on_writable(True, node.term)  # noqa: FBT003 - the contract's event
-
-    def _has_applied_all(self, node: "LogNode") -> bool:
-        """Whether what was there before this office is applied.
-
-        In a group an entry of its own term tells; a log of its own has no other that may write.
-        """
-        if node.counts_entries:
-            return self._dispatcher.applied_term == node.term
-        return self._dispatcher.applied_index >= node.end_index
+            self._listener.on_writable(True, self._writable_term)  # noqa: FBT003 - the contract's
 
     def _lose_leadership(self) -> None:
         if self._commit_log.writable:
             self._commit_log.writable = False
-            self._listener.on_writable(False, self._node.term)  # noqa: FBT003 - the contract's event
+            self._listener.on_writable(False, self._log.term)  # noqa: FBT003 - the contract's event
             self._commit_log.abandon()

@@ -4,34 +4,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from dledger.mark import LogMark
     from dledger.storage.recent import Noted
     from store.layout import Keyed, Row
     from store.queues.start import QueueBase
 
-Body = tuple[int, int, bytes | memoryview, int, int]
-"""``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
+Body = tuple[int, bytes | memoryview, int, int]
+"""``(physical offset, chunk, where in the chunk the body begins, its bytes)``."""
 
 
-class LogNode(Protocol):
-    """The log as the store sees it: `dledger.node.DLedgerNode`, or `store.plain` without a group.
+class Log(Protocol):
+    """The log as the store sees it: bytes at positions, some of them committed.
 
-    Entries are named by an index that rises along the log; -1 stands before the first. A replicated
-    log counts its entries from 0. A plain one names each by the position of its last byte.
+    `dledger.replicated_log.ReplicatedLog` is the log of a group, `store.plain.PlainLog` one on its
+    own. An entry is a header, which the log owns, and a body, the record; it lies in
+    ``[start, end)``. Between two entries there may be the unused rest of a segment, so that any
+    position from the end of one entry up to the start of the next stands for the same place. How a
+    log counts its entries is its own business.
     """
 
     @property
     def header_bytes(self) -> int:
-        """Bytes of an entry before its body, the record."""
-        ...
-
-    @property
-    def counts_entries(self) -> bool:
-        """Whether an index is the number of an entry; otherwise it is a position."""
-        ...
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this replica leads in ``term``."""
+        """Bytes of an entry before its body."""
         ...
 
     @property
@@ -40,28 +34,32 @@ class LogNode(Protocol):
         ...
 
     @property
-    def commit_index(self) -> int:
-        """Index of the last committed entry, -1 for none."""
-        ...
-
-    @property
-    def first_index(self) -> int:
-        """Where the first entry still held starts: its number, or its position."""
-        ...
-
-    @property
-    def end_index(self) -> int:
-        """Index of the last entry, -1 for an empty log."""
-        ...
-
-    @property
     def first_position(self) -> int:
-        """Byte position of the first entry still held."""
+        """Where the first entry still held starts."""
         ...
 
     @property
     def committed_position(self) -> int:
-        """Byte position just after the last committed entry."""
+        """Where the last committed entry ends."""
+        ...
+
+    @property
+    def end_position(self) -> int:
+        """Where the last entry ends."""
+        ...
+
+    def may_write(self, applied: int) -> bool:
+        """Tell whether this replica leads, and nothing of earlier leaders lies behind ``applied``.
+
+        Whoever has applied the log so far knows everything that he continues.
+        """
+        ...
+
+    def maybe_backlog(self, applied: int) -> int | None:
+        """Return how many committed entries a follower has behind ``applied``; None for a leader.
+
+        Somebody may wait for those of a leader.
+        """
         ...
 
     def reserve(self, body_bytes: int) -> int:
@@ -72,47 +70,31 @@ class LogNode(Protocol):
         """Return the physical offsets of several bodies, all in one segment."""
         ...
 
-    def append(self, parts: Sequence[bytes], body_bytes: int) -> int:
-        """Append one reserved body given as buffers; return its index."""
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> object:
+        """Append one reserved body given as buffers."""
         ...
 
-    def append_batch(self, bodies: Sequence[bytes]) -> Sequence[int]:
-        """Append all the bodies that were reserved together; return their indexes."""
+    def append_batch(self, bodies: Sequence[bytes]) -> object:
+        """Append all the bodies that were reserved together."""
         ...
 
-    def following(self, index: int) -> int:
-        """Return where the entry behind ``index`` starts: its number, or its position."""
+    def following(self, position: int) -> int:
+        """Return where the entry behind ``position`` starts, or would start."""
         ...
 
-    def holds(self, index: int, term: int, position: int) -> bool:
-        """Tell whether that very entry is in the log, or is the last of those dropped from it."""
-        ...
-
-    def term_at(self, index: int) -> int:
-        """Return the term of an entry."""
-        ...
-
-    def bodies(self, first: int, last: int, limit: int) -> Iterator[Body]:
-        """Walk at most ``limit`` bodies from the entry that starts at ``first`` up to ``last``.
+    def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
+        """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
 
         Errors: `RottenEntry` for a damaged one, when it is its turn.
         """
         ...
 
-    def maybe_noted(self, index: int) -> "Noted | None":
-        """Return the first note kept about entry ``index`` or what follows, None for none."""
+    def maybe_hint(self, position: int) -> "Noted | None":
+        """Return the first dispatch hint kept about what follows ``position``, None for none."""
         ...
 
-    def release(self, index: int) -> None:
-        """Let go of what is kept in memory of entries before ``index``."""
-        ...
-
-    def body_of(self, index: int, position: int) -> memoryview:
-        """Return the body of the entry at ``position``, checked. Errors: `RottenEntry`."""
-        ...
-
-    def last_body(self) -> memoryview | None:
-        """Return the body of the last entry, None for an empty log. Errors: `RottenEntry`."""
+    def release(self, position: int) -> None:
+        """Let go of what is kept in memory of entries before ``position``."""
         ...
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
@@ -122,16 +104,34 @@ class LogNode(Protocol):
         """
         ...
 
+    def maybe_size(self, physical_offset: int) -> int | None:
+        """Return the size of the body that begins there, None if none does."""
+        ...
+
+    def last_body(self) -> memoryview | None:
+        """Return the body of the last entry, None for an empty log. Errors: `RottenEntry`."""
+        ...
+
     def read_ahead(self, physical_offset: int, size: int) -> None:
         """Ask for bytes that will be read soon, without waiting; those of one segment."""
         ...
 
-    def find(self, physical_offset: int) -> int | None:
-        """Return the index of the entry whose body begins there, None if there is none."""
-        ...
-
     def describe(self, physical_offset: int) -> str:
         """Return in words the file that holds a place of the log, and where in it that is."""
+        ...
+
+    def mark(self, start: int, end: int) -> "LogMark":
+        """Return what to write down of the entry that lies there, to find it again.
+
+        ``start`` is -1 where it is not known, or the entry is not in the log any more.
+        """
+        ...
+
+    def maybe_end(self, mark: "LogMark") -> int | None:
+        """Return where that very entry ends; None if it is not in this log.
+
+        The last entry that was dropped from the log counts as in it.
+        """
         ...
 
 
@@ -163,11 +163,14 @@ class StoreListener(Protocol):
         """New messages are readable; once per queue and turn."""
         ...
 
-    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
-        """Apply one committed state record, in log order; the no-op is not handed out."""
+    def apply_state(self, position: int, kind: str, payload: bytes) -> None:
+        """Apply one committed state record, in log order; the no-op is not handed out.
+
+        ``position``: where its entry ends.
+        """
         ...
 
-    def restore_state(self, state_index: int, state: bytes) -> "list[QueueBase]":
+    def restore_state(self, state: bytes) -> "list[QueueBase]":
         """Replace all state by that of a snapshot; return where the queues begin."""
         ...
 

@@ -78,6 +78,16 @@ class Mode(Protocol):
 
     # The start, in this order; `leave` comes last of all at the stop.
 
+    @property
+    def applied_index(self) -> int:
+        """Last entry that the store has dispatched, as files and status name it."""
+        ...
+
+    @property
+    def state_index(self) -> int:
+        """Last entry whose state records the tables had when they were loaded."""
+        ...
+
     async def check(self) -> None:
         """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
         ...
@@ -100,7 +110,7 @@ class Mode(Protocol):
 
     # While it runs.
 
-    def includes(self, index: int, kind: str) -> bool:
+    def includes(self, position: int, kind: str) -> bool:
         """Tell whether the tables include a record that the store hands out."""
         ...
 

@@ -26,6 +26,7 @@ from broker.state.shared_snapshot import SharedSnapshot
 from ledgermq.remoting.transport.credentials import CredentialStore
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.errors import FatalError
+from store.dispatch.anomalies import Unreplicated
 from store.plain import PlainLog
 from store.recovery.directory import StoreDirectory, SyncedTimes
 from store.recovery.foreign import take_over
@@ -67,7 +68,7 @@ class PlainMode:
         )
 
         self.saver = TableSaver(
-            self.snapshot, lambda: store.applied_index, secure=self.secure, pause=self.pause
+            self.snapshot, lambda: self.applied_index, secure=self.secure, pause=self.pause
         )
         self.log = PlainLog(
             config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal
@@ -76,10 +77,10 @@ class PlainMode:
             lambda: self.log.synced_timestamp,
             (lambda: store.index_timestamp) if config.message_index_enable else None,
         )
-        store.attach(self.log, self._times)
+        store.attach(self.log, self._times, Unreplicated)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, self.saver.save)
         #: What answers requests that only a broker of this mode answers so.
-        self.processors = (NoGroup(lambda: store.applied_index, self.log.term),)
+        self.processors = (NoGroup(lambda: self.applied_index, self.log.term),)
         self.credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
         self.guard = Guard(self.credentials, config, clock.wall_ms)
         self.boot_id = f"{rng.randint(0, 2**63 - 1):016x}"
@@ -100,10 +101,11 @@ class PlainMode:
         """Load tables and queues. Errors: `FatalError`."""
         log = self.log
         applied_index = self.snapshot.load_for(
-            log.end_index, lambda index: log.find(log.following(index)) is not None
+            log.end_position - 1,
+            lambda index: log.maybe_size(log.following(index + 1)) is not None,
         )
         self._store.load(
-            applied_index,
+            applied_index + 1,
             recover=lambda queues: take_over(self._directory, self._disk, queues, self.log),
             index_until=None if self._directory.was_clean else self._directory.times.index,
         )
@@ -122,19 +124,29 @@ class PlainMode:
             return
         is_clean = (
             not self._failed
-            and self.log.synced_index == self.log.end_index == self._store.covered_index
+            and self.log.synced_position == self.log.end_position == self._store.covered
         )
         if not is_clean:
             _log.warning(
-                "event=left_unclean directory=%s end_index=%d synced_index=%d queues_cover=%d",
-                self._config.store_path, self.log.end_index, self.log.synced_index,
-                self._store.covered_index,
+                "event=left_unclean directory=%s log_end=%d synced=%d queues_cover=%d",
+                self._config.store_path, self.log.end_position, self.log.synced_position,
+                self._store.covered,
             )  # fmt: skip
         self._directory.leave(clean=is_clean, times=self._times.when_all_is_synced())
 
-    def includes(self, index: int, kind: str) -> bool:
+    @property
+    def applied_index(self) -> int:
+        """Last byte of what the store has dispatched: so files and status name an entry."""
+        return self._store.applied - 1
+
+    @property
+    def state_index(self) -> int:
+        """Last byte of the log of which the tables had the state when they were loaded."""
+        return self._store.state_end - 1
+
+    def includes(self, position: int, kind: str) -> bool:
         """Tell whether the tables include a record that the store hands out."""
-        return self.snapshot.includes(kind, index)
+        return self.snapshot.includes(kind, position - 1)
 
     def on_failed(self) -> None:
         """Keep ``abort``: what log or store have on disk is not what they think."""
@@ -180,7 +192,7 @@ class PlainMode:
         return {
             **self.log.status(),
             **self._store.status(),
-            "applied": self._store.applied_index,
+            "applied": self.applied_index,
             "state_quarantined": self._state.quarantined,
             "boot_id": self.boot_id,
         }
@@ -209,8 +221,8 @@ class PlainRetainedLog:
     def segments(self) -> list[Segment]:
         """Return the segments that hold something."""
         log = self._log
-        heads = range(log.first_position, log.end_index + 1, log.config.segment_bytes)
-        return self._ages.segments([(start, start) for start in heads], log.end_position)
+        heads = range(log.first_position, log.end_position, log.config.segment_bytes)
+        return self._ages.segments(heads, log.next_position)
 
     async def drop_before(self, position: int) -> Dropped:
         """Let the log begin at ``position``, as far as tables and queues on disk cover it."""
@@ -219,7 +231,7 @@ class PlainRetainedLog:
         limits = (
             (position, ALL_DUE),
             (self._snapshot.saved_index + 1, "the tables on disk include no more"),
-            (self._store.covered_index + 1, "the queues on disk cover no more"),
+            (self._store.covered, "the queues on disk cover no more"),
         )
         limit, reason = min(limits, key=lambda limit: limit[0])
         segment_bytes = self._log.config.segment_bytes

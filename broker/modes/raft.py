@@ -21,6 +21,7 @@ from broker.retention.retained_log import RaftLog
 from broker.state.saver import TableSaver
 from broker.state.snapshot import Snapshot
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
@@ -44,20 +45,21 @@ class RaftMode:
         self._state, self._store = tables.state, store
         self.snapshot = Snapshot(f"{config.store_path}/config", tables.state, disk)
         self.saver = TableSaver(
-            self.snapshot, lambda: store.applied_index, secure=self.secure, pause=asyncio.sleep
+            self.snapshot, lambda: self.applied_index, secure=self.secure, pause=asyncio.sleep
         )
         self.log = DLedgerNode(
-            config.dledger_config(), store, disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
+            config.dledger_config(), disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )
-        store.attach(self.log)
+        self.replicated = ReplicatedLog(self.log, store)
+        store.attach(self.replicated)
         self.credentials = self.log.credentials
         self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
-        self.compactor = Compactor(self.log, store, self.snapshot, self.saver.save)
-        self.retained = RaftLog(self.log, self.compactor)
+        self.compactor = Compactor(self.log, self.replicated, store, self.snapshot, self.saver.save)
+        self.retained = RaftLog(self.log, self.replicated, self.compactor)
         #: What answers requests that only a broker of this mode answers so.
         self.processors = (
             MembershipProcessor(self.log),
-            RaftProcessor(self.log, lambda: store.applied_index),
+            RaftProcessor(self.log, lambda: self.applied_index),
             CompactProcessor(self.compactor),
         )
 
@@ -86,7 +88,7 @@ class RaftMode:
         if is_ahead:
             # Now, should the next stop be a crash.
             self._save_as_of(applied_index)
-        self._store.load(applied_index, bases)
+        self._store.load(self.replicated.position_after(applied_index), bases)
 
     def _save_as_of(self, applied_index: int) -> None:
         _log.warning(
@@ -105,9 +107,19 @@ class RaftMode:
     def leave(self) -> None:
         """Nothing is left to do once store and log have stopped."""
 
-    def includes(self, index: int, kind: str) -> bool:
+    @property
+    def applied_index(self) -> int:
+        """Last entry that the store has dispatched, as files and status name it."""
+        return self.replicated.index_before(self._store.applied)
+
+    @property
+    def state_index(self) -> int:
+        """Last entry whose state records the tables had when they were loaded."""
+        return self.replicated.index_before(self._store.state_end)
+
+    def includes(self, position: int, kind: str) -> bool:
         """Tell whether the tables include a record that the store hands out: never."""
-        del index, kind
+        del position, kind
         return False
 
     def on_failed(self) -> None:
@@ -143,7 +155,7 @@ class RaftMode:
         return {
             **self.log.status(),
             **self._store.status(),
-            "applied": self._store.applied_index,
+            "applied": self.applied_index,
             "state_quarantined": self._state.quarantined,
             "boot_id": self.boot_id,
         }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from broker.state.snapshot import Snapshot
     from dledger.node import DLedgerNode
+    from dledger.replicated_log import ReplicatedLog
     from store.message_store import MessageStore
     from store.queues.start import QueueBase
 
@@ -70,11 +71,13 @@ class Compactor:
     def __init__(
         self,
         node: DLedgerNode,
+        log: ReplicatedLog,
         store: MessageStore,
         snapshot: Snapshot,
         save: Callable[[], Awaitable[None]],
     ) -> None:
         self._node = node
+        self._log = log
         self._store = store
         self._snapshot = snapshot
         self._save = save
@@ -126,7 +129,7 @@ class Compactor:
                     plan, reason = None, f"{error}; the store is mending it"
             if plan is not None:
                 # The tables as they are at this entry, whatever is applied until they are text.
-                state_index = self._store.applied_index
+                state_index = self._log.index_before(self._store.applied)
                 image = StateImage(await in_turns(self._snapshot.take_steps()), bases)
                 if not await node.trimmer.trim(plan, state_index, msgspec.msgpack.encode(image)):
                     reason = "the snapshot could not be written, see the log of the broker"
@@ -148,8 +151,8 @@ class Compactor:
         limits = (
             (upto, "no more was asked for"),
             (log_limit.last_index, log_limit.reason),
-            (self._store.applied_index, "what follows is not applied yet"),
+            (self._log.index_before(self._store.applied), "what follows is not applied yet"),
             (self._snapshot.saved_index, "the tables on disk include no more"),
-            (self._store.covered_index, "the queues on disk cover no more"),
+            (self._log.index_before(self._store.covered), "the queues on disk cover no more"),
         )
         return min(limits, key=lambda limit: limit[0])

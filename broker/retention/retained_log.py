@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.retention.compaction import Compactor
     from dledger.node import DLedgerNode
+    from dledger.replicated_log import ReplicatedLog
 
 
 ALL_DUE: Final = "no more is due in this round"
@@ -45,17 +46,17 @@ class RetainedLog(Protocol):
 
 
 class BodyWalk(Protocol):
-    """What the age of segments needs of a log; see `store.ports.LogNode`."""
+    """What the age of segments needs of a log; see `store.ports.Log`."""
 
     @property
-    def commit_index(self) -> int:
-        """Index of the last committed entry."""
+    def committed_position(self) -> int:
+        """Where the last committed entry ends."""
         ...
 
-    def bodies(
-        self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, bytes | memoryview, int, int]]:
-        """Walk bodies; yields (index, physical offset, chunk, where in it, bytes)."""
+    def walk(
+        self, start: int, end: int, limit: int
+    ) -> Iterator[tuple[int, bytes | memoryview, int, int]]:
+        """Walk bodies; yields (physical offset, chunk, where in it, bytes)."""
         ...
 
 
@@ -66,30 +67,26 @@ class SegmentAges:
         self._log = log
         self._stamps: dict[int, int] = {}
 
-    def segments(self, heads: Sequence[tuple[int, int]], end: int) -> list[Segment]:
-        """Return the segments that begin at ``heads``.
-
-        Args:
-            heads: position and index (`LogNode.following`) of the first entry of each.
-            end: where the last one ends.
-        """
-        starts = {position for position, _ in heads}
+    def segments(self, heads: Sequence[int], end: int) -> list[Segment]:
+        """Return the segments that begin at ``heads``; ``end``: where the last one ends."""
+        starts = set(heads)
         for position in [known for known in self._stamps if known not in starts]:
             del self._stamps[position]
         found: list[Segment] = []
         closed_ms: int | None = None
-        for position, index in reversed(heads):
+        for position in reversed(heads):
             found.append(Segment(position, end, closed_ms))
             end = position
             # Where the first message cannot be read, the next one that can is younger.
-            closed_ms = self._stamp(position, index) or closed_ms
+            closed_ms = self._stamp(position) or closed_ms
         return found[::-1]
 
-    def _stamp(self, position: int, index: int) -> int | None:
+    def _stamp(self, position: int) -> int | None:
         stamp = self._stamps.get(position)
         if stamp is None:
             try:
-                for _, _, chunk, at, _ in self._log.bodies(index, self._log.commit_index, 1):
+                committed = self._log.committed_position
+                for _, chunk, at, _ in self._log.walk(position, committed, 1):
                     stamp = self._stamps[position] = stored_or_zero(chunk[at:])
             except RottenEntry:
                 return None
@@ -99,14 +96,15 @@ class SegmentAges:
 class RaftLog:
     """The log of one replica: it trims for itself, behind a snapshot (ADR 9)."""
 
-    def __init__(self, node: DLedgerNode, compactor: Compactor) -> None:
+    def __init__(self, node: DLedgerNode, log: ReplicatedLog, compactor: Compactor) -> None:
         self._node = node
         self._compactor = compactor
-        self._ages = SegmentAges(node)
+        self._ages = SegmentAges(log)
 
     def segments(self) -> list[Segment]:
         """Return the segments that begin with a committed entry."""
-        return self._ages.segments(self._node.trimmer.segment_heads(), self._node.end_position)
+        heads = [head.position for head in self._node.trimmer.segment_heads()]
+        return self._ages.segments(heads, self._node.end_position)
 
     async def drop_before(self, position: int) -> Dropped:
         """Let the log begin at ``position``, a start of a segment, as far as a snapshot may."""

@@ -101,12 +101,12 @@ class ReplicatedState:
         self.tables[table.file] = table
         self._appliers |= {str(kind): applier for kind, applier in appliers.items()}
 
-    def apply(self, index: int, kind: str, payload: bytes) -> bool:
+    def apply(self, position: int, kind: str, payload: bytes) -> bool:
         """Apply one committed record; False if its kind or its content is not understood."""
         applier = self._appliers.get(kind)
         if applier is None:
             _log.warning(
-                "event=state_record_skipped index=%d kind=%s reason=unknown-kind", index, kind
+                "event=state_record_skipped position=%d kind=%s reason=unknown-kind", position, kind
             )
             return False
         try:
@@ -115,7 +115,7 @@ class ReplicatedState:
         except BAD_CONTENT as error:
             self.quarantined += 1
             _log.error(
-                "event=record_quarantined index=%d kind=%s reason=%r", index, kind, str(error)
+                "event=record_quarantined position=%d kind=%s reason=%r", position, kind, str(error)
             )
             return False
         return True

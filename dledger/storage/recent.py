@@ -6,9 +6,11 @@ Their notes (`Span.note`), tens of bytes an entry in place of kilobytes, are kep
 has fallen behind can still do without the entries. Bounded by bytes; the oldest go first.
 """
 
+from bisect import bisect_left
 from collections import deque
 from typing import Final, NamedTuple
 
+from dledger.codec.index import UNIT
 from dledger.core.model import LogIndex, Span, Term
 
 BYTES_MAX: Final = 2 * 1024 * 1024
@@ -23,6 +25,34 @@ class Noted(NamedTuple):
     term: Term
     units: bytes
     note: bytes
+
+    @property
+    def start(self) -> int:
+        """Where its first entry starts."""
+        position: int = UNIT.unpack_from(self.units)[1]
+        return position
+
+    @property
+    def end(self) -> int:
+        """Where its last entry ends."""
+        last = UNIT.unpack_from(self.units, len(self.units) - UNIT.size)
+        end: int = last[1] + last[2]
+        return end
+
+    @property
+    def sample(self) -> tuple[int, int, int]:
+        """Which entry to compare with the note, another in each span; where it starts and ends."""
+        number = self.first_index % (self.last_index + 1 - self.first_index)
+        unit = UNIT.unpack_from(self.units, number * UNIT.size)
+        return number, unit[1], unit[1] + unit[2]
+
+    def index_at(self, position: int) -> LogIndex:
+        """Return the entry that starts at ``position``, or is the first one behind it."""
+        units, size = self.units, UNIT.size
+        numbers = range(len(units) // size)
+        return self.first_index + bisect_left(
+            numbers, position, key=lambda number: int(UNIT.unpack_from(units, number * size)[1])
+        )
 
     @property
     def size_bytes(self) -> int:

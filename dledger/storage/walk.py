@@ -21,8 +21,8 @@ COPIED_ENTRIES_MIN: Final = 16
 """A walk over at least this many entries copies the chunks: a slice of bytes costs less than a
 slice of a view."""
 
-Body = tuple[LogIndex, int, bytes | memoryview, int, int]
-"""``(index, physical offset, chunk, where in the chunk the body begins, its bytes)``."""
+Body = tuple[int, bytes | memoryview, int, int]
+"""``(physical offset, chunk, where in the chunk the body begins, its bytes)``."""
 
 
 def walk_bodies(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[Body]:
@@ -51,9 +51,9 @@ def _walk_span(span: Span, first: LogIndex, last: LogIndex) -> Iterator[Body]:
     _, position, size, _, _ = UNIT.unpack_from(units, len(units) - UNIT_BYTES)
     # One copy, and none of the slices that are taken of it is a view.
     chunk = bytes(span.data[begin - span.position : position + size - span.position])
-    for _, position, size, index, _ in UNIT.iter_unpack(units):
+    for _, position, size, _, _ in UNIT.iter_unpack(units):
         body = position + HEADER_BYTES
-        yield index, body, chunk, body - begin, size - HEADER_BYTES
+        yield body, chunk, body - begin, size - HEADER_BYTES
 
 
 def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[Body]:
@@ -74,5 +74,5 @@ def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[B
             if sound_size(chunk, 0, index, position) != size:
                 store.body_view(index)  # it may have no CRC; who knows better decides
         at = position - base + HEADER_BYTES
-        yield index, position + HEADER_BYTES, given, at, size - HEADER_BYTES
+        yield position + HEADER_BYTES, given, at, size - HEADER_BYTES
         position += size

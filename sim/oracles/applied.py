@@ -182,7 +182,7 @@ def check_keys(truth: Truth, replica: Replica) -> None:
     if replica.is_rotten or store._index is None:
         return
     # A removed member that starts again knows nothing to be committed but what its checkpoint says.
-    readable = min(store.applied_index, replica.controller.node.commit_index)
+    readable = min(replica.applied_index, replica.controller.node.commit_index)
     for (topic, queue_id), rows in truth.queues.items():
         queue = store._queues.by_name.get((topic, queue_id))
         if queue is None:

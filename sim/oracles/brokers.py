@@ -109,7 +109,7 @@ class Brokers:
             return
         request.note = Asked(
             replica.state.tick,
-            replica.dispatcher.applied_index,
+            replica.applied_index,
             len(self._truth.statements),
             replica.incarnation,
         )

@@ -102,6 +102,8 @@ class Replica:
         self._writes = -1
         self.store: LogStore
         self.dispatcher: Dispatcher
+        self._applied = (-1, -1)
+        """Up to where it has dispatched, and which entry ends there."""
         self.base = 0
         """Index of ``marks[0]``."""
         self.marks: list[Mark] = []
@@ -128,7 +130,7 @@ class Replica:
             log.commit_index,
             self.store.last_index,
             log.last_term,
-            self.dispatcher.applied_index,
+            self.applied_index,
             state.delivered_index,
         )
 
@@ -145,6 +147,17 @@ class Replica:
         self.synced_before = node._driver.synced_index
         self._writes = -1
         self.dispatcher = self.controller.store._dispatcher
+        self._applied = (-1, -1)
+
+    @property
+    def applied_index(self) -> int:
+        """Last entry dispatched; looked up when dispatch has gone on."""
+        end, index = self._applied
+        if end != self.dispatcher.applied_end:
+            end = self.dispatcher.applied_end
+            index = self.controller.applied_index
+            self._applied = (end, index)
+        return index
 
     @property
     def last_index(self) -> int:

@@ -79,7 +79,7 @@ class Tables:
     def model_of(self, replica: Replica) -> Model | None:
         """Return what the log makes of the tables of a replica, None while nobody can tell."""
         model = self._models.get(replica.name)
-        applied = replica.dispatcher.applied_index
+        applied = replica.applied_index
         is_whole = model is not None and model.knows and (
             bisect_right(self._truth.state_indexes, applied) == model.count
         )  # fmt: skip
@@ -185,4 +185,4 @@ def _ahead(replica: Replica) -> int:
     controller = replica.controller
     meta = controller.node.snapshot_meta
     included = -1 if meta is None else meta.state_index
-    return max(controller.store._dispatcher.state_applied_index, included)
+    return max(controller.state_index, included)

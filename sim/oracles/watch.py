@@ -175,7 +175,7 @@ class Watch:
                 log.commit_index,
                 replica.store.last_index,
                 log.last_term,
-                replica.dispatcher.applied_index,
+                replica.applied_index,
                 state.delivered_index,
             )
             if state.role is LEADER:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from store.ports import Body
 
-ReadBack = tuple[int, int, int, int, int, int, int, bytes, bytes, "bytes | memoryview", int]
-"""``(index, physical offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
+ReadBack = tuple[int, int, int, int, int, int, bytes, bytes, "bytes | memoryview", int]
+"""``(physical offset, size, queue_id, queue_offset, sys_flag, store_timestamp, topic,
 properties, chunk, where in it)`` of an entry's record."""
 NO_MESSAGE: Final = b"no message"
 """In the place of the topic, this very object: the entry holds no whole record. Its sysFlag says
@@ -44,7 +44,7 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
     """
     add = found.append
     topic, field, field_bytes = b"", _NO_FIELD, 0
-    for index, physical, chunk, at, body_bytes in walk:
+    for physical, chunk, at, body_bytes in walk:
         if chunk.__class__ is bytes and body_bytes > _HEAD_BYTES:
             size, magic, queue_id, offset, place, flags, stored, content_bytes = _unpack(chunk, at)
             text_at = at + _HEAD_BYTES + content_bytes + field_bytes + 2
@@ -60,25 +60,18 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
                 and chunk[text_at - 2] << 8 | chunk[text_at - 1] == end - text_at
             ):
                 text = chunk[text_at:end]
-                add(
-                    (index, physical, size, queue_id, offset, flags, stored, topic, text, chunk, at)
-                )
+                add((physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
                 continue
         try:
             record = whole_record(chunk, at, body_bytes, physical)
         except CorruptRecord as error:
             reason = str(error).encode()
-            add(
-                (
-                    index, physical, body_bytes, 0, 0, FLAG_NOT_INDEXED, 0, NO_MESSAGE, reason,
-                    chunk, at,
-                )
-            )  # fmt: skip
+            add((physical, body_bytes, 0, 0, FLAG_NOT_INDEXED, 0, NO_MESSAGE, reason, chunk, at))
             continue
         size, queue_id, offset, flags, stored, topic, text = record
         field = bytes((len(topic) & 0xFF,)) + topic
         field_bytes = len(field)
-        add((index, physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
+        add((physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
 
 
 def light_part(found: list[ReadBack]) -> int:
@@ -88,7 +81,7 @@ def light_part(found: list[ReadBack]) -> int:
     """
     cost = 0
     for number, record in enumerate(found):
-        text_bytes = len(record[8])
+        text_bytes = len(record[7])
         if text_bytes > LONG_TEXT_BYTES:
             cost += text_bytes
             if cost > LONG_TEXTS_BYTES and number:

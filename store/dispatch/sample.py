@@ -36,7 +36,7 @@ def agrees(
     ``keys``: the index, if there is one; then the hash of a single key is compared, too.
     """
     run, number = claim
-    _, _, _, queue_id, offset, flags, _, topic, text, _, _ = record
+    _, _, queue_id, offset, flags, _, topic, text, _, _ = record
     if run.kind == ALIKE:
         queue, place = run.queue, (run.queue_offset + number, run.code)
     else:
@@ -50,7 +50,7 @@ def agrees(
 
 def _has_its_key(run: "Run", number: int, record: "ReadBack", keys: "KeySink") -> bool:
     """Tell whether the hashes of a message are those that the note has; several are not sought."""
-    _, physical, _, _, _, flags, stored, topic, text, _, _ = record
+    physical, _, _, _, flags, stored, topic, text, _, _ = record
     if run.counts is not None:
         return True
     said = [(run.hashes[number], physical, run.stored)] if run.hashes else []

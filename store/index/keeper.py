@@ -9,10 +9,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from dledger.mark import LogMark
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.index.key_index import IndexPlan, KeyIndex
 from store.index.recovery import Loaded, agree_with_log, load_index
-from store.recovery.checkpoint import LogMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
     from store.config import IndexConfig
-    from store.ports import LogNode
+    from store.ports import Log
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class IndexKeeper:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def agree(self, node: "LogNode", queues_mark: LogMark | None) -> int:
+    def agree(self, log: "Log", queues_mark: LogMark | None) -> int:
         """Return where dispatch has to begin, see `agree_with_log`. Errors: `FatalError`."""
         try:
-            return agree_with_log(self.index, self._loaded, node, queues_mark)
+            return agree_with_log(self.index, self._loaded, log, queues_mark)
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -31,11 +31,11 @@ from store.layout import Row
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dledger.mark import LogMark
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
     from store.config import IndexConfig
     from store.layout import Keyed
-    from store.recovery.checkpoint import LogMark
 
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Entries kept in memory before dispatch waits for the disk."""

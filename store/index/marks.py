@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from store.recovery.checkpoint import LogMark
+from dledger.mark import LogMark
 
 INDEX_FILE: Final = "index.checkpoint"
 

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dledger.mark import LogMark
 from ledgermq.runtime.disk import NO_SPACE
 from store.index.codec import ENTRY, ENTRY_BYTES, FIRST_ENTRY, HEADER_BYTES, Header, decode_header
 from store.index.crcs import EntryCrcs, SlotCrcs
 from store.index.file import DamagedIndex, IndexFile
 from store.index.marks import FileMark, IndexMark, encode_mark, maybe_decode_mark
-from store.recovery.checkpoint import LogMark
 
 if TYPE_CHECKING:
     from store.index.key_index import KeyIndex
-    from store.ports import LogNode
+    from store.ports import Log
 
 NAME_DIGITS = 17
 _log = logging.getLogger(__name__)
@@ -90,42 +90,40 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
 
 
 def agree_with_log(
-    index: "KeyIndex", loaded: Loaded, node: "LogNode", queues_mark: LogMark | None
+    index: "KeyIndex", loaded: Loaded, log: "Log", queues_mark: LogMark | None
 ) -> int:
-    """Make the index agree with the log; return where dispatch has to begin at the latest.
+    """Make the index agree with the log; return the position where dispatch begins at the latest.
 
     ``queues_mark``: an entry of this very log up to which the queues are known to be right.
     Errors: `OSError`, `FatalError`.
     """
     mark = loaded.log
-    if mark is not None and (mark.index < 0 or node.holds(mark.index, mark.term, mark.position)):
-        return max(node.following(mark.index), node.first_index)
-    began = None
+    end = None if mark is None else log.maybe_end(mark)
+    if end is not None:
+        return max(end, log.first_position)
     if mark is None:
-        began = _reopen_last(index, node)
-    elif queues_mark is not None and queues_mark.index <= mark.index:
-        _log.warning("event=index_ahead_of_the_log cut_to_index=%d", queues_mark.index)
-        if _cut(index, queues_mark.position + node.header_bytes + 1):
-            began = node.following(queues_mark.index)
+        began = _reopen_last(index, log)
+    else:
+        began = _cut_to_queues(index, mark, log, queues_mark)
     if began is None:
         if index.files or mark is not None:
-            _log.warning("event=index_rebuilt from=%d", node.first_index)
+            _log.warning("event=index_rebuilt from=%d", log.first_position)
         index.reset()
-        began = node.first_index
+        began = log.first_position
     if not index.files and not loaded.had_mark:
-        return max(began, node.first_index)
+        return max(began, log.first_position)
     # What was cut is overwritten from now on: the old mark must not count any more.
-    log = queues_mark if mark is not None and index.files else None
+    kept = queues_mark if mark is not None and index.files else None
     try:
-        index.disk.replace(index.mark_path, encode_mark(index.mark(log)))
+        index.disk.replace(index.mark_path, encode_mark(index.mark(kept)))
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
         index.disk.remove(index.mark_path)  # without one the index is built anew, if it must be
-    return max(began, node.first_index)
+    return max(began, log.first_position)
 
 
-def _reopen_last(index: "KeyIndex", node: "LogNode") -> int | None:
+def _reopen_last(index: "KeyIndex", log: "Log") -> int | None:
     """Drop the last message of the last file, whose keys may not all be there; None if unknown.
 
     Returns where its entry starts, for dispatch to begin there.
@@ -133,10 +131,22 @@ def _reopen_last(index: "KeyIndex", node: "LogNode") -> int | None:
     if not index.files:
         return None
     physical = index.files[-1].end_physical
-    found = node.find(physical)
-    if found is None or not _cut(index, physical):
+    if log.maybe_size(physical) is None or not _cut(index, physical):
         return None
-    return found if node.counts_entries else physical - node.header_bytes
+    return physical - log.header_bytes
+
+
+def _cut_to_queues(
+    index: "KeyIndex", mark: LogMark, log: "Log", queues_mark: LogMark | None
+) -> int | None:
+    """Drop what lies behind the mark of the queues; return where that is, None if it is no help."""
+    if queues_mark is None or queues_mark.position > mark.position:
+        return None
+    end = log.maybe_end(queues_mark)
+    if end is None:
+        return None
+    _log.warning("event=index_ahead_of_the_log cut_to=%d", end)
+    return end if _cut(index, end) else None
 
 
 def _cut(index: "KeyIndex", physical: int) -> bool:

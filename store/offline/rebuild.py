@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from dledger.mark import LogMark
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError
 from store.config import DEFAULT_DELAY_LEVELS_MS, IndexConfig, StoreConfig
 from store.index.key_index import KeyIndex
@@ -49,7 +50,6 @@ from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
     CheckpointHead,
-    LogMark,
     join_checkpoint,
 )
 from store.recovery.checkpointer import Picture

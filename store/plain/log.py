@@ -3,7 +3,7 @@
 The asyncio shell around `Writer`, `Flusher` and the files. All of it runs in one event loop thread;
 syncs and removals run in a worker thread. What happens in one turn of the loop is done at once by
 `PlainLog._turn`: the appends of the turn are written by one call, then the listener hears of the
-new commit index, once. ASYNC_FLUSH commits what is written, SYNC_FLUSH what is synced.
+new commit, once. ASYNC_FLUSH commits what is written, SYNC_FLUSH what is synced.
 
 A full disk refuses appends, takes back what could not be written, and is tried again after a
 moment. Any other failure of the disk, a failed sync before all, is the end of the process.
@@ -43,31 +43,31 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PlainListener(Protocol):
-    """Who uses the log; a part of `dledger.listener.DLedgerListener`. Called in the loop thread."""
+    """Who uses the log; a part of `dledger.replicated_log.LogUser`. Called in the loop thread."""
 
-    def on_committed(self, commit_index: int) -> None:
-        """Take that all entries up to ``commit_index`` are committed. At most once a turn."""
+    def on_committed(self, position: int) -> None:
+        """Take that all entries before ``position`` are committed. At most once a turn."""
         ...
 
     def on_role(self, role: Role, term: int, leader_id: str | None) -> None:
         """Take that the log accepts entries from now on, or does no more."""
         ...
 
-    def on_rolled_back(self, first_index: int) -> None:
-        """Take that entries from ``first_index`` on were not appended after all: they failed."""
+    def on_rolled_back(self, position: int) -> None:
+        """Take that entries from ``position`` on were not appended after all: they failed."""
         ...
 
 
 class PlainLog(PlainView):
-    """A log in the format of RocketMQ; a `store.ports.LogNode`."""
+    """A log in the format of RocketMQ; a `store.ports.Log`."""
 
     reserve: Callable[[int], int]
     """Return the physical offset of a record appended next, see `Writer.reserve`."""
     reserve_batch: Callable[[Sequence[int]], list[int]]
     """Return those of several, in one segment, see `Writer.reserve_batch`."""
-    append: Callable[[Sequence[bytes], int], int]
-    """Append the record that was just reserved; return its index. See `Writer.append`."""
-    append_batch: Callable[[Sequence[bytes]], Sequence[int]]
+    append: Callable[[Sequence[bytes], int], None]
+    """Append the record that was just reserved, see `Writer.append`."""
+    append_batch: Callable[[Sequence[bytes]], None]
     """Append those that were reserved together, see `Writer.append_batch`."""
 
     def __init__(
@@ -102,7 +102,7 @@ class PlainLog(PlainView):
         self._told_role = False
         self._prepared = -1
         """The segment that was made ahead last."""
-        self.commit_index = -1
+        self.committed_position = 0
         self.recovered: Recovered
         """What `open` found."""
         self._writer = Writer(config, schedule=self._call_turn, refusal=self._refusal)
@@ -138,7 +138,7 @@ class PlainLog(PlainView):
         self._flusher = Flusher(
             config, self._clock, self._segments, extent.last_end, self._last_stored_ms
         )
-        self.commit_index = extent.last_end - 1
+        self.committed_position = extent.last_end
         self._opened = True
 
     async def start(self) -> None:
@@ -191,9 +191,9 @@ class PlainLog(PlainView):
         return self._writer.written
 
     @property
-    def synced_index(self) -> int:
-        """Last entry that survives a loss of power for sure."""
-        return self._flusher.synced_position - 1
+    def synced_position(self) -> int:
+        """Where the last entry ends that survives a loss of power for sure."""
+        return self._flusher.synced_position
 
     @property
     def synced_timestamp(self) -> int:
@@ -201,19 +201,22 @@ class PlainLog(PlainView):
         return self._flusher.synced_timestamp
 
     def status(self) -> dict[str, object]:
-        """Return what an administrator asks, in JSON types."""
+        """Return what an administrator asks, in JSON types.
+
+        Entries are named by the position of their last byte there, -1 stands for none.
+        """
         return {
             "node": self.config.name,
             "mode": "plain",
             "role": self.role.value,
             "term": TERM,
             "leader": self.config.name if self._running else None,
-            "commit": self.commit_index,
-            "first_index": self.first_index,
-            "last_index": self.end_index,
+            "commit": self.committed_position - 1,
+            "first_index": self.first_position,
+            "last_index": self.end_position - 1,
             "last_term": TERM,
-            "end_position": self.end_position,
-            "synced_index": self.synced_index,
+            "end_position": self.next_position,
+            "synced_index": self.synced_position - 1,
             "flush_disk_type": self.config.flush_disk_type.value,
             "segments": len(self._segments.bases),
             "segment_bytes": self.config.segment_bytes,
@@ -295,10 +298,10 @@ class PlainLog(PlainView):
             self._user.on_role(Role.LEADER, TERM, self.config.name)
         flusher = self._flusher
         committed = flusher.synced_position if self._is_sync else flusher.written_position
-        if committed > self.commit_index + 1:
-            self.commit_index = committed - 1
+        if committed > self.committed_position:
+            self.committed_position = committed
             self._writer.set_committed(committed)
-            self._user.on_committed(self.commit_index)
+            self._user.on_committed(committed)
         if rolled_back is not None:
             self._user.on_rolled_back(rolled_back)
 

@@ -1,8 +1,7 @@
-"""The readable side of a plain log: what the store asks of it (`store.ports.LogNode`).
+"""The readable side of a plain log: what the store asks of it (`store.ports.Log`).
 
-An entry is a record and nothing else. Its index is the position of its last byte, so that entries
-are ordered by it, and the entry behind it starts at the next byte, or in the next segment when a
-blank ends this one. Nothing here changes anything.
+An entry is a record and nothing else. The one behind it starts where it ends, or in the next
+segment when a blank ends this one. Nothing here changes anything.
 """
 
 import logging
@@ -11,6 +10,7 @@ from typing import Final
 
 from dledger.core.model import Role
 from dledger.errors import RottenEntry
+from dledger.mark import LogMark
 from dledger.segments.row import Segments
 from ledgermq.runtime.disk import read_ahead
 from store.plain.config import PlainLogConfig
@@ -32,16 +32,16 @@ TERM: Final = 1
 
 _log: Final = logging.getLogger(__name__)
 
-Body = tuple[int, int, bytes | memoryview, int, int]
-"""``(index, physical offset, segment, where in it the record begins, its size)``."""
+Body = tuple[int, bytes | memoryview, int, int]
+"""``(physical offset, segment, where in it the record begins, its size)``."""
 
 
 class PlainView:
     """Reads an opened log; whoever inherits opens the parts."""
 
     config: PlainLogConfig
-    commit_index: int
-    """Position of the last byte of the last entry told to the listener, -1 for none."""
+    committed_position: int
+    """Where the last entry ends that the listener was told of."""
     _segments: Segments
     _running: bool
     _damaged: set[int]
@@ -57,19 +57,9 @@ class PlainView:
         return 0
 
     @property
-    def counts_entries(self) -> bool:
-        """Whether an index is the number of an entry: it is a position."""
-        return False
-
-    @property
     def role(self) -> Role:
         """Leader while it runs."""
         return Role.LEADER if self._running else Role.FOLLOWER
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether it takes entries; nobody else does."""
-        return self._running
 
     @property
     def term(self) -> int:
@@ -77,34 +67,30 @@ class PlainView:
         return TERM
 
     @property
-    def first_index(self) -> int:
-        """Where the first entry still held starts."""
-        return self._segments.start
-
-    @property
     def first_position(self) -> int:
         """Where the first entry still held starts."""
         return self._segments.start
 
     @property
-    def end_index(self) -> int:
-        """Last entry written, -1 for none."""
-        return self.written.last_end - 1
+    def end_position(self) -> int:
+        """Where the last entry written ends."""
+        return self.written.last_end
 
     @property
-    def end_position(self) -> int:
+    def next_position(self) -> int:
         """Where the next entry will be written, if it fits there."""
         return self.written.position
 
-    @property
-    def committed_position(self) -> int:
-        """Position behind the last committed entry."""
-        return self.commit_index + 1
+    def may_write(self, applied: int) -> bool:
+        """Tell whether it takes entries, and all that it has is applied; nobody else writes."""
+        return self._running and applied >= self.end_position
 
-    def following(self, index: int) -> int:
-        """Return the position of the entry behind ``index``, past a blank in between."""
+    def maybe_backlog(self, applied: int) -> None:
+        """Return None: whoever appends may wait."""
+
+    def following(self, position: int) -> int:
+        """Return where the entry behind ``position`` starts, past a blank in between."""
         segments = self._segments
-        position = index + 1
         if position <= segments.start:
             return segments.start
         if position < self.written.position:
@@ -114,23 +100,29 @@ class PlainView:
                 return base + segments.segment_bytes
         return position
 
-    def holds(self, index: int, term: int, position: int) -> bool:
-        """Tell whether that very entry is in the log, or may be the last one dropped from it."""
+    def mark(self, start: int, end: int) -> LogMark:
+        """Return what to write down of the record in ``[start, end)``; the start may be -1."""
+        if start < self._segments.start:
+            return LogMark(end - 1, 0, -1)
+        return LogMark(end - 1, TERM, start)
+
+    def maybe_end(self, mark: LogMark) -> int | None:
+        """Return where that very record ends; None if it is not in this log.
+
+        It counts as in it where it may be the last one that was dropped.
+        """
         segments = self._segments
-        if index < segments.start:
-            return term == TERM and index >= max(-1, segments.start - segments.segment_bytes)
-        if term != TERM or index > self.end_index:
-            return False
-        size = self._inspect(position)
-        return size > 0 and size == index + 1 - position
+        if mark.index < segments.start:
+            may_be = mark.term == TERM and mark.index >= segments.start - segments.segment_bytes
+            return segments.start if mark.index < 0 or may_be else None
+        end = mark.index + 1
+        if mark.term != TERM or end > self.end_position:
+            return None
+        size = self._inspect(mark.position)
+        return end if size > 0 and mark.position + size == end else None
 
-    def term_at(self, index: int) -> int:
-        """Return the term of an entry."""
-        del index
-        return TERM
-
-    def bodies(self, first: int, last: int, limit: int) -> Iterator[Body]:
-        """Walk at most ``limit`` records from position ``first`` on, as far as ``last``.
+    def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
+        """Walk at most ``limit`` records in ``[start, end)``.
 
         They are checked, and not copied. One whose body alone is damaged is yielded, too: there is
         no replica to mend it, and its queue has to count it; `body_at` does not hand it out.
@@ -138,22 +130,22 @@ class PlainView:
         """
         segments = self._segments
         segment_bytes = segments.segment_bytes
-        position = first
-        last = min(last, self.end_index)
-        while position <= last and limit > 0:
+        position = start
+        end = min(end, self.end_position)
+        while position < end and limit > 0:
             base = position - position % segment_bytes
             view = segments.segment_view(base)
             if view is None:
                 raise RottenEntry(position, f"{segments.path(position)} is not there any more")
             size = IS_BLANK
-            while limit > 0 and position <= last:
+            while limit > 0 and position < end:
                 size = inspect(view, position - base, position)
                 if size == BAD_CRC:
                     size = BLANK.unpack_from(view, position - base)[0]
                     self._note_damage(position, BAD_CRC)
                 if size <= 0:
                     break
-                yield position + size - 1, position, view, position - base, size
+                yield position, view, position - base, size
                 limit -= 1
                 position += size
                 if position - base == segment_bytes:
@@ -163,25 +155,21 @@ class PlainView:
             elif size < 0:
                 raise self._rotten(position, size)
 
-    def maybe_noted(self, index: int) -> None:
+    def maybe_hint(self, position: int) -> None:
         """Return None: there is no leader to say anything about entries."""
 
-    def release(self, index: int) -> None:
+    def release(self, position: int) -> None:
         """Do nothing: nothing is kept."""
-
-    def body_of(self, index: int, position: int) -> memoryview:
-        """Return the record at ``position`` that ends with ``index``. Errors: `RottenEntry`."""
-        size = self._inspect(position)
-        if size <= 0 or size != index + 1 - position:
-            raise self._rotten(position, size)
-        return self.view(position, size)
 
     def last_body(self) -> memoryview | None:
         """Return the last record, None for an empty log. Errors: `RottenEntry`."""
         _, start, end = self.written
         if start < self._segments.start:
             return None
-        return self.body_of(end - 1, start)
+        size = self._inspect(start)
+        if size <= 0 or start + size != end:
+            raise self._rotten(start, size)
+        return self.view(start, size)
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the record that lies there, checked and not copied. The hot path of reads.
@@ -207,10 +195,10 @@ class PlainView:
         if view is not None:
             read_ahead(view, at, size)
 
-    def find(self, physical_offset: int) -> int | None:
-        """Return the index of the sound record that begins there, None if there is none."""
+    def maybe_size(self, physical_offset: int) -> int | None:
+        """Return the size of the sound record that begins there, None if there is none."""
         size = self._inspect(physical_offset)
-        return physical_offset + size - 1 if size > 0 else None
+        return size if size > 0 else None
 
     def describe(self, physical_offset: int) -> str:
         """Return in words the file that holds a place of the log, and where in it that is."""

@@ -118,20 +118,20 @@ class Writer:
             position += size
         return positions
 
-    def append(self, parts: Sequence[bytes], size_bytes: int) -> int:
-        """Take the record that was reserved, given as buffers; return its index."""
+    def append(self, parts: Sequence[bytes], size_bytes: int) -> None:
+        """Take the record that was reserved, given as buffers."""
         self._buffers += parts
         self._last_start = position = self._next_position
-        self._next_position = self._last_end = position = position + size_bytes
+        self._next_position = self._last_end = position + size_bytes
         if not self.scheduled:
             assert self.accepting, "append without reserve"
             self.scheduled = True
             self._schedule()
-        return position - 1
 
-    def append_batch(self, records: Sequence[bytes]) -> list[int]:
-        """Take the records that were reserved together; return their indexes."""
-        return [self.append((record,), len(record)) for record in records]
+    def append_batch(self, records: Sequence[bytes]) -> None:
+        """Take the records that were reserved together."""
+        for record in records:
+            self.append((record,), len(record))
 
     def flush(self) -> int | None:
         """Write what was collected.

@@ -35,7 +35,7 @@ from store.results import Boundary, GetResult, GetStatus, RecordTest
 
 if TYPE_CHECKING:
     from store.config import StoreConfig
-    from store.ports import LogNode
+    from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.results import Wanted
 
@@ -60,15 +60,15 @@ _unpack_physical = Struct(">q").unpack_from
 
 
 class _NoMessage(LookupError):  # noqa: N818  # an outcome, no error
-    """A unit names what an earlier version put into the queue, see `store.dispatch.quarantine`."""
+    """A unit names what an earlier version put into the queue, see `store.dispatch.anomalies`."""
 
 
 class Reader:
     """Answers questions about stored messages."""
 
-    def __init__(self, config: "StoreConfig", queues: "ConsumeQueues", node: "LogNode") -> None:
+    def __init__(self, config: "StoreConfig", queues: "ConsumeQueues", log: "Log") -> None:
         self._by_name = queues.by_name
-        self._node = node
+        self._log = log
         self._count_max = config.get_messages_max
         self._bytes_max = config.get_bytes_max
         self._units_max = config.get_units_max
@@ -114,7 +114,7 @@ class Reader:
             units = self._units(queue, offset, min(scan, high - offset))
         except DamagedUnits:
             return GetResult(GetStatus.DAMAGED, offset, low, high, [], 0, 0)
-        behind = self._node.committed_position - _unpack_physical(units)[0]
+        behind = self._log.committed_position - _unpack_physical(units)[0]
         is_cold = 0 < self._cold_behind < behind
         if is_cold:
             max_count = min(max_count, self._cold_count_max)
@@ -153,10 +153,10 @@ class Reader:
         begin = places[0][0]
         span = sum(places[-1]) - begin
         if 0 < span <= AHEAD_BYTES:
-            self._node.read_ahead(begin, span)
+            self._log.read_ahead(begin, span)
         else:
             for physical, size in places:
-                self._node.read_ahead(physical, min(size, AHEAD_BYTES))
+                self._log.read_ahead(physical, min(size, AHEAD_BYTES))
 
     def _collect(
         self,
@@ -168,8 +168,8 @@ class Reader:
     ) -> tuple[list[memoryview], int, int, GetStatus]:
         """Return (views, bytes, units scanned, status) for these units."""
         max_count, max_bytes = limits
-        body_at = self._node.body_at
-        removed_below = self._node.first_position
+        body_at = self._log.body_at
+        removed_below = self._log.first_position
         buffers: list[memoryview] = []
         count = scanned = total = 0
         status = GetStatus.NO_MATCHED_MESSAGE
@@ -254,7 +254,7 @@ class Reader:
             self._lacking.add(physical)
             _log.error(
                 "event=message_not_found topic=%s queue=%d queue_offset=%d %s",
-                queue.topic, queue.queue_id, offset, self._node.describe(physical),
+                queue.topic, queue.queue_id, offset, self._log.describe(physical),
             )  # fmt: skip
 
     def max_offset(self, topic: str, queue_id: int) -> int:
@@ -281,7 +281,7 @@ class Reader:
             begin = _unpack_physical(self._units(queue, 0, 1))[0]
         except DamagedUnits:
             return True  # nothing is skipped then
-        return bool(self._node.committed_position - begin <= self._cold_behind)
+        return bool(self._log.committed_position - begin <= self._cold_behind)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp (ms) of the queue's first message, -1 if it has none."""
@@ -295,14 +295,14 @@ class Reader:
 
         Errors: `RottenEntry` when it is damaged on this disk.
         """
-        node = self._node
-        first = node.first_position + node.header_bytes
-        if not first <= physical_offset < node.committed_position:
+        log = self._log
+        first = log.first_position + log.header_bytes
+        if not first <= physical_offset < log.committed_position:
             return None
-        index = node.find(physical_offset)
-        if index is None or index > node.commit_index:
+        size = log.maybe_size(physical_offset)
+        if size is None:
             return None
-        record = node.body_of(index, physical_offset - node.header_bytes)
+        record = log.body_at(physical_offset, size)
         return record if record_size(record, physical_offset) == len(record) else None
 
     def offset_by_time(
@@ -371,12 +371,12 @@ class Reader:
             offset += 1  # the message behind stands for what was skipped before it
             physical, size, _ = UNIT.unpack(queue.read(offset, 1))
         try:
-            record = self._node.body_at(physical, size)
+            record = self._log.body_at(physical, size)
             if record[39] & FLAGS_HOSTS_V6 and not _is_whole(record, physical):
                 return int.from_bytes(record[40:48], "big")  # born then, at least
             return store_timestamp(record)
         except LookupError as error:
-            raise RottenEntry(-1, self._node.describe(physical)) from error
+            raise RottenEntry(-1, self._log.describe(physical)) from error
 
 
 def _check_record(

@@ -23,6 +23,8 @@ from typing import Final
 
 import msgspec
 
+from dledger.mark import LogMark
+
 CHECKPOINT_FILE: Final = "consumequeue.checkpoint"
 CLEAN_FILE: Final = "consumequeue.clean"
 ROCKETMQ_FILE: Final = "checkpoint"
@@ -32,14 +34,6 @@ MARKS_MAX: Final = 8
 _MAGIC: Final = b"LMQC"
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct(">4sII")
-
-
-class LogMark(msgspec.Struct, frozen=True, array_like=True):
-    """An entry up to which everything was dispatched."""
-
-    index: int
-    term: int
-    position: int
 
 
 class QueueMark(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,6 +10,7 @@ not).
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.errors import RottenEntry
@@ -22,7 +23,6 @@ from store.recovery.checkpoint import (
     MARKS_MAX,
     ROCKETMQ_FILE,
     CheckpointHead,
-    LogMark,
     QueueMark,
     StoreTimes,
     checkpoint_id,
@@ -32,19 +32,19 @@ from store.recovery.checkpoint import (
 )
 
 if TYPE_CHECKING:
+    from dledger.mark import LogMark
     from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
-    from store.ports import LogNode
+    from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import Unsynced
 
 _log = logging.getLogger(__name__)
-_NO_CHECKPOINT: Final = -2
 PICTURE_QUEUES: Final = 1000
 """Queues of which a picture is taken in one tick; about a millisecond."""
 
 Applied = tuple[int, int]
-"""``(index, position)`` of the last entry dispatched."""
+"""Where the last entry dispatched starts and ends; see `Log.mark`."""
 
 
 class Picture:
@@ -79,10 +79,11 @@ class Picture:
 
 
 Times = Callable[[int, int], StoreTimes]
-"""``(index, store timestamp)``: what ``checkpoint`` may promise when queues are synced so far."""
+"""``(end of an entry, store timestamp)``: what ``checkpoint`` may promise when queues are synced
+so far."""
 
 
-def _all_synced(_index: int, stored: int) -> StoreTimes:
+def _all_synced(_end: int, stored: int) -> StoreTimes:
     return StoreTimes(stored, stored, 0)
 
 
@@ -96,6 +97,8 @@ class _Work(NamedTuple):
     is_last: bool
     """Nothing is written behind it."""
     times: StoreTimes
+    end: int
+    """Everything before it in the log is in the queues."""
 
 
 class Checkpointer:
@@ -106,7 +109,7 @@ class Checkpointer:
         config: "StoreConfig",
         disk: "Disk",
         queues: "ConsumeQueues",
-        node: "LogNode",
+        log: "Log",
         *,
         on_fatal: "Callable[[FatalError], None]",
         times: "Times | None" = None,
@@ -123,7 +126,7 @@ class Checkpointer:
         self._period_ms = config.checkpoint_ms
         self._disk = disk
         self._queues = queues
-        self._node = node
+        self._log = log
         self._due_ms: int | None = None
         self._planned: tuple[Applied, int] | None = None
         self._syncing: asyncio.Future[bool] | None = None
@@ -131,8 +134,15 @@ class Checkpointer:
         self._generation = 0
         self._exact: int | None = None
         """Changes of the files when the last checkpoint was taken, if it tells all of them."""
-        self.marks: tuple[LogMark, ...] = ()
-        """Positions of the last checkpoints, newest first."""
+        self.covered: int | None = None
+        """How far in the log the newest checkpoint has come; None: there is none."""
+        self._marks: tuple[LogMark, ...] = ()
+        """Entries that the last checkpoints end with, newest first."""
+
+    def begin(self, marks: "tuple[LogMark, ...]") -> None:
+        """Go on behind checkpoints of this log, the newest first."""
+        self._marks = marks
+        self.covered = self._log.maybe_end(marks[0]) if marks else None
 
     def tick(self, now_ms: int, applied: Applied) -> None:
         """Begin a checkpoint when one is due and what it shall hold is written.
@@ -169,8 +179,8 @@ class Checkpointer:
     def forget(self) -> None:
         """The queues are others now: what was written, or is being written, says nothing."""
         self._generation += 1
-        self._planned = self._picture = self._exact = None
-        self.marks = ()
+        self._planned = self._picture = self._exact = self.covered = None
+        self._marks = ()
 
     async def finish(self, applied: Applied, *, is_last: bool = False) -> None:
         """Wait for a checkpoint under way, then write one more if there is anything to tell.
@@ -209,33 +219,32 @@ class Checkpointer:
 
     def _is_ahead(self, applied: Applied) -> bool:
         """Whether the last checkpoint says more: a rebuild has not caught up with it."""
-        return bool(self.marks) and self.marks[0].index > applied[0]
+        return self.covered is not None and self.covered > applied[1]
 
     def _is_behind(self, applied: Applied) -> bool:
         """Whether to write one: never a step back, as long as a rebuild has not caught up."""
-        last = self.marks[0].index if self.marks else _NO_CHECKPOINT
-        return self._syncing is None and applied[0] > last
+        is_behind = self.covered is None or applied[1] > self.covered
+        return self._syncing is None and is_behind
 
     def _work(self, picture: Picture, *, is_last: bool) -> _Work:
         """Return what is to be synced and written for a picture that was just finished."""
-        index, position = picture.applied
-        if index >= self._node.first_index and position >= 0:
-            term = self._node.term_at(index)
-            try:
-                stored = stored_or_zero(self._node.body_of(index, position))
-            except RottenEntry:
-                stored = 0
-        else:
-            position, term, stored = -1, 0, 0
+        log = self._log
+        start, end = picture.applied
+        mark, stored = log.mark(start, end), 0
+        if mark.position >= 0:
+            physical = start + log.header_bytes
+            with suppress(RottenEntry, LookupError):
+                stored = stored_or_zero(log.body_at(physical, end - physical))
         files = self._queues.files
         head = CheckpointHead(
             file_bytes=files.file_bytes,
             block_bytes=files.block_bytes,
             store_timestamp=stored,
-            marks=(LogMark(index, term, position), *self.marks[: MARKS_MAX - 1]),
+            marks=(mark, *self._marks[: MARKS_MAX - 1]),
         )
-        times = self._times(index, stored)
-        return _Work(files.take_unsynced(), head, picture.parts, picture.changes, is_last, times)
+        times = self._times(end, stored)
+        unsynced = files.take_unsynced()
+        return _Work(unsynced, head, picture.parts, picture.changes, is_last, times, end)
 
     def _begin(self, picture: Picture, *, is_last: bool = False) -> "asyncio.Future[bool]":
         work = self._work(picture, is_last=is_last)
@@ -265,7 +274,7 @@ class Checkpointer:
 
     def _take(self, work: _Work) -> None:
         """The checkpoint is written."""
-        self.marks = work.head.marks
+        self._marks, self.covered = work.head.marks, work.end
         self._exact = work.changes
 
     def _take_back(self, work: _Work) -> None:

@@ -139,7 +139,7 @@ class SyncedTimes:
         """What was promised last; at a start, what ``checkpoint`` promises."""
         self._stored = 0
 
-    def __call__(self, _index: int, stored: int) -> StoreTimes:
+    def __call__(self, _end: int, stored: int) -> StoreTimes:
         """Return the times of queues that are synced up to a record stored at ``stored``."""
         self._stored = stored
         self.last = self._of(min(self._log_time(), stored))

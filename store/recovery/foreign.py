@@ -51,7 +51,7 @@ def take_over(
     checkpoint = maybe_decode_checkpoint(data) if data is not None else None
     counts = checkpoint is not None and _counts(checkpoint, disk, queues, log)
     if checkpoint is not None and counts and _are_as_left(directory, checkpoint, queues, log):
-        if checkpoint.head.marks[0].index != log.end_index:
+        if log.maybe_end(checkpoint.head.marks[0]) != log.end_position:
             # Somebody wrote behind it: what the queues have of that goes, and is made again.
             directory.mark_unclean()
             directory.lower_times(checkpoint.head.store_timestamp)
@@ -80,7 +80,7 @@ def _adopt(
     left = LeftBehind(
         clean=directory.was_clean,
         times=directory.times,
-        segments=range(log.first_position, log.end_position, segment_bytes),
+        segments=range(log.first_position, log.next_position, segment_bytes),
         segment_bytes=segment_bytes,
         last_start=log.written.last_start,
         known={(mark.topic.encode(), mark.queue_id): mark for mark in known},
@@ -103,7 +103,8 @@ def _are_as_left(
 
     It makes the queues of a topic anew that was deleted, and counts from 0 again.
     """
-    if not directory.was_clean or checkpoint.head.marks[0].index == log.end_index:
+    is_end = log.maybe_end(checkpoint.head.marks[0]) == log.end_position
+    if not directory.was_clean or is_end:
         return True
     return all(_is_as_left(mark, queues) for mark in checkpoint.queues)
 
@@ -129,15 +130,14 @@ def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: 
     if not head.marks:
         return False
     mark = head.marks[0]
-    if mark.index < 0:
-        return not checkpoint.queues and log.end_index < BEHIND_BYTES_MAX
-    if log.end_index - mark.index > BEHIND_BYTES_MAX or mark.index < log.first_position:
-        return False
-    if not log.holds(mark.index, mark.term, mark.position):
+    end = log.maybe_end(mark)
+    if mark.position < 0:
+        return end is not None and not checkpoint.queues and log.end_position <= BEHIND_BYTES_MAX
+    if end is None or log.end_position - end > BEHIND_BYTES_MAX or end <= log.first_position:
         return False
     try:
-        stored = stored_or_zero(log.body_of(mark.index, mark.position))
-    except RottenEntry:
+        stored = stored_or_zero(log.body_at(mark.position, end - mark.position))
+    except (RottenEntry, LookupError):
         return False
     if stored != head.store_timestamp:
         return False

@@ -46,7 +46,7 @@ from store.recovery.checkpoint import QueueMark, StoreTimes
 
 if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
-    from store.ports import LogNode
+    from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 SMALL_LOG_BYTES: Final = 64 * 1024**2
@@ -110,19 +110,19 @@ class Adoption:
         self,
         disk: "Disk",
         queues: "ConsumeQueues",
-        node: "LogNode",
+        log: "Log",
         left: LeftBehind,
         *,
         before_change: Callable[[], None],
     ) -> None:
         self._disk = disk
         self._queues = queues
-        self._node = node
+        self._log = log
         self._left = left
         self._before_change: Callable[[], None] | None = before_change
         self._segment_bytes = left.segment_bytes
-        self._log_begin = node.first_position
-        self._log_end = node.end_index + 1
+        self._log_begin = log.first_position
+        self._log_end = log.end_position
         self._is_small = self._log_end - self._log_begin <= SMALL_LOG_BYTES
         self._begin_max = self._log_end
 
@@ -302,7 +302,7 @@ class Adoption:
         """
         physical, size, tags = UNIT.unpack(queue.read(offset, 1))
         try:
-            record = read_record(self._node.body_at(physical, size))
+            record = read_record(self._log.body_at(physical, size))
         except RottenEntry:
             return True
         except (LookupError, CorruptRecord):
@@ -328,8 +328,8 @@ class Adoption:
     def _lack_in(self, start: int, begin: int) -> int | None:
         """Look up records from the beginning of a segment on; return where one is missing."""
         try:
-            walk = self._node.bodies(start, begin - 1, LOOKED_UP_MAX if self._is_small else PROBED)
-            for _, physical, chunk, at, _ in walk:
+            walk = self._log.walk(start, begin, LOOKED_UP_MAX if self._is_small else PROBED)
+            for physical, chunk, at, _ in walk:
                 if physical >= start + self._segment_bytes:
                     return None
                 record = read_record(chunk, at)
@@ -377,11 +377,11 @@ class Adoption:
         promised = min(self._left.times.physic, self._left.times.logics) - SAFETY_MS
         for start in reversed(self._left.segments):
             try:
-                walk = self._node.bodies(max(start, self._log_begin), self._log_end - 1, 1)
+                walk = self._log.walk(max(start, self._log_begin), self._log_end, 1)
                 first = next(walk, None)
             except RottenEntry:
                 continue
-            if first is not None and 0 < store_timestamp(first[2][first[3] :]) <= promised:
+            if first is not None and 0 < store_timestamp(first[1][first[2] :]) <= promised:
                 return start
         return self._log_begin
 

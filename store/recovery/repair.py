@@ -24,7 +24,7 @@ from store.layout import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.ports import LogNode
+    from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 STEP_ENTRIES: Final = 2048
@@ -36,11 +36,9 @@ _log = logging.getLogger(__name__)
 class Mender:
     """Makes damaged blocks anew, one after the other."""
 
-    def __init__(
-        self, queues: "ConsumeQueues", node: "LogNode", delays_ms: "Sequence[int]"
-    ) -> None:
+    def __init__(self, queues: "ConsumeQueues", log: "Log", delays_ms: "Sequence[int]") -> None:
         self._damaged = queues.files.damaged
-        self._node = node
+        self._log = log
         self._delays_ms = delays_ms
         self._block: tuple[ConsumeQueue, int] | None = None
         """What is being mended."""
@@ -55,8 +53,11 @@ class Mender:
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
         """The log does not have all of their messages."""
 
-    def step(self, applied_index: int) -> None:
-        """Go on with what is damaged, if anything is. Errors: `OSError` of the disk."""
+    def step(self, applied: int) -> None:
+        """Go on with what is damaged, if anything is; the log is dispatched up to ``applied``.
+
+        Errors: `OSError` of the disk.
+        """
         if self._block is None or self._block not in self._damaged:
             chosen = next((one for one in self._damaged if one not in self._hopeless), None)
             if chosen is None:
@@ -65,7 +66,7 @@ class Mender:
             self._begin(*chosen)
         queue, block = self._block
         try:
-            is_at_end = self._walk(queue, block, applied_index)
+            is_at_end = self._walk(queue, block, applied)
         except RottenEntry:
             return  # the log may be repaired; it is tried again
         self._maybe_finish(queue, block, is_at_end=is_at_end)
@@ -74,27 +75,26 @@ class Mender:
         self._found = {}
         self._holes = 0
         self._behind = 0
-        self._next = self._node.first_index
+        self._next = self._log.first_position
         before = queue.block_range(block)[0] // UNIT_BYTES - 1
         if block > 0 and before >= queue.min_offset:
             try:
                 physical = UNIT.unpack(queue.read(before, 1))[0]
             except RottenEntry:
                 return
-            index = self._node.find(physical)
-            if index is not None:
-                self._next = self._node.following(index)
+            size = self._log.maybe_size(physical)
+            if size is not None:
+                self._next = physical + size
 
-    def _walk(self, queue: "ConsumeQueue", block: int, applied_index: int) -> bool:
+    def _walk(self, queue: "ConsumeQueue", block: int, applied: int) -> bool:
         """Look at some entries; returns whether no more of the block's messages can come."""
         start, end = (position // UNIT_BYTES for position in queue.block_range(block))
         count = 0
-        if self._next > applied_index:
+        if self._next >= applied:
             return True
-        walk = self._node.bodies(self._next, applied_index, STEP_ENTRIES)
-        for index, physical, chunk, at, size in walk:
+        for physical, chunk, at, size in self._log.walk(self._next, applied, STEP_ENTRIES):
             count += 1
-            self._next = self._node.following(index)
+            self._next = physical + size
             try:
                 record = whole_record(chunk, at, size, physical)
             except CorruptRecord:

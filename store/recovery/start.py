@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dledger.mark import LogMark
 from dledger.segments.places import is_segment_name
 from store.layout import LIGHT_QUEUE_PREFIX, UNIT, UNIT_BYTES
 from store.queues.consume_queue import CRC_BYTES, DamagedUnits
 from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
-    LogMark,
     QueueMark,
     checkpoint_id,
     maybe_decode_checkpoint,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ledgermq.runtime.disk import Disk
-    from store.ports import LogNode
+    from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import QueueFiles
     from store.queues.start import QueueBase
@@ -140,25 +140,26 @@ def _note_damaged(mark: QueueMark, recovered: Recovered) -> None:
     recovered.rebuild = True
 
 
-def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", node: "LogNode") -> int:
-    """Cut the queues to the log; return the index of the first entry to dispatch.
+def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", log: "Log") -> int:
+    """Cut the queues to the log; return the position at which to begin to dispatch.
 
     Marks that are not of this log are dropped from ``recovered``.
     """
     if not recovered.marks:
-        return node.first_index if recovered.begin is None else recovered.begin
+        return log.first_position if recovered.begin is None else recovered.begin
     for number, mark in enumerate(recovered.marks):
-        if _is_in_log(mark, node):
+        end = log.maybe_end(mark)
+        if end is not None:
             if number > 0:
-                _log.warning("event=queues_ahead_of_the_log cut_to_index=%d", mark.index)
+                _log.warning("event=queues_ahead_of_the_log cut_to=%d", end)
                 recovered.marks = recovered.marks[number:]
             if not recovered.clean or number > 0:
-                _cut_all(recovered, queues, mark.position + node.header_bytes)
-            return node.first_index if recovered.rebuild else node.following(mark.index)
-    _log.warning("event=queues_are_of_another_log rebuild_from=%d", node.first_index)
-    _cut_all(recovered, queues, -1)
+                _cut_all(recovered, queues, end if mark.position >= 0 else 0)
+            return log.first_position if recovered.rebuild else end
+    _log.warning("event=queues_are_of_another_log rebuild_from=%d", log.first_position)
+    _cut_all(recovered, queues, 0)
     recovered.marks = ()
-    return node.first_index
+    return log.first_position
 
 
 def _without_files_below(mark: QueueMark, begin: int, queues: "ConsumeQueues") -> QueueMark:
@@ -249,30 +250,26 @@ def _names(disk: "Disk", directory: str) -> list[str]:
         return []
 
 
-def _is_in_log(mark: LogMark, node: "LogNode") -> bool:
-    return mark.index < 0 or node.holds(mark.index, mark.term, mark.position)
-
-
-def _cut_all(recovered: Recovered, queues: "ConsumeQueues", physical_last: int) -> None:
-    """Drop all units of messages that lie behind ``physical_last``."""
+def _cut_all(recovered: Recovered, queues: "ConsumeQueues", end: int) -> None:
+    """Drop all units of messages that lie at ``end`` or behind."""
     for queue in queues.by_key.values():
-        if recovered.ends.get(queue, physical_last + 1) <= physical_last:
+        if recovered.ends.get(queue, end) < end:
             continue
         try:
-            _cut(queue, physical_last)
+            _cut(queue, end)
         except DamagedUnits:
             _log.warning("event=queue_damaged topic=%s queue=%d", queue.topic, queue.queue_id)
             recovered.rebuild = True
             queue.remove_files()
 
 
-def _cut(queue: "ConsumeQueue", physical_last: int) -> None:
+def _cut(queue: "ConsumeQueue", end: int) -> None:
     low, high = queue.min_offset, queue.max_offset
-    if low < high and _physical_at(queue, high - 1) <= physical_last:
+    if low < high and _physical_at(queue, high - 1) < end:
         return
     while low < high:
         middle = (low + high) // 2
-        if _physical_at(queue, middle) <= physical_last:
+        if _physical_at(queue, middle) < end:
             low = middle + 1
         else:
             high = middle

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from store.config import StoreConfig
     from store.layout import Row
-    from store.ports import KeySink, LogNode
+    from store.ports import KeySink, Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
@@ -82,22 +82,23 @@ class CommitLog:
     """The writing side of the store; usable while ``writable``."""
 
     def __init__(
-        self, config: "StoreConfig", queues: "ConsumeQueues", clock: "Clock", node: "LogNode"
+        self, config: "StoreConfig", queues: "ConsumeQueues", clock: "Clock", log: "Log"
     ) -> None:
-        self._node = node
-        self._reserve = node.reserve
-        self._append = node.append
+        self._log = log
+        self._reserve = log.reserve
+        self._append = log.append
         self._queues = queues
         self._by_key = queues.by_key
         self._by_topic = queues.by_topic
         self._body_max = config.max_body_bytes
         self._max_wait_ms = config.max_wait_ack_ms
+        self._late_status = config.late_status
         self._delays_ms = config.delay_levels_ms
         self._store_host = config.store_host
         self._heads = _heads_for(config.store_host)
         self.stamps = Stamps(clock)
         self._timestamp = self.stamps.now
-        self.uncommitted = Uncommitted(counts_entries=node.counts_entries)
+        self.uncommitted = Uncommitted(log.header_bytes)
         self._add = self.uncommitted.add
         self.writable = False
         self.keys: KeySink | None = None
@@ -133,12 +134,12 @@ class CommitLog:
         tags = message.tags_code
         if indexed and queue.is_schedule:
             tags = delivery_code(message.properties, now, self._delays_ms)
-        index = self._append((record,), size)
+        self._append((record,), size)
         if not indexed:
-            self._add(OwnMessage(index, physical, None, 0, size, 0, rows, done))
+            self._add(OwnMessage(physical, None, 0, size, 0, rows, done))
             return
         queue.next_offset = queue_offset + 1
-        self._add(OwnMessage(index, physical, queue, queue_offset, size, tags, rows, done))
+        self._add(OwnMessage(physical, queue, queue_offset, size, tags, rows, done))
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
@@ -154,7 +155,7 @@ class CommitLog:
         start = queue.next_offset
         now = self._timestamp()
         try:
-            physicals = self._node.reserve_batch(sizes)
+            physicals = self._log.reserve_batch(sizes)
             records = self._batch_records(batch, queue, (sizes, physicals, now))
         except _REFUSALS as error:
             done(_refused(error), -1, [])
@@ -167,12 +168,12 @@ class CommitLog:
             topic, flags = repeat(batch.topic), repeat(batch.sys_flag)
             rows = self.keys.rows_of(zip(topic, properties, physicals, repeat(now), flags))
         units = b"".join(map(_pack_unit, physicals, sizes, codes))
-        indexes = self._node.append_batch(records)
+        self._log.append_batch(records)
         queue.next_offset = start + len(sizes)
         self._add(
             OwnBatch(
-                indexes[0], physicals[0], queue, start, indexes, physicals, units, codes, rows,
-                _batch_end(done, start, physicals),
+                physicals[0], queue, start, physicals, physicals[-1] + sizes[-1], units, codes,
+                rows, _batch_end(done, start, physicals),
             )
         )  # fmt: skip
 
@@ -253,8 +254,8 @@ class CommitLog:
             return
         record = self._state_record(physical, payload, properties)
         assert len(record) == size, (len(record), size)
-        index = self._append((record,), size)
-        self.uncommitted.add_state(OwnState(index, physical, kind, payload, done))
+        self._append((record,), size)
+        self.uncommitted.add_state(OwnState(physical, size, kind, payload, done))
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the record with which a leader opens its term (`DLedgerListener`).
@@ -268,15 +269,13 @@ class CommitLog:
         """Return the record that holds a configuration of the group (`ConfigurationListener`)."""
         return self._state_record(physical_offset, payload, state_properties(KIND_RAFT_CONFIG))
 
-    def annotate(self, first_index: int, last_index: int) -> bytes:
-        """Return the note of a span of own entries, see `store.write.notes`; empty for none.
+    def annotate(self, start: int, end: int) -> bytes:
+        """Return the note of own entries in ``[start, end)``, see `store.write.notes`.
 
-        It has none when it ends before all that was put together is here.
+        It is empty when what lies there was put together with what lies beside it.
         """
-        items = self.uncommitted.since(first_index)
-        if not items:
-            return b""
-        return write_note(items, last_index + 1 - first_index, has_keys=self.keys is not None)
+        items = self.uncommitted.between(start, end)
+        return write_note(items, has_keys=self.keys is not None) if items else b""
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""
@@ -287,14 +286,9 @@ class CommitLog:
         self.writable = True
 
     def expire(self, now_ms: int) -> None:
-        """Answer QUORUM_TIMEOUT for what has waited longer than ``max_wait_ack_ms``; see there.
-
-        A plain log has no majority to wait for: there it was not flushed in time, FLUSH_TIMEOUT.
-        """
+        """Answer ``late_status`` for what has waited longer than ``max_wait_ack_ms``."""
         self.stamps.tick()
-        in_group = self._node.counts_entries
-        status = PutStatus.QUORUM_TIMEOUT if in_group else PutStatus.FLUSH_TIMEOUT
-        self.uncommitted.expire(now_ms, self._max_wait_ms, status)
+        self.uncommitted.expire(now_ms, self._max_wait_ms, self._late_status)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""
@@ -303,7 +297,7 @@ class CommitLog:
 
     def _carry_timestamp_on(self) -> None:
         with suppress(RottenEntry):
-            last = self._node.last_body()
+            last = self._log.last_body()
             self.stamps.carry_on(0 if last is None else stored_or_zero(last))
 
     def _size(self, message: PutMessage, queue: "ConsumeQueue") -> int:

@@ -106,7 +106,7 @@ class _Writer:
     def add_batch(self, batch: OwnBatch) -> None:
         """Add the messages of a batch."""
         queue, offset, code = batch.queue, batch.queue_offset, batch.codes[0]
-        count = len(batch.indexes)
+        count = len(batch.physicals)
         if queue.is_schedule:
             self.add_looked_into(count)
             return
@@ -181,24 +181,21 @@ class _Writer:
         return b"".join((head, *queues, *self._runs, *self._columns))
 
 
-def write_note(items: "Sequence[Own]", entries: int, *, has_keys: bool) -> bytes:
-    """Return the note about own entries that follow each other, empty if they are not so many."""
+def write_note(items: "Sequence[Own]", *, has_keys: bool) -> bytes:
+    """Return the note about own entries that follow each other, empty if they are too many."""
+    entries = sum([len(own.physicals) if isinstance(own, OwnBatch) else 1 for own in items])
     if entries > _ENTRIES_MAX:
         return b""
     writer = _Writer()
-    total = 0
     for own in items:
-        assert own.index == items[0].index + total, (own.index, items[0].index, total)
         if isinstance(own, OwnBatch):
             writer.add_batch(own)
-            total += len(own.indexes)
             continue
-        total += 1
         if isinstance(own, OwnMessage) and own.queue is not None and not own.queue.is_schedule:
             writer.singles.append(own)
         else:
             writer.add_looked_into(1)
-    return writer.finish(has_keys=has_keys) if total == entries else b""
+    return writer.finish(has_keys=has_keys)
 
 
 def _stored(item: "OwnMessage", default: int) -> int:

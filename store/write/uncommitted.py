@@ -11,9 +11,9 @@ Pure. Source: spec/wire.md 4.6; spec/disk.md 6.2; RocketMQ MessageExtBatch, DLed
 AppendFuture.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 class OwnMessage(msgspec.Struct, gc=False):
     """A message that was put alone."""
 
-    index: int
-    """Of its entry, as the log names it."""
     physical: int
     """Where its record begins."""
     queue: "ConsumeQueue | None"
@@ -50,11 +48,11 @@ class OwnMessage(msgspec.Struct, gc=False):
     """Who waits; None once it was answered."""
 
     @property
-    def last_index(self) -> int:
-        """Its entry."""
-        return self.index
+    def end(self) -> int:
+        """Where its entry ends."""
+        return self.physical + self.size
 
-    def end(self, status: PutStatus) -> None:
+    def answer(self, status: PutStatus) -> None:
         """Answer who waits, unless that was done."""
         done, self.done = self.done, None
         if done is not None:
@@ -64,15 +62,15 @@ class OwnMessage(msgspec.Struct, gc=False):
 class OwnBatch(msgspec.Struct, gc=False):
     """The messages of a batch, one after the other; all of them are in one queue."""
 
-    index: int
-    """Of its first entry."""
     physical: int
     """Where its first record begins."""
     queue: "ConsumeQueue"
     queue_offset: int
     """Of its first message."""
-    indexes: "Sequence[int]"
     physicals: list[int]
+    """Where each record begins."""
+    end: int
+    """Where its last entry ends."""
     units: bytes
     """For the consume queue."""
     codes: "Sequence[int]"
@@ -84,12 +82,7 @@ class OwnBatch(msgspec.Struct, gc=False):
     is_rest: bool = False
     """Whether there were messages before these: they may be committed already."""
 
-    @property
-    def last_index(self) -> int:
-        """Its last entry."""
-        return self.indexes[-1]
-
-    def end(self, status: PutStatus) -> None:
+    def answer(self, status: PutStatus) -> None:
         """Answer who waits, unless that was done."""
         done, self.done = self.done, None
         if done is not None:
@@ -99,18 +92,19 @@ class OwnBatch(msgspec.Struct, gc=False):
 class OwnState(msgspec.Struct):
     """A state record that was proposed here."""
 
-    index: int
     physical: int
+    """Where its record begins."""
+    size: int
     kind: str
     payload: bytes
     done: "StateCallback | None"
 
     @property
-    def last_index(self) -> int:
-        """Its entry."""
-        return self.index
+    def end(self) -> int:
+        """Where its entry ends."""
+        return self.physical + self.size
 
-    def end(self, status: PutStatus) -> None:
+    def answer(self, status: PutStatus) -> None:
         """Answer who waits, unless that was done."""
         done, self.done = self.done, None
         if done is not None:
@@ -120,27 +114,25 @@ class OwnState(msgspec.Struct):
 Own = OwnMessage | OwnBatch | OwnState
 
 _physical_of: "Callable[[Row], int]" = itemgetter(1)
-_start_by_index: "Callable[[Own], int]" = attrgetter("index")
-_start_by_position: "Callable[[Own], int]" = attrgetter("physical")
-"""Where an item starts, in a log that counts its entries and in one that does not."""
 
 
 class Uncommitted:
     """The entries of this leader that are not committed."""
 
-    def __init__(self, *, counts_entries: bool) -> None:
+    def __init__(self, header_bytes: int) -> None:
+        """Make one for a log whose entries have so many bytes before the record."""
+        self._header_bytes = header_bytes
         self._items: deque[Own] = deque()
-        self._start_of = _start_by_index if counts_entries else _start_by_position
         self._states: dict[int, OwnState] = {}
         """State records not applied yet; `acknowledge` leaves them here."""
         self._marks: deque[tuple[int, int]] = deque()
-        """``(time in ms, last entry there was)`` of the ticks that `expire` looks back on."""
+        """``(time in ms, end of the last entry then)`` of ticks that `expire` looks back on."""
         self.add = self._items.append
         """Take a message or a batch that was appended."""
 
     def add_state(self, state: OwnState) -> None:
         """Take a state record that was appended."""
-        self._states[state.index] = state
+        self._states[state.physical] = state
         self._items.append(state)
 
     def __len__(self) -> int:
@@ -151,59 +143,60 @@ class Uncommitted:
 
     @property
     def start(self) -> int | None:
-        """Where the first of them starts, as `LogNode.following` says it; None for none."""
-        return self._start_of(self._items[0]) if self._items else None
+        """Where the entry of the first of them starts; None for none."""
+        return self._items[0].physical - self._header_bytes if self._items else None
 
-    def commit(self, following: int, commit_index: int) -> "Iterator[Own]":
-        """Hand out what is committed from the entry that starts at ``following``, up to a gap.
+    def commit(self, start: int, committed: int) -> "Iterator[Own]":
+        """Hand out what is committed from the entry that starts at ``start``, up to a gap.
 
         The sender of each is answered when the next one is asked for: by then readers find it.
         """
-        items, start_of, ok = self._items, self._start_of, PutStatus.OK
-        while items and start_of(items[0]) == following and items[0].index <= commit_index:
+        items, header_bytes, ok = self._items, self._header_bytes, PutStatus.OK
+        expected = start + header_bytes
+        while items and items[0].physical == expected and expected < committed:
             own = items.popleft()
             if own.__class__ is OwnMessage:
                 yield own
-                # As `OwnMessage.end`, in line: each single send comes by here.
+                # As `OwnMessage.answer`, in line: each single send comes by here.
                 if own.done is not None:
                     try:
                         own.done(ok, own.queue_offset, own.physical)
                     except Exception as error:  # noqa: BLE001 - one request's, not the log's
                         report_serving_failure(ANSWERING, error)
-                following = own.index + 1
+                expected += own.size + header_bytes
                 continue
             if isinstance(own, OwnBatch):
-                own = self._cut_first(own, commit_index)
+                own = self._cut_first(own, committed)
             else:
-                self._states.pop(own.index, None)
+                self._states.pop(own.physical, None)
             yield own
-            own.end(ok)
-            following = own.last_index + 1
+            own.answer(ok)
+            expected = own.end + header_bytes
 
-    def _cut_first(self, batch: OwnBatch, commit_index: int) -> OwnBatch:
+    def _cut_first(self, batch: OwnBatch, committed: int) -> OwnBatch:
         """Return what is committed of a batch whose first entry is; the rest stays."""
-        committed, rest = cut_in_two(batch, commit_index)
+        head, rest = self._cut_in_two(batch, committed)
         if rest is not None:
             self._items.appendleft(rest)
-        assert isinstance(committed, OwnBatch), (batch, commit_index)
-        return committed
+        assert isinstance(head, OwnBatch), (batch, committed)
+        return head
 
-    def acknowledge(self, commit_index: int) -> None:
+    def acknowledge(self, committed: int) -> None:
         """Answer what is committed although dispatch has not come to it.
 
         Dispatch reads it back from the log; state records are answered when applied.
         """
         items = self._items
-        while items and items[0].index <= commit_index:
-            committed, rest = cut_in_two(items.popleft(), commit_index)
+        while items and items[0].physical < committed:
+            head, rest = self._cut_in_two(items.popleft(), committed)
             if rest is not None:
                 items.appendleft(rest)
-            elif committed is not None and not isinstance(committed, OwnState):
-                committed.end(PutStatus.OK)
+            elif head is not None and not isinstance(head, OwnState):
+                head.answer(PutStatus.OK)
 
-    def take_state(self, index: int) -> OwnState | None:
-        """Return and forget the state record of ours at ``index``, if it is one."""
-        return self._states.pop(index, None)
+    def take_state(self, physical: int) -> OwnState | None:
+        """Return and forget the state record of ours that begins there, if one does."""
+        return self._states.pop(physical, None)
 
     def expire(self, now_ms: int, max_wait_ms: int, status: PutStatus) -> None:
         """Answer what has waited longer than ``max_wait_ms``; it stays, for it may yet commit.
@@ -213,17 +206,17 @@ class Uncommitted:
         """
         marks = self._marks
         if self._items:
-            marks.append((now_ms, self._items[-1].last_index))
+            marks.append((now_ms, self._items[-1].end))
         limit = -1
         while marks and marks[0][0] <= now_ms - max_wait_ms:
             limit = marks.popleft()[1]
         late: list[Own] = []
         for own in self._items:
-            if own.index > limit:
+            if own.physical >= limit:
                 break
             late.append(own)
         for own in late:
-            own.end(status)
+            own.answer(status)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""
@@ -231,12 +224,12 @@ class Uncommitted:
         lost = list(self._items)
         self._items.clear()
         for own in lost:
-            self._states.pop(own.index, None)
+            self._states.pop(own.physical, None)
         for own in lost:
-            own.end(PutStatus.UNKNOWN)
+            own.answer(PutStatus.UNKNOWN)
 
-    def forget_from(self, index: int) -> None:
-        """Entries from ``index`` on were never written, for want of space: refuse them.
+    def forget_from(self, position: int) -> None:
+        """Entries from ``position`` on were never written, for want of space: refuse them.
 
         What is written of a batch may yet commit, so nobody is told that it failed.
         """
@@ -244,55 +237,56 @@ class Uncommitted:
         dropped: list[Own] = []
         torn: list[Own] = []
         while items:
-            kept, own = cut_in_two(items.pop(), index - 1)
+            kept, own = self._cut_in_two(items.pop(), position)
             if kept is not None:
                 items.append(kept)
             if own is None:
                 break
             if isinstance(own, OwnState):
-                self._states.pop(own.index, None)
+                self._states.pop(own.physical, None)
             elif own.queue is not None:
                 own.queue.next_offset = own.queue_offset
             is_torn = isinstance(own, OwnBatch) and own.is_rest
             (torn if is_torn else dropped).append(own)
-        self._marks = deque((at, min(last, index - 1)) for at, last in self._marks)
+        self._marks = deque((at, min(end, position)) for at, end in self._marks)
         for own in torn:
-            own.end(PutStatus.UNKNOWN)
+            own.answer(PutStatus.UNKNOWN)
         for own in reversed(dropped):
-            own.end(PutStatus.DISK_FULL)
+            own.answer(PutStatus.DISK_FULL)
 
-    def since(self, index: int) -> list[Own]:
-        """Return the items from entry ``index`` on; none if it lies within one."""
+    def between(self, start: int, end: int) -> list[Own]:
+        """Return the items whose entries fill ``[start, end)``; none if one is cut by an edge."""
+        first = start + self._header_bytes
         found: list[Own] = []
         for own in reversed(self._items):
-            if own.index < index:
+            if own.physical < first:
                 break
             found.append(own)
         found.reverse()
-        return found if found and found[0].index == index else []
+        return found if found and (found[0].physical, found[-1].end) == (first, end) else []
 
+    def _cut_in_two(self, own: Own, position: int) -> tuple[Own | None, Own | None]:
+        """Return what of an item lies before ``position``, where an entry ends, and what behind.
 
-def cut_in_two(own: Own, last: int) -> tuple[Own | None, Own | None]:
-    """Return what of an item lies at or before entry ``last``, and what behind.
-
-    Whoever waits for a batch waits for its last message.
-    """
-    if not isinstance(own, OwnBatch):
-        return (own, None) if own.index <= last else (None, own)
-    count = bisect_right(own.indexes, last)
-    if count == len(own.indexes):
-        return own, None
-    if not count:
-        return None, own
-    row = bisect_left(own.rows, own.physicals[count], key=_physical_of)
-    middle = count * UNIT_BYTES
-    head = OwnBatch(
-        own.index, own.physical, own.queue, own.queue_offset, own.indexes[:count],
-        own.physicals[:count], own.units[:middle], own.codes[:count], own.rows[:row], None,
-    )  # fmt: skip
-    rest = OwnBatch(
-        own.indexes[count], own.physicals[count], own.queue, own.queue_offset + count,
-        own.indexes[count:], own.physicals[count:], own.units[middle:], own.codes[count:],
-        own.rows[row:], own.done, is_rest=True,
-    )  # fmt: skip
-    return head, rest
+        Whoever waits for a batch waits for its last message.
+        """
+        if not isinstance(own, OwnBatch):
+            return (own, None) if own.physical < position else (None, own)
+        physicals = own.physicals
+        count = bisect_left(physicals, position)
+        if count == len(physicals):
+            return own, None
+        if not count:
+            return None, own
+        row = bisect_left(own.rows, physicals[count], key=_physical_of)
+        middle = count * UNIT_BYTES
+        cut = physicals[count] - self._header_bytes
+        head = OwnBatch(
+            own.physical, own.queue, own.queue_offset, physicals[:count], cut,
+            own.units[:middle], own.codes[:count], own.rows[:row], None,
+        )  # fmt: skip
+        rest = OwnBatch(
+            physicals[count], own.queue, own.queue_offset + count, physicals[count:], own.end,
+            own.units[middle:], own.codes[count:], own.rows[row:], own.done, is_rest=True,
+        )  # fmt: skip
+        return head, rest

@@ -128,7 +128,7 @@ async def expire(group: Cluster, number: int) -> dict[str, Any]:
 async def applied_everywhere(group: Cluster, leader: int) -> None:
     end = node(group, leader).node.end_index
     running = [controller for controller in group.brokers if controller is not None]
-    await until(lambda: all(b.store.applied_index >= end for b in running), "all have applied")
+    await until(lambda: all(b.applied_index >= end for b in running), "all have applied")
 
 
 async def read_all(group: Cluster, number: int, topic: str, offset: int) -> list[int]:

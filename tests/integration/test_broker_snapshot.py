@@ -128,7 +128,7 @@ def test_planted_bug_is_caught(tmp_path, monkeypatch, bug):
     if bug == "no offsets in the image":
         monkeypatch.setattr(beginning, "bases_at", lambda queues, position: [])
     else:
-        monkeypatch.setattr(MessageStore, "applied_index", property(lambda self: 10))
+        monkeypatch.setattr(MessageStore, "applied", property(lambda self: 10))
         monkeypatch.setattr(Compactor, "_limit", lambda self, upto: (self._node.commit_index, ""))
     with pytest.raises((AssertionError, RemotingError)):
         uvloop.run(drop_and_count_on(tmp_path))
@@ -178,7 +178,7 @@ def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):
             replica = group.brokers[victim]
             await until(lambda: replica.node.first_index == report["first_index"], "installed")
             end = group.brokers[leader].node.end_index
-            await until(lambda: replica.store.applied_index >= end, "caught up")
+            await until(lambda: replica.applied_index >= end, "caught up")
             await take_over(group, victim)
             low, high = await offsets_of(group, victim, "T")
             assert (low > 100, high) == (True, 500)
@@ -193,7 +193,7 @@ def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):
             # What it installed survives a restart of its own.
             await group.stop(victim)
             await group.start(victim)
-            await until(lambda: group.brokers[victim].store.applied_index >= end, "back")
+            await until(lambda: group.brokers[victim].applied_index >= end, "back")
             assert group.brokers[victim].store.min_offset("T", 0) == low
             assert group.brokers[victim].store.max_offset("Old", 2) == 8
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from dledger.mark import LogMark
 from ledgermq.runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.plain import PlainLog, PlainLogConfig
 from store.queues.consume_queue import ConsumeQueues
 from store.recovery import foreign as takeover
-from store.recovery.checkpoint import Checkpoint, LogMark, maybe_decode_checkpoint
+from store.recovery.checkpoint import Checkpoint, maybe_decode_checkpoint
 from tests.integration.plain_broker import QUEUE_FILE_BYTES, SEGMENT_BYTES, plain
 
 if TYPE_CHECKING:

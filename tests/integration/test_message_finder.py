@@ -82,8 +82,8 @@ def test_followers_index_too_but_do_not_answer(tmp_path: Path) -> None:
             for number in set(range(3)) - {leader}:
                 follower = group.brokers[number]
                 assert follower is not None
-                end = group.brokers[leader].store.applied_index
-                await until(lambda f=follower, e=end: f.store.applied_index >= e, "a follower")
+                end = group.brokers[leader].applied_index
+                await until(lambda f=follower, e=end: f.applied_index >= e, "a follower")
                 answer = await group.ask(number, 12, key="all", **fields)
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 found = follower.store.messages_of_key(TOPIC, "all", 9, (0, 1 << 60))

@@ -14,6 +14,7 @@ from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
+from store.dispatch.anomalies import Unreplicated
 from store.message_store import MessageStore
 from store.plain import PlainLog, PlainLogConfig
 from store.results import GetStatus, PutStatus
@@ -29,16 +30,16 @@ class Ear:
         self.heard = []
         self.is_new = asyncio.Event()
 
-    def on_committed(self, commit_index):
-        self.heard.append(("committed", commit_index))
+    def on_committed(self, position):
+        self.heard.append(("committed", position))
         self.is_new.set()
 
     def on_role(self, role, term, leader_id):
         self.heard.append((role, term, leader_id))
         self.is_new.set()
 
-    def on_rolled_back(self, first_index):
-        self.heard.append(("rolled back", first_index))
+    def on_rolled_back(self, position):
+        self.heard.append(("rolled back", position))
         self.is_new.set()
 
     async def hears(self, *event):
@@ -82,7 +83,8 @@ class World:
     def put(self, **fields):
         size = size_of(**fields)
         position = self.log.reserve(size)
-        return self.log.append((record(position, **fields),), size)
+        self.log.append((record(position, **fields),), size)
+        return position + size
 
     async def has_failed(self):
         async with asyncio.timeout(LIMIT_S):
@@ -104,16 +106,16 @@ def test_what_is_appended_in_one_turn_is_written_and_told_at_once(tmp_path, flus
     async def main():
         async with World(tmp_path, flush_disk_type=flush) as world:
             writes = world.disk.counts.get("write", 0)
-            indexes = [world.put() for _ in range(9)]
-            assert world.log.commit_index == -1
-            await world.ear.hears("committed", indexes[-1])
-            assert world.ear.heard == [(Role.LEADER, 1, "b"), ("committed", indexes[-1])]
+            ends = [world.put() for _ in range(9)]
+            assert world.log.committed_position == 0
+            await world.ear.hears("committed", ends[-1])
+            assert world.ear.heard == [(Role.LEADER, 1, "b"), ("committed", ends[-1])]
             assert world.disk.counts["write"] - writes == 1
-            assert world.log.committed_position == indexes[-1] + 1
-            assert world.log.is_leader
-            assert world.log.status()["commit"] == indexes[-1]
+            assert world.log.committed_position == ends[-1]
+            assert world.log.role is Role.LEADER
+            assert world.log.status()["commit"] == ends[-1] - 1
         assert world.ear.heard[-1] == (Role.FOLLOWER, 1, None)
-        assert not world.log.is_leader
+        assert world.log.role is Role.FOLLOWER
         assert world.fatal == []
 
     run(main)
@@ -147,12 +149,12 @@ def test_sync_flush_commits_what_is_synced_and_shares_syncs(tmp_path):
                 await asyncio.sleep(0)
                 last = world.put()
             await asyncio.sleep(0)
-            assert world.log.end_index == last
-            assert (world.log.commit_index, world.log.synced_index) == (-1, -1)
+            assert world.log.end_position == last
+            assert (world.log.committed_position, world.log.synced_position) == (0, 0)
             syncs = disk.counts.get("sync", 0)
             disk.heal()
             await world.ear.hears("committed", last)
-            assert world.log.synced_index == last
+            assert world.log.synced_position == last
             assert world.log.synced_timestamp == T0
             assert disk.counts["sync"] - syncs <= 2
             assert first < last
@@ -195,9 +197,9 @@ def test_async_flush_syncs_when_there_is_enough_or_it_is_old(tmp_path):
     run(main)
 
 
-async def synced(log, index):
+async def synced(log, position):
     async with asyncio.timeout(LIMIT_S):
-        while log.synced_index < index:
+        while log.synced_position < position:
             await asyncio.sleep(0.005)
 
 
@@ -212,7 +214,7 @@ def test_failed_sync_is_the_end(tmp_path, flush):
             error = await world.has_failed()
             assert isinstance(error, FatalError)
             assert error.exit_code == 3
-            assert not world.log.is_leader
+            assert world.log.role is Role.FOLLOWER
             with pytest.raises(NotLeader):
                 world.put()
 
@@ -256,7 +258,7 @@ def test_full_disk_refuses_and_recovers_by_itself(tmp_path):
             lost = world.put(body=b"x" * 2900)
             await world.ear.hears("rolled back", SEGMENT)
             assert ("committed", old) in world.ear.heard
-            assert world.log.end_index == old < SEGMENT < lost
+            assert world.log.end_position == old < SEGMENT < lost
             with pytest.raises(DiskFull):
                 world.put()
             assert bytes(world.log.body_at(0, size_of(body=b"kept"))) == record(0, body=b"kept")
@@ -272,7 +274,7 @@ def test_full_disk_refuses_and_recovers_by_itself(tmp_path):
             assert world.fatal == []
         reopened = World(tmp_path).log
         reopened.open(clean=True)
-        bodies = [size for *_, size in reopened.bodies(0, reopened.end_index, 9)]
+        bodies = [size for *_, size in reopened.walk(0, reopened.end_position, 9)]
         assert bodies == [size_of(body=body) for body in (b"kept", b"x" * 1900, b"again")]
         await reopened.stop()
 
@@ -292,7 +294,7 @@ def test_next_segment_is_made_ahead_and_a_start_takes_it_for_that(tmp_path):
         for clean in (True, False):
             again = World(tmp_path).log
             again.open(clean=clean)
-            assert again.end_index == last
+            assert again.end_position == last
             await again.stop()
 
     run(main)
@@ -307,7 +309,7 @@ def test_stop_keeps_what_was_appended_in_its_turn(tmp_path):
             assert ("committed", last) in world.ear.heard
             again = World(tmp_path / flush.value).log
             again.open(clean=True)
-            assert again.end_index == last
+            assert again.end_position == last
             await again.stop()
 
     run(main)
@@ -357,14 +359,19 @@ def make_store(root, flush=ASYNC, disk=None, fatal=None, **config):
         disk=disk,
     )
     store = MessageStore(
-        StoreConfig(directory=str(root), store_host=pack_host("127.0.0.1", 10911), **config),
+        StoreConfig(
+            directory=str(root),
+            store_host=pack_host("127.0.0.1", 10911),
+            late_status=PutStatus.FLUSH_TIMEOUT,
+            **config,
+        ),
         RealDisk(),
         SystemClock(),
         Listener(),
         **({} if fatal is None else {"on_fatal": fatal.append}),
     )
     log.listener = store
-    store.attach(log)
+    store.attach(log, anomalies=Unreplicated)
     store.load()
     return log, store
 

@@ -48,7 +48,7 @@ class Opened:
         self.config = config
         self.queues = ConsumeQueues(config, RealDisk())
         self.changes = 0
-        bases = range(self.log.first_position, self.log.end_position, SEGMENT_BYTES)
+        bases = range(self.log.first_position, self.log.next_position, SEGMENT_BYTES)
         left = LeftBehind(
             clean=clean,
             times=self.times,
@@ -67,7 +67,7 @@ class Opened:
     def dispatch(self) -> int:
         """Put in the queues what is behind `begin`; return how many units were missing."""
         missing = 0
-        for _, physical, chunk, at, _ in self.log.bodies(self.begin, self.log.end_index, 10**9):
+        for physical, chunk, at, _ in self.log.walk(self.begin, self.log.end_position, 10**9):
             size, queue_id, offset, flags, stored, topic, properties = read_record(chunk, at)
             if flags & FLAG_NOT_INDEXED:
                 continue
@@ -130,7 +130,7 @@ def test_rocketmqs_queues_are_taken_as_they_are(recorded, expected, tmp_path, na
     root = copied(recorded, tmp_path, name)
     before = queue_bytes(root)
     opened = Opened(root)
-    assert opened.begin > (opened.log.end_index - 5000 if name == "clean" else -1)
+    assert opened.begin > (opened.log.end_position - 5000 if name == "clean" else -1)
     assert opened.changes == 0
     assert opened.units() == expected
     assert opened.dispatch() == 0, "they are complete"

@@ -7,6 +7,7 @@ import uvloop
 
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
@@ -47,8 +48,8 @@ class Replica:
             directory=str(self.root), store_host=pack_host("127.0.0.1", 1), queue_file_bytes=2000
         )
         self.store = MessageStore(config, RealDisk(), SystemClock(), self.listener)
-        self.store.attach(self.node)
-        self.node.listener = self.store
+        self.log = ReplicatedLog(self.node, self.store)
+        self.store.attach(self.log)
         self.store.load()
 
     async def start(self):
@@ -133,7 +134,7 @@ def test_all_replicas_have_the_same_queues_and_state(tmp_path):
         await again.start()
         replicas = [*rest, again]
         async with asyncio.timeout(DEADLINE_S):
-            while {r.store.applied_index for r in replicas} != {second.node.end_index}:
+            while {r.store.applied for r in replicas} != {second.node.end_position}:
                 await asyncio.sleep(0.005)
         for replica in replicas:
             await replica.stop()
@@ -208,7 +209,7 @@ def test_followers_dispatch_by_the_notes_of_their_leader(tmp_path):
 
 async def applied(replicas, index):
     async with asyncio.timeout(DEADLINE_S):
-        while min(replica.store.applied_index for replica in replicas) < index:
+        while min(replica.log.index_before(replica.store.applied) for replica in replicas) < index:
             await asyncio.sleep(0.005)
 
 

@@ -8,6 +8,7 @@ import uvloop
 
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
@@ -25,7 +26,7 @@ DEADLINE_S = 20
 class Broker:
     """A node and a store, wired as the broker does it."""
 
-    def __init__(self, root, state_applied_index=-1):
+    def __init__(self, root, state_end=0):
         self.listener = Listener()
         self.node = DLedgerNode(
             DLedgerConfig(
@@ -49,9 +50,9 @@ class Broker:
             SystemClock(),
             self.listener,
         )
-        self.store.attach(self.node)
-        self.node.listener = self.store
-        self.store.load(state_applied_index)
+        self.log = ReplicatedLog(self.node, self.store)
+        self.store.attach(self.log)
+        self.store.load(state_end)
 
     async def __aenter__(self):
         await self.node.start()
@@ -100,7 +101,7 @@ def test_what_was_acknowledged_is_read_after_a_restart(tmp_path, run):
             )
             assert (await batch)[:2] == (PutStatus.OK, 0)
             assert broker.read_all("t") == [b"%d" % number * 40 for number in range(1500)]
-            applied = broker.store.applied_index
+            applied = broker.store.applied
             done = []
             broker.store.put(message(), lambda *answer: done.append(answer[0]))
         assert done == [PutStatus.UNKNOWN]
@@ -127,7 +128,7 @@ def test_checkpoints_are_written_while_it_runs(tmp_path):
         async with Broker(tmp_path) as broker:
             await broker.put()
             async with asyncio.timeout(DEADLINE_S):
-                while broker.store._checkpointer.marks[:1] == ():
+                while broker.store._checkpointer._marks[:1] == ():
                     await asyncio.sleep(0.005)
         assert (tmp_path / "consumequeue.checkpoint").exists()
         assert (tmp_path / "checkpoint").stat().st_size == 4096
@@ -166,8 +167,7 @@ def test_a_checkpoint_that_fails_is_fatal(failure, word):
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, SystemClock(), Listener(), on_fatal=fatal.append,
         )  # fmt: skip
-        node.store = store
-        store.attach(node)
+        store.attach(ReplicatedLog(node, store))
         store.load()
         store.start()
         node.lead()
@@ -186,8 +186,7 @@ def test_a_checkpoint_that_finds_no_space_is_tried_again():
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, clock, Listener(),
         )  # fmt: skip
-        node.store = store
-        store.attach(node)
+        store.attach(ReplicatedLog(node, store))
         store.load()
         disk.failure = OSError(errno.ENOSPC, "no space")
         store.start()
@@ -215,8 +214,7 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
             ),
             disk, clock, Listener(),
         )  # fmt: skip
-        node.store = store
-        store.attach(node)
+        store.attach(ReplicatedLog(node, store))
         store.load()
         store.start()
         node.lead()
@@ -230,10 +228,10 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
             node.commit()
         assert store._checkpointer._syncing is None
         store.tick()
-        await until(lambda: store._checkpointer.marks)
-        assert [mark.index for mark in store._checkpointer.marks] == [5]
+        await until(lambda: store._checkpointer._marks)
+        assert [mark.index for mark in store._checkpointer._marks] == [5]
         await store.stop()
-        assert [mark.index for mark in store._checkpointer.marks] == [7, 5]
+        assert [mark.index for mark in store._checkpointer._marks] == [7, 5]
 
     asyncio.run(main())
 
@@ -246,8 +244,7 @@ def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
         disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
         config = StoreConfig(directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5)
         store = MessageStore(config, disk, clock, Listener())
-        node.store = store
-        store.attach(node)
+        store.attach(ReplicatedLog(node, store))
         store.load()
         store.start()
         node.lead()
@@ -265,14 +262,13 @@ def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
             assert store._checkpointer._syncing is None
             put_everywhere()
         store.tick()
-        await until(lambda: store._checkpointer.marks)
-        assert [mark.index for mark in store._checkpointer.marks] == [5]
+        await until(lambda: store._checkpointer._marks)
+        assert [mark.index for mark in store._checkpointer._marks] == [5]
         again = MessageStore(config, disk, clock, Listener())
-        again.attach(node)
-        node.store = again
-        again.load(10**6)
+        again.attach(ReplicatedLog(node, again))
+        again.load(node.end_position)
         again.start()
-        await until(lambda: again.applied_index == node.end_index)
+        await until(lambda: again.applied == node.end_position)
         for number in range(5):
             assert again.max_offset("t", number) == 3
             assert again.get("t", number, 0, 9, 10**6, None).count == 3

@@ -8,6 +8,7 @@ import pytest
 
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
@@ -56,11 +57,11 @@ def opened(recorded, tmp_path):
         Listener(),
         call_soon=soon.append,
     )
-    store.attach(node)
-    node.listener = store
+    log = ReplicatedLog(node, store)
+    store.attach(log)
     store.load()
     node.open()
-    store.on_committed(node.end_index)
+    log.on_committed(node.end_index)
     while soon:
         soon.pop(0)()
     yield tmp_path, store
@@ -122,9 +123,9 @@ def test_a_second_start_dispatches_nothing_again(opened):
     assert store.flush()
     before = {name: path.stat().st_mtime_ns for name, path in queue_files(root).items()}
     again = MessageStore(store._config, RealDisk(), SystemClock(), Listener())
-    again.attach(store._node)
-    again.load(store.applied_index)
-    again.on_committed(store.applied_index)
-    assert again.applied_index == store.applied_index
+    again.attach(store._log)
+    again.load(store.applied)
+    again.on_committed(store.applied)
+    assert again.applied == store.applied
     assert again.max_offset("RaftNode00", 0) == 2501
     assert {name: path.stat().st_mtime_ns for name, path in queue_files(root).items()} == before

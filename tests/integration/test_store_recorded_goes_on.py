@@ -14,6 +14,7 @@ import pytest
 from chaos.history.segment import decode_segment
 from dledger.config import DLedgerConfig
 from dledger.node import DLedgerNode
+from dledger.replicated_log import ReplicatedLog
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.clock import SystemClock
@@ -75,8 +76,8 @@ class Opened:
             SystemClock(),
             Listener(),
         )
-        self.store.attach(self.node)
-        self.node.listener = self.store
+        self.log = ReplicatedLog(self.node, self.store)
+        self.store.attach(self.log)
 
     async def __aenter__(self):
         self.node.open()

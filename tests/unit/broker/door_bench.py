@@ -36,7 +36,7 @@ STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 class ListNode:
     """A leader whose entries lie in a list, and never commit."""
 
-    is_leader = counts_entries = True
+    header_bytes = 48
     term = 1
     commit_index = first_index = first_position = committed_position = 0
 

@@ -77,7 +77,7 @@ def test_bad_content_is_named_and_counted(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert apply_raising(error).state.quarantined == 1
-    assert "event=record_quarantined index=7 kind=topic" in caplog.text
+    assert "event=record_quarantined position=7 kind=topic" in caplog.text
 
 
 def test_what_is_no_matter_of_content_stays_fatal() -> None:

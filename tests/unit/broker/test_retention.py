@@ -167,16 +167,14 @@ def test_the_fullest_partition_counts_and_trouble_is_told_once(
 class Bodies:
     """A log whose first messages of segments are known by their position."""
 
-    commit_index = 1_000
+    committed_position = 1_000
 
     def __init__(self, stamps: dict[int, int | None]) -> None:
         self.stamps = stamps
         self.reads = 0
 
-    def bodies(
-        self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
-        assert (last, limit) == (self.commit_index, 1)
+    def walk(self, first: int, end: int, limit: int) -> Iterator[tuple[int, memoryview, int, int]]:
+        assert (end, limit) == (self.committed_position, 1)
         self.reads += 1
         stamp = self.stamps[first]
         if stamp is None:
@@ -185,13 +183,13 @@ class Bodies:
         record = encode_record(
             MessageExt("t", 0, 0, 0, 0, first, 1, host, stamp, host, 0, 0, b"b", b"")
         )
-        yield first, first, memoryview(bytes(7) + record), 7, len(record)
+        yield first, memoryview(bytes(7) + record), 7, len(record)
 
 
 def test_a_segment_is_as_old_as_the_message_behind_it() -> None:
     log = Bodies({0: 10, 100: 20, 200: None, 300: 40})
     ages = SegmentAges(log)
-    heads = [(position, position) for position in log.stamps]
+    heads = list(log.stamps)
     assert ages.segments(heads, 350) == [
         Segment(0, 100, 20),
         Segment(100, 200, 40),  # what is damaged says nothing: the next one is younger

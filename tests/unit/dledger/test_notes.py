@@ -169,7 +169,7 @@ def noting_appender(**limits):
     appender = Appender(
         config, propose=spans.append, schedule=lambda: None, refusal=lambda: NotLeader(None)
     )
-    appender.annotate = lambda first, last: b"%r" % [n for n in known if first <= n <= last]
+    appender.annotate = lambda start, end: b"%r" % [n for n in known if start <= n * 448 < end]
     appender.accepting = True
     appender.set_committed(0)
     appender.restart(1, 0, 0)

@@ -41,7 +41,7 @@ def unpatched() -> Iterator[None]:
 class FakeNode:
     """A leader whose entries never commit."""
 
-    is_leader = counts_entries = True
+    header_bytes = 48
     term = 1
     commit_index = first_index = first_position = committed_position = 0
     end_index = -1

@@ -75,7 +75,7 @@ class Broker:
             id_head=id_head("10.0.0.1", 10911), deferred=[],
             state=SimpleNamespace(role=Role.LEADER, tick=5),
             store=SimpleNamespace(first_index=begin),
-            dispatcher=SimpleNamespace(applied_index=COUNT - 1),
+            applied_index=COUNT - 1,
             disk=SimpleNamespace(is_watched=False), hangs=lambda: False,
             mark=lambda index: Mark(1, 1000 * index, 0, index),
             entry_bytes=lambda mark: entries[mark.crc],

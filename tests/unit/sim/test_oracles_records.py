@@ -57,12 +57,13 @@ def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
     store = SimpleNamespace(
         _index=object() if indexed else None,
         _queues=SimpleNamespace(by_name={("orders", 3): SimpleNamespace(min_offset=0)}),
-        applied_index=applied,
         messages_of_key=lambda *_: SimpleNamespace(records=records),
     )
     node = SimpleNamespace(commit_index=committed)
     controller = SimpleNamespace(store=store, node=node)
-    return truth, SimpleNamespace(name="n0", base=0, controller=controller, is_rotten=is_rotten)
+    return truth, SimpleNamespace(
+        name="n0", base=0, controller=controller, is_rotten=is_rotten, applied_index=applied
+    )
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,10 @@ class One:
             assert state.apply(index, kind, payload)
             self.truth.statements.append(statement(index, kind, payload))
             self.truth.state_indexes.append(index)
-        dispatcher = SimpleNamespace(state_applied_index=-1)
         controller = SimpleNamespace(
             tables=self.state,
             node=SimpleNamespace(snapshot_meta=None),
-            store=SimpleNamespace(_dispatcher=dispatcher),
+            state_index=-1,
         )
         self.replica = SimpleNamespace(
             name="n0", is_wiped=False, controller=controller, now_ms=self.clock.monotonic_ms

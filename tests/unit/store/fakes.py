@@ -8,6 +8,7 @@ from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
 from dledger.errors import DiskFull, NotLeader, PendingFull, RottenEntry
+from dledger.replicated_log import ReplicatedLog
 from dledger.storage.recent import Noted
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.runtime.errors import FatalError
@@ -176,17 +177,16 @@ class FakeNode:
         self.entries: list[tuple[int, int, bytes]] = []  # position, term, body
         self.segments: dict[int, bytearray] = {}
         self.end = 0
-        self.header_bytes = ENTRY_HEADER_BYTES
-        self.counts_entries = True
         self.first_index = 0
         self.first_position = 0
+        """Moves with `drop_before`."""
         self.term = 0
         self.is_leader = False
         self.commit_index = -1
         self.refuse: Exception | None = None
         self.ahead: list[tuple[int, int]] = []
         self.reserved: list[tuple[int, int]] = []
-        self.store: MessageStore | None = None
+        self.listener: ReplicatedLog | None = None
         self.notes: list[Noted] = []
         self.released = 0
 
@@ -233,6 +233,10 @@ class FakeNode:
     def append_batch(self, bodies: Sequence[bytes]) -> list[int]:
         return [self.append((body,), len(body)) for body in bodies]
 
+    def drop_before(self, index: int) -> None:
+        """Let the log begin with an entry."""
+        self.first_index, self.first_position = index, self.position_after(index - 1)
+
     def add(self, position: int, term: int, body: bytes) -> int:
         self.entries.append((position, term, body))
         at = position % self.segment_bytes
@@ -245,33 +249,29 @@ class FakeNode:
         position, term, body = self.entries[index]
         return position, len(body) + ENTRY_HEADER_BYTES, term
 
-    def following(self, index: int) -> int:
-        return index + 1
+    @property
+    def end_position(self) -> int:
+        return self.position_after(self.end_index)
+
+    def position_after(self, index: int) -> int:
+        if index < self.first_index:
+            return self.first_position
+        position, size, _ = self.entry(index)
+        return position + size
 
     def term_at(self, index: int) -> int:
         return self.entries[index][1]
 
-    def holds(self, index: int, term: int, position: int) -> bool:
-        if not self.first_index <= index <= self.end_index:
-            return index == self.first_index - 1
-        return self.entries[index][:2] == (position, term)
-
-    def bodies(
-        self, first: int, last: int, limit: int
-    ) -> Iterator[tuple[int, int, memoryview, int, int]]:
-        for index in range(first, min(last, first + limit - 1) + 1):
+    def bodies(self, first: int, last: int) -> Iterator[tuple[int, memoryview, int, int]]:
+        for index in range(first, last + 1):
             body = self.body_view(index)
-            yield index, self.entries[index][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
+            yield self.entries[index][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
 
     def maybe_noted(self, index: int) -> Noted | None:
         return next((noted for noted in self.notes if noted.last_index >= index), None)
 
     def release(self, index: int) -> None:
         self.released = index
-
-    def body_of(self, index: int, position: int) -> memoryview:
-        assert self.entries[index][0] == position
-        return self.body_view(index)
 
     def last_body(self) -> memoryview | None:
         return self.body_view(self.end_index) if self.entries else None
@@ -309,23 +309,23 @@ class FakeNode:
     # What tests do with it.
 
     def lead(self, *, commit: bool = True) -> None:
-        assert self.store is not None
+        assert self.listener is not None
         self.term += 1
         self.is_leader = True
         self.reserve(1)
         position = self._place([200])
-        self.add(position, self.term, self.store.noop_body(position + ENTRY_HEADER_BYTES))
-        self.store.on_role(Role.LEADER, self.term, "n0")
+        self.add(position, self.term, self.listener.noop_body(position + ENTRY_HEADER_BYTES))
+        self.listener.on_role(Role.LEADER, self.term, "n0")
         if commit:
             self.commit()
 
     def follow(self, *, truncate: bool = True) -> None:
-        assert self.store is not None
+        assert self.listener is not None
         self.is_leader = False
         self.term += 1
         if truncate:
             self.truncate(self.commit_index + 1)
-        self.store.on_role(Role.FOLLOWER, self.term, "n1")
+        self.listener.on_role(Role.FOLLOWER, self.term, "n1")
 
     def truncate(self, index: int) -> None:
         if index < len(self.entries):
@@ -351,21 +351,23 @@ class FakeNode:
         self.segments[position - offset][offset] ^= 1
 
     def commit(self, index: int | None = None) -> None:
-        assert self.store is not None
+        assert self.listener is not None
         self.commit_index = self.end_index if index is None else index
-        self.store.on_committed(self.commit_index)
+        self.listener.on_committed(self.commit_index)
 
 
 class Listener:
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
         self.states: list[tuple[int, str, bytes]] = []
+        self.log: ReplicatedLog | None = None
 
     def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
         self.events.append(("message", topic, queue_id, max_offset))
 
-    def apply_state(self, index: int, kind: str, payload: bytes) -> None:
+    def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         self.events.append(("state", kind))
+        index = position if self.log is None else self.log.index_before(position)
         self.states.append((index, kind, payload))
 
     def on_writable(self, writable: bool, term: int) -> None:
@@ -402,16 +404,24 @@ class World:
             on_fatal=self.fatal.append,
             call_soon=self.soon.append,
         )
-        self.node.store = self.store
-        self.store.attach(self.node)
+        self.log = self.listener.log = ReplicatedLog(self.node, self.store)
+        self.store.attach(self.log)
         self.answers: list[tuple[object, ...]] = []
 
     def begin(self, state_applied_index: int = -1) -> "World":
         """Load, and hear of what is committed already."""
-        self.store.load(state_applied_index)
-        self.store.on_committed(self.node.commit_index)
+        self.load(state_applied_index)
+        self.log.on_committed(self.node.commit_index)
         self.turns()
         return self
+
+    def load(self, state_applied_index: int = -1, bases: Sequence[tuple[str, int, int]] = ()):
+        self.store.load(self.log.position_after(state_applied_index), bases)
+
+    @property
+    def applied_index(self) -> int:
+        """Number of the last entry that the store has dispatched."""
+        return self.log.index_before(self.store.applied)
 
     def turns(self) -> int:
         count = 0

@@ -31,7 +31,7 @@ def answers_of_the_others(put):
         world.node.commit()
         world.turns()
         assert world.fatal == []
-        assert world.store.applied_index == world.node.end_index
+        assert world.applied_index == world.node.end_index
         return [(name, status) for name, status, *_ in world.take_answers()]
 
     return asyncio.run(run()), told

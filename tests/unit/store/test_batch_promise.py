@@ -53,7 +53,7 @@ def roll_back_behind_two():
     sent = Sent()
     sent.world.node.commit(sent.first + 1)
     sent.world.node.truncate(sent.first + 2)
-    sent.world.store.on_rolled_back(sent.first + 2)
+    sent.world.log.on_rolled_back(sent.first + 2)
     return [answer[0] for answer in sent.answers]
 
 

@@ -325,7 +325,7 @@ def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
     batch = [message(body=b"%d" % number) for number in range(3)]
     world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     world.node.truncate(first + written)
-    world.store.on_rolled_back(first + written)
+    world.log.on_rolled_back(first + written)
     status = PutStatus.DISK_FULL if written == 1 else UNKNOWN
     assert world.take_answers() == [(status, 1)]
     world.put("b")
@@ -340,7 +340,7 @@ def test_batch_whose_beginning_is_committed_was_not_refused(world):
     world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     world.node.commit(first + 1)
     world.node.truncate(first + 2)
-    world.store.on_rolled_back(first + 2)
+    world.log.on_rolled_back(first + 2)
     assert world.take_answers() == [(UNKNOWN, 0)]
     assert world.store.max_offset("t", 0) == 1
 
@@ -378,7 +378,7 @@ def test_entries_the_log_forgot_are_refused_and_give_back_their_offsets(world):
     world.store.propose_state("k", b"", lambda status: world.answers.append(("s", status)))
     world.store.tick()
     world.node.truncate(first)
-    world.store.on_rolled_back(first)
+    world.log.on_rolled_back(first)
     assert [(a[0], a[1]) for a in world.take_answers()] == [
         ("dropped", PutStatus.DISK_FULL), ("s", PutStatus.DISK_FULL),
     ]  # fmt: skip

@@ -63,7 +63,7 @@ def test_nothing_uncommitted_is_readable():
     assert world.store.get("t", 0, 0, 32, 1000, None).count == 0
     world.node.commit()
     assert world.store.max_offset("t", 0) == 1
-    assert world.store.applied_index == 1
+    assert world.applied_index == 1
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
@@ -81,7 +81,7 @@ def test_a_follower_has_the_units_and_the_state_of_the_leader(batch, segment_byt
     assert follower.turns() == max(0, -(-8 // batch) - 1)
     assert follower.queue_bytes() == leader.queue_bytes()
     assert follower.listener.states == leader.listener.states == states
-    assert follower.store.applied_index == 40
+    assert follower.applied_index == 40
 
 
 def follower_of(leader, **config):
@@ -95,13 +95,13 @@ def test_a_follower_lets_entries_come_together_until_there_are_many_or_a_tick_co
     fill(leader)
     follower = follower_of(leader)
     follower.node.commit(12)
-    assert follower.store.applied_index == -1
+    assert follower.applied_index == -1
     follower.store.tick()
-    assert follower.store.applied_index == 12
+    assert follower.applied_index == 12
     follower.node.commit(31)
-    assert follower.store.applied_index == 12
+    assert follower.applied_index == 12
     follower.node.commit(32)
-    assert follower.store.applied_index == 32
+    assert follower.applied_index == 32
     follower.node.commit(40)
     follower.store.tick()
     leader.node.commit()
@@ -117,7 +117,7 @@ def test_a_follower_lets_few_bytes_come_together():
     applied = []
     for index in range(41):
         follower.node.commit(index)
-        applied.append(follower.store.applied_index)
+        applied.append(follower.applied_index)
     assert max(index - done for index, done in enumerate(applied)) <= FEW_ENTRIES
     assert applied[-1] >= 30
 
@@ -128,9 +128,9 @@ def test_who_becomes_leader_has_caught_up_before_it_is_writable():
     states = fill(leader)
     follower = follower_of(leader)
     follower.node.commit(10)
-    assert follower.store.applied_index == -1
+    assert follower.applied_index == -1
     follower.node.commit_index = 15
-    follower.store.on_committed(15)
+    follower.log.on_committed(15)
     follower.node.lead(commit=False)
     assert not follower.store.writable
     follower.node.commit()
@@ -149,7 +149,7 @@ def test_what_waits_on_a_follower_is_dispatched_before_a_checkpoint_counts_it():
     follower = follower_of(leader)
     follower.node.commit(12)
     assert follower.store.flush()
-    assert follower.store.covered_index == -1
+    assert follower.store.covered == 0
     again = World(disk=follower.disk, node=follower.node).begin()
     leader.node.commit()
     again.node.commit()
@@ -162,12 +162,12 @@ def test_a_turn_reads_back_a_bounded_number_of_entries():
     fill(leader)
     follower = World(node=log_of(leader), dispatch_batch=10).begin()
     follower.node.commit()
-    assert follower.store.applied_index == 9
+    assert follower.applied_index == 9
     assert len(follower.soon) == 1
     follower.node.commit()
-    assert follower.store.applied_index == 9
+    assert follower.applied_index == 9
     assert follower.turns() == 4
-    assert follower.store.applied_index == 40
+    assert follower.applied_index == 40
 
 
 def test_unit_of_a_scheduled_message_is_its_delivery_time():
@@ -336,17 +336,17 @@ def test_dispatch_waits_before_a_damaged_entry_until_it_is_repaired(at, caplog):
     world.node.rot(20, at)
     world.node.commit()
     assert world.turns() < 50, "it does not spin"
-    assert world.store.applied_index == 19
+    assert world.applied_index == 19
     for _ in range(3):
         world.store.tick()
         world.turns()
-    assert world.store.applied_index == 19
+    assert world.applied_index == 19
     assert caplog.text.count("event=dispatch_waits index=20") == 1
     assert not world.fatal
     world.node.rot(20, at)
     world.store.tick()
     world.turns()
-    assert world.store.applied_index == world.node.end_index
+    assert world.applied_index == world.node.end_index
     leader.node.commit()
     assert world.queue_bytes() == leader.queue_bytes()
     assert world.listener.states == states
@@ -409,7 +409,7 @@ def turns_for_many_keys():
     follower.node.commit()
     turns = follower.turns()
     assert follower.store.max_offset("t", 0) == 40
-    assert follower.store.applied_index == 40
+    assert follower.applied_index == 40
     return turns
 
 

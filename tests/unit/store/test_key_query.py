@@ -250,11 +250,11 @@ def test_dispatch_waits_when_too_many_entries_wait(monkeypatch):
     fill(made, 1)
     fill(made, 4, 1)
     assert made.soon == []
-    assert made.store.applied_index < made.node.end_index
+    assert made.applied_index < made.node.end_index
     made.disk.writes_left = None
     made.store.tick()
     made.turns()
-    assert made.store.applied_index == made.node.end_index
+    assert made.applied_index == made.node.end_index
     assert bodies(made, "all") == expected(4, "all")
 
 

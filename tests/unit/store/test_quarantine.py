@@ -58,7 +58,7 @@ def test_what_is_no_message_is_named_and_all_others_are_served(bad, caplog):
     node.commit_index = node.end_index
     with caplog.at_level(logging.ERROR):
         world = World(node=node).begin()
-    assert caplog.text.count("event=record_quarantined index=1 ") == 1
+    assert caplog.text.count(f"event=record_quarantined position={node.entries[1][0] + 48} ") == 1
     assert (world.store.status()["quarantined"], world.fatal) == (1, [])
     assert world.store.max_offset("t", 0) == 4
     assert units_of(world)[1][1] == SKIPPED_BYTES
@@ -139,7 +139,7 @@ def test_a_queue_that_an_earlier_version_filled_by_itself_is_put_right():
     node.add(position, term, spoilt)
     add(node, "t", 1, body=b"the message")
     node.commit_index = 2
-    world.store.on_committed(2)
+    world.log.on_committed(2)
     world.turns()
     assert not world.fatal
     assert world.store.max_offset("t", 0) == 2
@@ -178,7 +178,7 @@ def test_it_is_said_why(body, reason, caplog):
     add(node, "t", 0)
     node.commit_index = 1
     world = World(node=node).begin()
-    assert "event=record_quarantined index=0 " in caplog.text
+    assert "event=record_quarantined position=48 " in caplog.text
     assert reason in caplog.text
     assert world.store.max_offset("t", 0) == 1
 
@@ -235,7 +235,7 @@ def test_a_note_of_an_earlier_version_is_not_believed():
     fill(leader, 12)
     first = leader.node.end_index + 1
     leader.store.put_batch(batch_of([message(body=b"%d" % n) for n in range(4)]), _ignore)
-    note = leader.store.annotate(first, leader.node.end_index)
+    note = leader.store.annotate(leader.node.entries[first][0], leader.node.end_position)
     leader.node.commit()
     for version, taken in ((note[0], True), (1, False)):
         follower = World(node=log_of(leader)).begin()

@@ -166,18 +166,18 @@ def test_a_unit_that_points_nowhere_gives_nothing():
     assert world.store.get("t", 0, 0, 32, 10_000, None).status is GetStatus.DAMAGED
 
 
-def serve_unchecked(node):
+def serve_unchecked(log, node):
     """The planted bug: the bytes, whatever they are."""
 
     def body_at(physical, size):
         return node.view(physical, size)
 
-    node.body_at = body_at
+    log.body_at = body_at
 
 
 def test_a_reader_that_does_not_check_is_caught():
     world = filled(5)
-    serve_unchecked(world.node)
+    serve_unchecked(world.log, world.node)
     world.node.rot(4, at=48 + 90)
     assert world.store.get("t", 0, 3, 32, 10_000, None).status is GetStatus.FOUND
 

@@ -57,9 +57,9 @@ def test_a_clean_restart_dispatches_only_what_is_new():
     assert world.store.flush()
     before = world.queue_bytes()
     again = World(disk=world.disk, node=world.node)
-    again.store.load(40)
-    again.store.on_committed(0)
-    assert again.store.applied_index == 40
+    again.load(40)
+    again.log.on_committed(0)
+    assert again.applied_index == 40
     assert again.queue_bytes() == before == rebuilt(world.node)
 
 
@@ -149,7 +149,7 @@ def test_what_the_log_has_no_more_is_not_mended(unhurried, caplog):
     world = led(60, checkpoint_at=60)
     asyncio.run(world.store.stop())
     world.disk.files["/s/consumequeue/t0/0/00000000000000000000"][3] ^= 1
-    world.node.first_index = 61
+    world.node.drop_before(61)
     again = restart(world)
     for _ in range(3):
         assert again.store.get("t0", 0, 0, 1, 99, None).status is GetStatus.DAMAGED
@@ -161,9 +161,9 @@ def test_what_the_log_has_no_more_is_not_mended(unhurried, caplog):
 def test_after_a_crash_dispatch_goes_on_behind_the_checkpoint():
     world = led(checkpoint_at=20)
     again = World(disk=world.disk, node=world.node)
-    again.store.load(40)
-    again.store.on_committed(-1)
-    assert again.store.applied_index == 20
+    again.load(40)
+    again.log.on_committed(-1)
+    assert again.applied_index == 20
     again.node.commit()
     again.turns()
     assert again.queue_bytes() == rebuilt(world.node)
@@ -196,12 +196,12 @@ def test_a_start_after_a_crash_opens_no_queue_file_twice(hurt):
         world.store.tick()
     disk.opens.clear()
     again = World(disk=disk, node=world.node, open_files_max=2)
-    again.store.load(10**6)
+    again.load(10**6)
     again.store._agree_with_log()
     queues = {path: n for path, n in disk.opens.items() if "/consumequeue/" in path}
     assert len(queues) > 15
     assert set(queues.values()) == {1}
-    again.store.on_committed(world.node.commit_index)
+    again.log.on_committed(world.node.commit_index)
     again.turns()
     assert again.queue_bytes() == rebuilt(world.node)
 
@@ -209,8 +209,8 @@ def test_a_start_after_a_crash_opens_no_queue_file_twice(hurt):
 def test_units_behind_the_checkpoint_are_not_served_before_they_are_dispatched():
     world = led(checkpoint_at=20)
     again = World(disk=world.disk, node=world.node)
-    again.store.load(20)
-    again.store.on_committed(20)
+    again.load(20)
+    again.log.on_committed(20)
     model = World(node=log_of(world)).begin()
     model.node.commit(20)
     names = ("t0", "t1", "t2", "SCHEDULE_TOPIC_XXXX")
@@ -273,15 +273,15 @@ def test_queues_are_what_the_log_says_however_the_files_were_hurt(
     logging.disable(logging.WARNING)
     try:
         again = World(disk=world.disk, node=world.node, dispatch_batch=16)
-        again.store.load(state)
-        again.store.on_committed(commit)
+        again.load(state)
+        again.log.on_committed(commit)
         again.turns()
         again.node.commit()
         again.turns()
         assert without_strangers(again.queue_bytes()) == rebuilt(world.node)
         # and the next start finds it in order
         third = restart(again)
-        assert third.store.applied_index == 40
+        assert third.applied_index == 40
         assert without_strangers(third.queue_bytes()) == rebuilt(world.node)
     finally:
         logging.disable(logging.NOTSET)
@@ -367,30 +367,30 @@ def test_an_interrupted_rebuild_does_not_move_the_checkpoint_back():
     assert world.store.flush()
     before = world.disk.files[CHECKPOINT]
     again = World(disk=world.disk, node=world.node, dispatch_batch=5)
-    again.store.load(7)
-    again.store.on_committed(40)
-    assert again.store.applied_index == 12
+    again.load(7)
+    again.log.on_committed(40)
+    assert again.applied_index == 12
     again.store._checkpointer.tick(10**15, 12)
     assert world.disk.files[CHECKPOINT] == before
 
 
 def test_an_empty_directory_and_an_empty_log_are_a_beginning():
     world = World().begin()
-    assert world.store.applied_index == -1
+    assert world.applied_index == -1
     assert world.store.flush()
     again = World(disk=world.disk).begin()
-    assert again.store.applied_index == -1
+    assert again.applied_index == -1
 
 
 def test_a_log_whose_head_was_removed_is_dispatched_from_what_is_left():
     world = led()
     assert world.store.flush()
     node = world.node
-    node.first_index = 41
+    node.drop_before(41)
     again = World(disk=world.disk, node=node)
-    again.store.load(40)
-    again.store.on_committed(40)
-    assert again.store.applied_index == 40
+    again.load(40)
+    again.log.on_committed(40)
+    assert again.applied_index == 40
     assert again.queue_bytes() == world.queue_bytes()
 
 
@@ -492,8 +492,8 @@ def test_a_queue_may_begin_anywhere_near_the_end_of_what_the_checkpoint_has(beyo
     bases = [(*key, last + beyond) for key, last in lasts.items() if last + beyond > 0]
     assert bases
     again = World(disk=world.disk, node=world.node)
-    again.store.load(40, bases)
-    again.store.on_committed(0)
+    again.load(40, bases)
+    again.log.on_committed(0)
     again.turns()
     for topic, queue_id, base in bases:
         assert again.store.min_offset(topic, queue_id) == base

@@ -76,7 +76,7 @@ def writing(store_host):
 def check(world, index):
     """Hold one entry to what its readers ask of it; return it decoded."""
     position, _, body = world.node.entries[index]
-    physical = position + world.node.header_bytes
+    physical = position + world.log.header_bytes
     message = decode_record(body, check_crc=True)
     assert message.size == len(body)
     assert message.physical_offset == physical

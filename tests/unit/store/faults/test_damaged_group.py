@@ -93,7 +93,7 @@ def forget_extra(sent):
 def is_settled(cluster):
     """Whether all that live hold the same, with nothing damaged that was read."""
     live = [name for name in REPLICAS if cluster.is_alive(name) and name in cluster.brokers]
-    ends = {cluster.store(name).applied_index for name in live}
+    ends = {cluster.store(name).applied for name in live}
     return len(ends) == 1 and not any(cluster.log(name)._store.rot.damaged for name in live)
 
 

@@ -3,13 +3,13 @@
 import tarfile
 from functools import lru_cache
 
+from dledger.mark import LogMark
 from ledgermq.remoting.protocol.properties import java_string_hash, parse_properties
 from store.config import IndexConfig
 from store.index.key_index import KeyIndex
 from store.index.recovery import agree_with_log, load_index
 from store.index.search import Span, search
 from store.layout import read_record
-from store.recovery.checkpoint import LogMark
 from tests import fixtures
 from tests.unit.store.fakes import FakeClock, FakeDisk
 
@@ -31,23 +31,20 @@ def keyed(number, *, topic="t", keys="", unique=None, flags=0, step=100, every_m
 class Log:
     """As much of a log as the start of the index asks: entries of 100 bytes, named by number."""
 
-    counts_entries = True
     header_bytes = 0
-    first_index = 0
+    first_position = 0
 
     def __init__(self, count, *, step=100):
         self.count = count
         self.step = step
 
-    def holds(self, index, term, position):
-        return term == 1 and position == index * self.step and index < self.count
+    def maybe_end(self, mark):
+        is_in = mark.position == mark.index * self.step and mark.index < self.count
+        return mark.position + self.step if mark.term == 1 and is_in else None
 
-    def following(self, index):
-        return index + 1
-
-    def find(self, physical):
-        index = physical // self.step
-        return index if physical % self.step == 0 and 0 <= index < self.count else None
+    def maybe_size(self, physical):
+        is_in = physical % self.step == 0 and 0 <= physical < self.count * self.step
+        return self.step if is_in else None
 
 
 def log_mark(number, *, step=100):
@@ -73,7 +70,14 @@ def reopened(disk, log, *, queues_mark=None, slots=16, entries=10):
     """Return the index after a start, and where dispatch has to begin."""
     index = make(disk, slots=slots, entries=entries)
     loaded = load_index(index, trusted_until=0)
-    return index, agree_with_log(index, loaded, log, queues_mark)
+    return index, agree(index, loaded, log, queues_mark)
+
+
+def agree(index, loaded, log, queues_mark):
+    """Make the index agree with the log; return the number of the message to begin with."""
+    position = agree_with_log(index, loaded, log, queues_mark)
+    assert position % log.step == 0
+    return position // log.step
 
 
 def find(index, key, *, topic="t", limit=64, span=ALWAYS):

@@ -4,10 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.index.recovery import agree_with_log, load_index
+from store.index.recovery import load_index
 from tests.unit.store.fakes import FakeDisk
 from tests.unit.store.index import support
-from tests.unit.store.index.support import Log, checkpoint, find, keyed, log_mark, make, reopened
+from tests.unit.store.index.support import (
+    Log,
+    agree,
+    checkpoint,
+    find,
+    keyed,
+    log_mark,
+    make,
+    reopened,
+)
 
 KEYS = ["a", "b", "a b", "", "c c", "a c"]
 
@@ -232,7 +241,7 @@ def test_files_of_rocketmq_are_taken_over_after_a_clean_stop():
     disk, _ = rocketmqs(30)
     index = make(disk)
     loaded = load_index(index, trusted_until=None)
-    assert agree_with_log(index, loaded, Log(30), None) == 29
+    assert agree(index, loaded, Log(30), None) == 29
     index.put_all(messages(30, 29))
     check(index, 30)
     checkpoint(index, log_mark(29), is_last=True)
@@ -244,7 +253,7 @@ def test_after_a_crash_of_rocketmq_files_behind_its_checkpoint_are_made_again():
     index = make(disk)
     loaded = load_index(index, trusted_until=theirs.files[1].end_timestamp)
     assert len(index.files) == 2
-    first = agree_with_log(index, loaded, Log(30), None)
+    first = agree(index, loaded, Log(30), None)
     assert first == theirs.files[1].end_physical // 100
     index.put_all(messages(30, first))
     check(index, 30)
@@ -256,7 +265,7 @@ def test_files_of_rocketmq_that_name_no_message_of_the_log_are_made_again():
     disk, _ = rocketmqs(30)
     index = make(disk)
     loaded = load_index(index, trusted_until=None)
-    assert agree_with_log(index, loaded, Log(20), None) == 0
+    assert agree(index, loaded, Log(20), None) == 0
     assert support.contents(disk) == {}
 
 
@@ -272,7 +281,7 @@ def test_files_that_rocketmq_went_on_with_are_taken_over():
     index = make(disk)
     loaded = load_index(index, trusted_until=None)
     assert len(index.files) == len(theirs.files)
-    assert agree_with_log(index, loaded, Log(30), None) == 29
+    assert agree(index, loaded, Log(30), None) == 29
     index.put_all(messages(30, 29))
     check(index, 30)
     checkpoint(index, log_mark(29), is_last=True)

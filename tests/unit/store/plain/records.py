@@ -49,7 +49,7 @@ class Log(PlainView):
         self.writer = Writer(self.config, schedule=self._schedule, refusal=lambda: NotLeader(None))
         self.writer.begin(self._segments, self.recovered.extent)
         self.writer.accepting = True
-        self.commit_index = self.end_index
+        self.committed_position = self.end_position
 
     @property
     def written(self):
@@ -66,13 +66,13 @@ class Log(PlainView):
         """Append one record; return its position."""
         size = size_of(**fields)
         position = self.writer.reserve(size)
-        assert self.writer.append((record(position, **fields),), size) == position + size - 1
+        self.writer.append((record(position, **fields),), size)
         return position
 
     def flush(self):
         self.writer.scheduled = False
         refused_from = self.writer.flush()
-        self.commit_index = self.end_index
+        self.committed_position = self.end_position
         return refused_from
 
     def sync(self):
@@ -83,5 +83,5 @@ class Log(PlainView):
         """Positions and records of all entries."""
         return [
             (at, bytes(chunk[start : start + size]))
-            for _, at, chunk, start, size in self.bodies(self.first_index, self.end_index, 1 << 30)
+            for at, chunk, start, size in self.walk(self.first_position, self.end_position, 1 << 30)
         ]

@@ -117,4 +117,4 @@ def test_damaged_log_gives_what_is_sound_or_is_refused_by_name(damages, options)
     if isinstance(again, FatalError):
         assert "is damaged at offset" in again.message  # it walks more than the first start did
     else:
-        assert again.end_index == goes_on + size_of(body=b"new") - 1
+        assert again.end_position == goes_on + size_of(body=b"new")

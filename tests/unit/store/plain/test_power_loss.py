@@ -122,7 +122,7 @@ class Machine:
         self.durable = len(self.history)
         if found:
             assert bytes(self.log.last_body()) == found[-1][1]
-            assert self.log.end_index == found[-1][0] + len(found[-1][1]) - 1
+            assert self.log.end_position == found[-1][0] + len(found[-1][1])
 
     def do(self, name, argument, crash):
         """Do one thing; with ``crash``, power goes at a step of it, and again while starting."""

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from dledger.mark import LogMark
 from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
@@ -69,7 +70,7 @@ def starts(log):
 
 def test_no_files_is_an_empty_log(tmp_path):
     log = Log(RealDisk(), directory=str(tmp_path / "a" / "commitlog"))
-    assert (log.recovered.walked_from, log.end_index) == (0, -1)
+    assert (log.recovered.walked_from, log.end_position) == (0, 0)
 
 
 def test_clean_start_walks_from_the_third_last_file(store):
@@ -78,7 +79,7 @@ def test_clean_start_walks_from_the_third_last_file(store):
     assert log.recovered.entries == 5
     assert log.recovered.cut_bytes == 0
     assert starts(log) == store.positions
-    assert log.end_index == store.positions[-1] + BIG_SIZE - 1
+    assert log.end_position == store.positions[-1] + BIG_SIZE
 
 
 def test_start_without_checkpoint_walks_all(store):
@@ -98,7 +99,7 @@ def test_files_that_were_made_ahead_are_no_safe_ones(store):
     store.append_file()
     log = store.open(safe_timestamp_ms=T0 + 10**6)
     assert log.recovered.walked_from == 5 * SEGMENT
-    assert log.end_index == store.positions[-1] + BIG_SIZE - 1
+    assert log.end_position == store.positions[-1] + BIG_SIZE
     assert store.names()[-1] == 5 * SEGMENT
 
 
@@ -134,7 +135,7 @@ def test_message_that_looks_like_the_end_of_the_log_does_not_mislead_a_clean_sta
         disk, directory=str(tmp_path), segment_bytes=1 << 20, clean=True, clean_walk_bytes=2050
     )
     assert starts(again) == [first, size_of()]
-    assert again.end_index == log.end_index
+    assert again.end_position == log.end_position
 
 
 # Where it ends
@@ -149,8 +150,8 @@ def test_walk_goes_on_behind_a_blank_in_an_empty_file(store):
     store.file(6).write_bytes(bytes(SEGMENT))
     again = store.open()
     assert starts(again) == [*store.positions, store.positions[-1] + BIG_SIZE]
-    assert again.end_position == 6 * SEGMENT
-    assert again.following(again.end_index) == 6 * SEGMENT
+    assert again.next_position == 6 * SEGMENT
+    assert again.following(again.end_position) == 6 * SEGMENT
     assert again.put() == 6 * SEGMENT
 
 
@@ -271,7 +272,7 @@ def test_damaged_blank_is_told_as_what_it_hides(store):
 def test_damage_before_the_walk_is_met_when_it_is_read(store):
     store.flip(store.positions[1] + 100)
     log = store.open(clean=True)
-    assert log.end_index == store.positions[-1] + BIG_SIZE - 1
+    assert log.end_position == store.positions[-1] + BIG_SIZE
 
 
 # The directory
@@ -303,7 +304,7 @@ def test_log_may_begin_anywhere(store):
     store.file(0).unlink()
     store.file(1).unlink()
     log = store.open()
-    assert log.first_index == 2 * SEGMENT
+    assert log.first_position == 2 * SEGMENT
     assert starts(log) == store.positions[4:]
 
 
@@ -312,9 +313,11 @@ def test_dropped_log_with_nothing_left_goes_on_where_it_was(tmp_path):
     store.append_file()
     store.file(0).unlink()
     log = store.open()
-    assert (log.first_index, log.end_index) == (SEGMENT, SEGMENT - 1)
+    assert (log.first_position, log.end_position) == (SEGMENT, SEGMENT)
     assert log.last_body() is None
-    assert log.holds(store.positions[1] + BIG_SIZE - 1, 1, store.positions[1])
+    assert (
+        log.maybe_end(LogMark(store.positions[1] + BIG_SIZE - 1, 1, store.positions[1])) == SEGMENT
+    )
     assert log.put() == SEGMENT
 
 
@@ -345,7 +348,7 @@ def test_start_needs_no_space(tail):
     log = Log(disk)
     positions = [log.put(body=BIG) for _ in range(3)]
     log.flush()
-    log.files.write(log.end_position, (tail,))
+    log.files.write(log.next_position, (tail,))
     disk.crash()
     disk.limit(0)
     again = Log(disk)

@@ -3,6 +3,7 @@ import errno
 import pytest
 
 from dledger.errors import EntryTooLarge, NotLeader, PendingFull, RottenEntry
+from dledger.mark import LogMark
 from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from ledgermq.runtime.disk import RealDisk
 from ledgermq.runtime.errors import FatalError
@@ -19,27 +20,27 @@ def log():
 
 
 def test_empty_log_ends_before_its_first_byte(log):
-    assert (log.first_index, log.end_index, log.end_position) == (0, -1, 0)
+    assert (log.first_position, log.end_position, log.next_position) == (0, 0, 0)
     assert log.last_body() is None
-    assert log.following(-1) == 0
+    assert log.following(0) == 0
     assert log.entries() == []
 
 
-def test_record_lies_where_it_was_promised_and_is_named_by_its_last_byte(log):
+def test_record_lies_where_it_was_promised(log):
     first = log.put(body=b"one")
     second = log.put(body=b"two")
     assert (first, second) == (0, size_of(body=b"one"))
     assert log.flush() is None
     assert log.turns == 1
     assert log.entries() == [(p, record(p, body=b)) for p, b in ((0, b"one"), (second, b"two"))]
-    assert log.end_index == second + size_of(body=b"two") - 1
+    assert log.end_position == second + size_of(body=b"two")
     assert bytes(log.last_body()) == record(second, body=b"two")
 
 
 def test_nothing_is_seen_before_it_is_written(log):
     log.put()
-    assert log.end_index == -1
-    assert log.find(0) is None
+    assert log.end_position == 0
+    assert log.maybe_size(0) is None
     with pytest.raises(LookupError):
         log.body_at(0, size_of())
 
@@ -54,7 +55,7 @@ def test_segment_ends_with_a_blank_that_states_what_was_left():
     blank = bytes(log.view(2 * size, 8))
     assert int.from_bytes(blank[:4], "big") == SEGMENT - 2 * size
     assert int.from_bytes(blank[4:], "big") == MAGIC_BLANK
-    assert log.following(2 * size - 1) == SEGMENT
+    assert log.following(2 * size) == SEGMENT
     assert [at for at, _ in log.entries()] == positions
 
 
@@ -71,8 +72,7 @@ def test_batch_lies_in_one_segment(log):
     sizes = [size_of(body=b"y" * 400)] * 3
     positions = log.writer.reserve_batch(sizes)
     assert positions == [SEGMENT, SEGMENT + sizes[0], SEGMENT + 2 * sizes[0]]
-    ends = log.writer.append_batch([record(position, body=b"y" * 400) for position in positions])
-    assert ends == [position + sizes[0] - 1 for position in positions]
+    log.writer.append_batch([record(position, body=b"y" * 400) for position in positions])
     log.flush()
     assert len(log.entries()) == 4
 
@@ -133,7 +133,7 @@ def test_full_disk_at_a_new_segment_keeps_what_the_old_one_has():
     log.put(body=big)
     assert log.flush() == SEGMENT
     assert len(log.entries()) == 1
-    assert log.end_position == SEGMENT
+    assert log.next_position == SEGMENT
     disk.drop_rule(rule)
     assert [log.put(body=big), log.put(body=big)] == [SEGMENT, 2 * SEGMENT]
     assert log.flush() is None
@@ -188,15 +188,15 @@ def test_old_segments_go_and_their_readers_stay(tmp_path):
     view = log.body_at(positions[0], size_of(body=big))
     log.files.remove(log.files.drop_below(2 * SEGMENT + 5))
     assert bytes(view) == record(0, body=big, stored=1000)
-    assert log.first_index == log.first_position == 2 * SEGMENT
+    assert log.first_position == 2 * SEGMENT
     assert [at for at, _ in log.entries()] == positions[2:]
-    assert log.following(-1) == log.following(positions[1]) == 2 * SEGMENT
+    assert log.following(0) == log.following(positions[1]) == 2 * SEGMENT
     with pytest.raises(LookupError):
         log.body_at(positions[1], size_of(body=big))
     with pytest.raises(RottenEntry):
-        next(log.bodies(0, log.end_index, 1))
-    assert log.holds(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)
-    assert not log.holds(size_of(body=big) - 1, 1, 0)
+        next(log.walk(0, log.end_position, 1))
+    assert log.maybe_end(LogMark(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)) == 2 * SEGMENT
+    assert log.maybe_end(LogMark(size_of(body=big) - 1, 1, 0)) is None
     log.files.remove(log.files.drop_below(3 * SEGMENT))
     assert [at for at, _ in log.entries()] == positions[3:]
     assert len(list((tmp_path / "commitlog").iterdir())) == 1
@@ -209,13 +209,14 @@ def test_damage_is_told_from_absence(log):
     first, second = log.put(body=b"one"), log.put(body=b"two")
     log.flush()
     size = size_of(body=b"one")
-    assert log.find(first) == size - 1
-    assert log.find(second) == 2 * size - 1
-    assert log.find(second + 1) is None
-    assert log.holds(2 * size - 1, 1, second)
-    assert not log.holds(2 * size - 1, 2, second)
-    assert not log.holds(2 * size - 2, 1, second)
-    assert not log.holds(-5, 1, -4)
+    assert log.maybe_size(first) == size
+    assert log.maybe_size(second) == size
+    assert log.maybe_size(second + 1) is None
+    assert log.mark(second, 2 * size) == LogMark(2 * size - 1, 1, second)
+    assert log.maybe_end(LogMark(2 * size - 1, 1, second)) == 2 * size
+    assert log.maybe_end(LogMark(2 * size - 1, 2, second)) is None
+    assert log.maybe_end(LogMark(2 * size - 2, 1, second)) is None
+    assert log.maybe_end(LogMark(5, 1, -4)) is None
     with pytest.raises(LookupError):
         log.body_at(second, size + 1)
     with pytest.raises(LookupError):
@@ -223,8 +224,6 @@ def test_damage_is_told_from_absence(log):
     log.files.write(second + 89, (b"!",))
     with pytest.raises(RottenEntry, match="CRC"):
         log.body_at(second, size)
-    with pytest.raises(RottenEntry):
-        log.body_of(2 * size - 1, second)
     with pytest.raises(RottenEntry):
         log.last_body()
 
@@ -236,8 +235,8 @@ def test_walk_ends_before_damage(log, at, what):
     first, second = log.put(body=b"one"), log.put(body=b"two")
     log.flush()
     log.files.write(second + at, (b"!",))
-    walk = log.bodies(0, log.end_index, 9)
-    assert next(walk)[1] == first
+    walk = log.walk(0, log.end_position, 9)
+    assert next(walk)[0] == first
     with pytest.raises(RottenEntry, match=rf"offset={second}: .*{what}"):
         next(walk)
 
@@ -257,8 +256,8 @@ def test_walk_goes_past_a_damaged_body_and_tells_once(log, caplog):
 def test_walk_keeps_its_limits(log):
     positions = [log.put(body=b"x" * 900) for _ in range(9)]
     log.flush()
-    last = log.end_index
-    assert [at for _, at, *_ in log.bodies(positions[2], last, 3)] == positions[2:5]
-    assert [at for _, at, *_ in log.bodies(positions[2], positions[4] + 5, 9)] == positions[2:5]
-    assert [at for _, at, *_ in log.bodies(positions[2], positions[4] - 1, 9)] == positions[2:4]
-    assert list(log.bodies(positions[3], last, 0)) == []
+    end = log.end_position
+    assert [at for at, *_ in log.walk(positions[2], end, 3)] == positions[2:5]
+    assert [at for at, *_ in log.walk(positions[2], positions[4] + 5, 9)] == positions[2:5]
+    assert [at for at, *_ in log.walk(positions[2], positions[4], 9)] == positions[2:4]
+    assert list(log.walk(positions[3], end, 0)) == []

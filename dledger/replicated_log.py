@@ -1,0 +1,293 @@
+"""The log of a group as its user sees it: bytes at positions, some of them committed.
+
+A replica counts its entries (`dledger.node`); who keeps a store over it has no use for the numbers.
+`ReplicatedLog` stands between: it is the listener of the node, and tells its own user the same in
+positions. This is the one place where the two are translated into each other.
+
+The entry that starts at a position is nearly always one of a few that are known: where the commit
+stands, where it stood before, and where the last walk ended. Any other is searched for.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from dledger.config import ENTRY_HEADER_BYTES
+from dledger.core.model import LogIndex, NodeId, Role, Term
+from dledger.core.snapshot import SnapshotMeta
+from dledger.errors import RottenEntry
+from dledger.mark import LogMark
+
+if TYPE_CHECKING:
+    from dledger.node import DLedgerNode
+    from dledger.storage.recent import Noted
+    from dledger.storage.walk import Body
+
+_NOWHERE = (-1, -1)
+
+
+class LogUser(Protocol):
+    """Who uses a log by positions. All calls come from the loop thread, and must not block."""
+
+    def noop_body(self, physical_offset: int) -> bytes:
+        """Return the body of a leader's first entry; it will lie at ``physical_offset``."""
+        ...
+
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the body that holds a configuration of the group; it will lie there."""
+        ...
+
+    def is_sound_body(self, body: memoryview) -> bool:
+        """Tell whether the body is what was written, as far as it can be told."""
+        ...
+
+    def annotate(self, start: int, end: int) -> bytes:
+        """Return the dispatch hint of the entries just appended in ``[start, end)``."""
+        ...
+
+    def is_sound_note(self, note: bytes, entries: int) -> bool:
+        """Tell whether a dispatch hint that a peer sent is one, of so many entries."""
+        ...
+
+    def on_committed(self, position: int) -> None:
+        """Take that all entries before ``position`` are committed. At most once a turn."""
+        ...
+
+    def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
+        """Take a change of role, term or leader."""
+        ...
+
+    def on_hand_over(self) -> None:
+        """Append what is held back: this leader is about to hand over."""
+        ...
+
+    def on_rolled_back(self, position: int) -> None:
+        """Take that entries from ``position`` on were not appended after all: they failed."""
+        ...
+
+    def on_snapshot(self, position: int, state: bytes) -> None:
+        """Replace everything by ``state``; the log begins, empty, at ``position``."""
+        ...
+
+    def on_state_included(self, position: int) -> None:
+        """Take that ``state`` of the snapshot includes what the entries before ``position`` say."""
+        ...
+
+    def on_trimmed(self, position: int) -> None:
+        """Take that the log is about to begin at ``position``: nothing before can be read then."""
+        ...
+
+
+class ReplicatedLog:
+    """One replica of a log; the user's `store.ports.Log`, the node's listener."""
+
+    header_bytes = ENTRY_HEADER_BYTES
+    """Bytes of an entry before its body."""
+
+    reserve: Callable[[int], int]
+    """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
+    reserve_batch: Callable[[Sequence[int]], list[int]]
+    """Return where bodies that lie side by side will lie, see `Appender.reserve_batch`."""
+    append: Callable[[Sequence[bytes], int], object]
+    """Append the entry that was just reserved, see `Appender.append`."""
+    append_batch: Callable[[Sequence[bytes]], object]
+    """Append the entries that were reserved together, see `Appender.append_batch`."""
+    body_at: Callable[[int, int], memoryview]
+    """Return the body that lies at ``(physical offset, size)``, see `ReplicaView.body_at`."""
+
+    def __init__(self, node: "DLedgerNode", user: LogUser) -> None:
+        """Stand between ``node``, which has not started yet, and its user."""
+        self._node = node
+        self._user = user
+        self.reserve, self.reserve_batch = node.reserve, node.reserve_batch
+        self.append, self.append_batch = node.append, node.append_batch
+        self.body_at, self.read_ahead = node.body_at, node.read_ahead
+        self.describe, self.last_body = node.describe, node.last_body
+        self.noop_body, self.configuration_body = user.noop_body, user.configuration_body
+        self.is_sound_body, self.is_sound_note = user.is_sound_body, user.is_sound_note
+        self.annotate, self.on_hand_over = user.annotate, user.on_hand_over
+        self.on_role, self.on_trimmed = user.on_role, user.on_trimmed
+        self._walked = self._was_committed = self._is_committed = _NOWHERE
+        """Positions, and the entries that start there or behind."""
+        self._hinted: tuple[int, int, Noted | None] = (0, 0, None)
+        """The span of the last dispatch hint: where it starts and ends."""
+        self._state_index: LogIndex | None = None
+        """The state of a snapshot includes entries up to here, which are not all committed yet."""
+        node.listener = self
+
+    # What the store asks
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return self._node.term
+
+    @property
+    def first_position(self) -> int:
+        """Where the first entry still held starts."""
+        return self._node.first_position
+
+    @property
+    def committed_position(self) -> int:
+        """Where the last entry ends that is known to be committed."""
+        return self._node.committed_position
+
+    @property
+    def end_position(self) -> int:
+        """Where the last entry ends."""
+        return self._node.end_position
+
+    def may_write(self, applied: int) -> bool:
+        """Tell whether this replica leads, and has an entry of its term before ``applied``."""
+        node = self._node
+        if not node.is_leader:
+            return False
+        with suppress(RottenEntry):
+            last = self.index_before(applied)
+            return last >= node.first_index and node.term_at(last) == node.term
+        return False
+
+    def maybe_backlog(self, applied: int) -> int | None:
+        """Return how many committed entries lie behind ``applied``; None for a leader."""
+        node = self._node
+        return None if node.is_leader else node.commit_index + 1 - self._index_at(applied)
+
+    def following(self, position: int) -> int:
+        """Return where the entry behind ``position`` starts, or would start."""
+        node = self._node
+        index = self._index_at(position)
+        return node.entry(index)[0] if index <= node.end_index else max(position, node.end_position)
+
+    def walk(self, start: int, end: int, limit: int) -> "Iterator[Body]":
+        """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
+
+        Errors: `RottenEntry` for a damaged one, when it is its turn.
+        """
+        first = self._index_at(start)
+        return self._walk(first, min(self._index_at(end), first + limit) - 1)
+
+    def _walk(self, first: LogIndex, last: LogIndex) -> "Iterator[Body]":
+        node = self._node
+        try:
+            yield from node.bodies(first, last)
+        except RottenEntry as error:
+            with suppress(RottenEntry):
+                self._know(node.position_after(error.index - 1), error.index)
+            raise
+        if first <= last:
+            self._know(node.position_after(last), last + 1)
+
+    def maybe_hint(self, position: int) -> "Noted | None":
+        """Return the first dispatch hint kept about what follows ``position``."""
+        index = self._index_at(position)
+        noted = self._node.maybe_noted(index)
+        if noted is not None and noted.first_index == index:
+            end = noted.end
+            self._know(end, noted.last_index + 1)
+            if end <= self._node.committed_position:
+                self._hinted = (noted.start, end, noted)
+        return noted
+
+    def release(self, position: int) -> None:
+        """Let go of what is kept in memory of entries before ``position``."""
+        self._node.release(self._index_at(position))
+
+    def maybe_size(self, physical_offset: int) -> int | None:
+        """Return the size of the body that begins there, None if none does."""
+        index = self._node.find(physical_offset)
+        return None if index is None else self._node.entry(index)[1] - ENTRY_HEADER_BYTES
+
+    def mark(self, start: int, end: int) -> LogMark:
+        """Return what to write down of the entry that lies there, to find it again."""
+        index = self.index_before(end)
+        if start < 0 or index < self._node.first_index:
+            return LogMark(index, 0, -1)
+        return LogMark(index, self._node.term_at(index), start)
+
+    def maybe_end(self, mark: LogMark) -> int | None:
+        """Return where that very entry ends; None if it is not in this log."""
+        node, index = self._node, mark.index
+        if index < 0 or index == node.first_index - 1:
+            return node.first_position
+        if not node.first_index <= index <= node.end_index:
+            return None
+        position, size, term = node.entry(index)
+        if (position, term) != (mark.position, mark.term):
+            return None
+        self._know(position + size, index + 1)
+        return position + size
+
+    # Numbers of entries, for who administers the group
+
+    def index_before(self, position: int) -> LogIndex:
+        """Return the number of the last entry before ``position``."""
+        return self._index_at(position) - 1
+
+    def position_after(self, index: LogIndex) -> int:
+        """Return where entry ``index`` ends; a place behind the log's end if it is not in it."""
+        node = self._node
+        if index > node.end_index:
+            return node.end_position + index - node.end_index
+        position = node.position_after(index)
+        self._know(position, max(index + 1, node.first_index))
+        return position
+
+    def _index_at(self, position: int) -> LogIndex:
+        """Return the entry that starts at ``position``, or is the first one behind it."""
+        for known, index in (self._is_committed, self._walked, self._was_committed):
+            if position == known:
+                return index
+        node = self._node
+        if position == node.committed_position:
+            return max(node.commit_index + 1, node.first_index)
+        if position <= node.first_position:
+            return node.first_index
+        if position >= node.end_position:
+            return node.end_index + 1
+        start, end, noted = self._hinted
+        if noted is not None and start <= position < end:
+            return noted.index_at(position)
+        low, high = node.first_index, node.end_index + 1
+        for known, index in (self._is_committed, self._walked, self._was_committed):
+            if known > position:
+                high = min(high, index)
+            elif index > low:
+                low = index
+        low += bisect_left(range(low, high), position, key=lambda index: node.entry(index)[0])
+        self._know(position, low)
+        return low
+
+    def _know(self, position: int, index: LogIndex) -> None:
+        if position <= self._node.committed_position:  # what lies behind may be cut off
+            self._walked = (position, index)
+
+    # What the node tells
+
+    def on_committed(self, commit_index: LogIndex) -> None:
+        """Tell the user how far the log is committed."""
+        node = self._node
+        is_known = commit_index == node.commit_index
+        position = node.committed_position if is_known else node.position_after(commit_index)
+        self._was_committed = self._is_committed
+        self._is_committed = (position, commit_index + 1)
+        state_index = self._state_index
+        if state_index is not None:
+            with suppress(RottenEntry):  # dispatch will not get past it, either
+                included = self.position_after(min(state_index, commit_index))
+                self._user.on_state_included(included)
+                if state_index <= commit_index:
+                    self._state_index = None
+        self._user.on_committed(position)
+
+    def on_rolled_back(self, first_index: LogIndex) -> None:
+        """Tell the user which entries failed."""
+        self._user.on_rolled_back(self._node.position_after(first_index - 1))
+
+    def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:
+        """Tell the user that a snapshot took the place of the log."""
+        begin = (meta.position, meta.id.last_index + 1)
+        self._walked = self._was_committed = self._is_committed = begin
+        self._hinted = (0, 0, None)
+        self._state_index = meta.state_index
+        self._user.on_snapshot(meta.position, state)
