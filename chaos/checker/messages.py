@@ -36,21 +36,30 @@ def check_loss(history: History) -> Result:
         highest[queue] = max(highest[queue], row["queue_offset"])
     copies = _copies(history)
     lost: list[Row] = []
-    undrained = removed = 0
+    begins = _log_begins(history)
+    undrained = removed = late = 0
     for group, send in absent:
         queue = (group, send["topic"], send["queue_id"])
         facts = drain.get(queue)
-        if facts is not None and _was_removed(send, facts):
+        if _lies_before(send, begins.get(queue[1:])):
             removed += 1
+        elif facts is not None and _lies_before(send, facts["min_off"]):
+            late += 1
         elif facts is None or not facts["drained"]:
             undrained += 1
         else:
             lost.append(_lost_row(history, send, copies, (group, highest[queue])))
-    details = {"undrained": undrained, "removed_by_retention": removed}
+    details = {
+        "undrained": undrained,
+        "removed_by_retention": removed,
+        "not_owed_by_a_late_group": late,
+    }
     if not lost and undrained:
         return undecided("A1", f"{undrained} undelivered messages in undrained queues", **details)
     split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
-    summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or "none"
+    summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or (
+        f"none lost; {removed} removed by retention, {late} not owed by a group that began later"
+    )
     return _unless_gaps(history, result("A1", lost, summary, **details))
 
 
@@ -67,8 +76,21 @@ def _absent(history: History) -> list[tuple[str, Row]]:
     ]
 
 
-def _was_removed(send: Row, facts: Row) -> bool:
-    offset, low = send["queue_offset"], facts["min_off"]
+def _log_begins(history: History) -> dict[tuple[str, int | None], int | None]:
+    """Return where each queue began at the end, by whoever was told the lowest offset of it.
+
+    What lies before is gone for all; a group that began later is owed less than the queue holds.
+    """
+    found: dict[tuple[str, int | None], int | None] = {}
+    for row in history.drain:
+        queue = (row["topic"], row["queue_id"])
+        told = [low for low in (found.get(queue), row["min_off"]) if low is not None]
+        found[queue] = min(told, default=None)
+    return found
+
+
+def _lies_before(send: Row, low: int | None) -> bool:
+    offset = send["queue_offset"]
     return offset is not None and low is not None and bool(offset < low)
 
 

@@ -42,7 +42,12 @@ def check_loss(
     result.count = sum(n for (state, _), n in counts.items() if state == "lost")
     undrained = sum(n for (state, _), n in counts.items() if state == "undrained")
     removed = sum(n for (state, _), n in counts.items() if state == "removed")
-    result.details = {"undrained": undrained, "removed_by_retention": removed}
+    late = sum(n for (state, _), n in counts.items() if state == "late")
+    result.details = {
+        "undrained": undrained,
+        "removed_by_retention": removed,
+        "not_owed_by_a_late_group": late,
+    }
     if result.count:
         _explain(context, entries, absent.filter("state = 'lost'"), result)
         if gaps:
@@ -52,7 +57,10 @@ def check_loss(
         result.verdict = UNKNOWN
         result.summary = f"{undrained} undelivered messages lie in queues that were not drained"
     else:
-        result.summary = f"none ({removed} were removed by retention before the audit)"
+        result.summary = (
+            f"none ({removed} were removed by retention before the audit, {late} are not owed by "
+            "a group that began later)"
+        )
     return result
 
 
@@ -64,10 +72,10 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     )
     sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key")
     absent = sends.withColumn("gname", F.explode(F.array_compact(missing)))
+    facts = context.table("drain")
+    begins = facts.groupBy("topic", "queue_id").agg(F.min("min_off").alias("begins"))
     drain = F.broadcast(
-        context.table("drain").select(
-            F.col("grp").alias("gname"), "topic", "queue_id", "min_off", "drained"
-        )
+        facts.select(F.col("grp").alias("gname"), "topic", "queue_id", "min_off", "drained")
     )
     highest = (
         context.deliveries.filter(~F.col("copied"))
@@ -75,16 +83,21 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
         .agg(F.max("queue_offset").alias("highest"))
     )
     on_queue = ["gname", "topic", "queue_id"]
-    removed = F.col("queue_offset") < F.col("min_off")
+    removed = F.col("queue_offset") < F.col("begins")
+    late = F.col("queue_offset") < F.col("min_off")
     drained = F.coalesce("drained", F.lit(col=False))
     return (
         absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
         .join(drain, on_queue, "left")
         .join(highest, on_queue, "left")
+        .join(F.broadcast(begins), ["topic", "queue_id"], "left")
         .withColumn("kind", F.expr("if(queue_offset < highest, 'hole', 'suffix')"))
         .withColumn(
             "state",
-            F.when(removed, "removed").when(drained, "lost").otherwise("undrained"),
+            F.when(removed, "removed")
+            .when(late, "late")
+            .when(drained, "lost")
+            .otherwise("undrained"),
         )
     )
 

@@ -1,5 +1,7 @@
 """A1: what is lost, where, and what only looks lost."""
 
+from chaos.checker.compose import CHECKS
+from chaos.load import load_history
 from tests.spark.generate import GROUP, MS, HistoryBuilder, plant_lost
 from tests.spark.judge import SPARK_MARKS, alarms, explain, found, report_of
 
@@ -114,10 +116,19 @@ def test_what_is_no_loss(session, tmp_path):
     for queue_id in range(2):
         run.add("drain", grp=GROUP, topic="orders", queue_id=queue_id, min_off=1, end_off=6,
                 read_to=6, empty_polls=2, drained=True)  # fmt: skip
+    # A group that began at the fourth place of each queue, and got everything from there on.
+    for queue_id in range(2):
+        run.add("drain", grp="late", topic="orders", queue_id=queue_id, min_off=4, end_off=6,
+                read_to=6, empty_polls=2, drained=True)  # fmt: skip
+    for message in messages[8:]:
+        run.deliver(message, grp="late")
     messages[4].delivery.update(is_dlq=True, topic="%DLQ%billing")
     report = report_of(session, run, tmp_path, only=["A1", "A5"])
     assert alarms(report) == {}
-    assert result_of(report, "A1").details["removed_by_retention"] == 2
+    told = result_of(report, "A1").details
+    ours = CHECKS["A1"](load_history(tmp_path / "run")).details
+    for details in (told, ours):
+        assert (details["removed_by_retention"], details["not_owed_by_a_late_group"]) == (4, 6)
     messages[6].send["epoch"] = 0
     plant_lost(run, messages[6])
     again = report_of(session, run, tmp_path / "b", only=["A1"])

@@ -73,7 +73,19 @@ def test_absence_from_an_undrained_queue_is_unknown_not_lost(facts):
 
 def test_message_removed_by_retention_is_not_lost():
     history = clean(deliveries=[delivery(2), delivery(3)], drain=[drain(min_off=2)])
-    assert verdict_of(history, "A1").verdict == "valid"
+    found = verdict_of(history, "A1")
+    assert (found.verdict, found.details["removed_by_retention"]) == ("valid", 1)
+    assert found.details["not_owed_by_a_late_group"] == 0
+
+
+def test_what_lies_before_the_beginning_of_a_late_group_is_not_owed():
+    facts = [drain(min_off=2), drain(grp="auditor", min_off=0)]
+    got = [delivery(2), delivery(3), *(audited(key) for key in (1, 2, 3))]
+    found = verdict_of(clean(deliveries=got, drain=facts), "A1")
+    assert found.verdict == "valid"
+    assert found.details["not_owed_by_a_late_group"] == 1
+    assert found.details["removed_by_retention"] == 0
+    assert "1 not owed by a group that began later" in found.summary
 
 
 @pytest.mark.parametrize("outcome", ["info", "fail"])
