@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -39,6 +39,12 @@ from spark.message_fates import MessageFates, load_fates
 from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
 CHECKS: Final = SPARK_CHECKS
+RESTS_ON_FATES: Final = frozenset({"A1", "A5", "A6", "A7", "A8", "A9", "A35"})
+"""What asks of messages what became of them: all tables laid over each other by key."""
+RESTS_ON_LOGS: Final = RESTS_ON_FATES | {"A15", "A34", "A48"}
+"""What asks the replicas' logs; A48 whether they are there."""
+RESTS_ON_GAPS: Final = frozenset({"A1", "A5", "A45"})
+"""What is said otherwise where the record has gaps."""
 Progress = Callable[[str], None]
 T = TypeVar("T")
 
@@ -106,14 +112,10 @@ def run_checks(
     fates: MessageFates | None = None
     if context is not None:
         progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
-        entries = steps.run("replica logs", lambda: load_log_entries(context))
-        if not steps.failures and (absent := missing_nodes(context, entries)):
-            steps.failures.append(absent)
-        if entries is not None:
-            rows = sum(n.rows for n in entries.nodes)
-            spent = steps.seconds["replica logs"]
-            progress(f"decoded {rows} log entries of {len(entries.nodes)} replicas ({spent:.1f} s)")
-        fates = steps.run("messages", lambda: load_fates(context, entries))
+        if RESTS_ON_LOGS & set(wanted):
+            entries = _decode(steps, context)
+        if RESTS_ON_FATES & set(wanted):
+            fates = steps.run("messages", lambda: load_fates(context, entries))
         if fates is not None:
             progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
     results = _judge(steps, wanted, context, fates, entries)
@@ -131,6 +133,18 @@ def run_checks(
     )
 
 
+def _decode(steps: _Steps, context: Context) -> LogEntries | None:
+    """Return the folded logs; None if there are none, or they cannot be read."""
+    entries = steps.run("replica logs", lambda: load_log_entries(context))
+    if not steps.failures and (absent := missing_nodes(context, entries)):
+        steps.failures.append(absent)
+    if entries is not None:
+        rows, spent = sum(n.rows for n in entries.nodes), steps.seconds["replica logs"]
+        nodes = len(entries.nodes)
+        steps.progress(f"decoded {rows} log entries of {nodes} replicas ({spent:.1f} s)")
+    return entries
+
+
 def _judge(
     steps: _Steps,
     wanted: tuple[str, ...],
@@ -141,10 +155,13 @@ def _judge(
     """Return a result for every check that is wanted; what could not be made is unknown."""
     if context is None:
         return [_not_made(check, steps.failures) for check in wanted]
-    floor = _run_check(steps, "A45", lambda: check_floor(context))
-    plan: dict[str, Callable[[], CheckResult]] = {"A45": lambda: floor}
+    plan: dict[str, Callable[[], CheckResult]] = {}
+    gaps = False
+    if RESTS_ON_GAPS & set(wanted):
+        floor = _run_check(steps, "A45", lambda: check_floor(context))
+        plan["A45"], gaps = (lambda: floor), "gap" in floor.details
     if fates is not None:
-        plan |= _plan_of_messages(context, fates, entries, gaps="gap" in floor.details)
+        plan |= _plan_of_messages(context, fates, entries, gaps=gaps)
     plan |= {
         "A11": lambda: check_order(context),
         "A15": lambda: check_offsets(context, entries),
@@ -166,7 +183,7 @@ def _judge(
     results = []
     for check in order:
         if check == "A45":
-            results.append(floor)
+            results.append(plan[check]())
         elif check in plan:
             results.append(_run_check(steps, check, plan[check]))
         else:
@@ -215,10 +232,11 @@ def _counts(
     results: list[CheckResult], fates: MessageFates | None, entries: LogEntries | None
 ) -> dict[str, int | None]:
     found = {r.check: r.count for r in results}
-    totals = fates.totals if fates else {}
+    totals: Mapping[str, int] = fates.totals if fates else {}
+    asked = bool(RESTS_ON_FATES & found.keys())
     names = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
     return {
-        **{name: totals.get(name, 0) for name in names},
+        **{name: totals.get(name, 0) if asked else None for name in names},
         "lost": found.get("A1"),
         "phantom": found.get("A5"),
         "corrupt": found.get("A6"),
