@@ -1,6 +1,6 @@
 """The replicas' disks as a DataFrame: every data segment of every node, decoded in parallel.
 
-One Spark partition per segment (`mapInArrow` over `chaos.history.segment`), so it scales with
+One Spark partition per segment (`mapInArrow` over `spark.segments`), so it scales with
 segments, not with nodes. Layout: ``RUN/replicas/<node>/meta.json`` and
 ``RUN/replicas/<node>/data/<20 digits>``; workers must see the same path. Source: spec/disk.md 6.1.
 """
@@ -9,7 +9,6 @@ import json
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chaos.history.arrow import arrow_schema
-from chaos.history.segment import EntryRow, decode_segment
 from spark.history import BrokenHistoryError, no_rows
+from spark.segments import Columns, decode
 
-ROWS_PER_BATCH: Final = 32_768
 NODES_MAX: Final = 62  # a node is one bit of a long in the checks
 SEGMENT_NAME_DIGITS: Final = 20
 
@@ -89,7 +87,7 @@ def read_replicas(
     tasks = [_Task(run_id=run_id, replica=r, path=p) for r in replicas for p in r.segments]
     schema = pa.schema(f for f in arrow_schema("replica_log") if not columns or f.name in columns)
 
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from _decode_file(tasks[number], schema)
@@ -97,7 +95,7 @@ def read_replicas(
     if not tasks:
         return no_rows(session, from_arrow_schema(schema))
     numbers = session.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(decode, from_arrow_schema(schema))
+    return numbers.mapInArrow(read, from_arrow_schema(schema))
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -121,16 +119,13 @@ def _decode_file(task: _Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with path.open("rb") as file:
             # Never closed by hand: rows in flight hold views, the last one frees the mapping.
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        rows = decode_segment(memoryview(data), int(path.name), task.replica.end_index)
-        while chunk := list(islice(rows, ROWS_PER_BATCH)):
-            yield _to_batch(chunk, task, schema)
+        for columns in decode(memoryview(data), int(path.name), task.replica.end_index):
+            yield _to_batch(columns, task, schema)
     except OSError as error:
         raise BrokenHistoryError(f"segment {task.path}: {error}") from error
 
 
-def _to_batch(rows: Iterable[EntryRow], task: _Task, schema: pa.Schema) -> pa.RecordBatch:
-    columns = dict(zip(EntryRow._fields, zip(*rows, strict=True), strict=True))
-    columns["index"] = columns.pop("entry_index")
+def _to_batch(columns: Columns, task: _Task, schema: pa.Schema) -> pa.RecordBatch:
     count = len(columns["index"])
     replica = task.replica
     constant = {
@@ -141,7 +136,7 @@ def _to_batch(rows: Iterable[EntryRow], task: _Task, schema: pa.Schema) -> pa.Re
         "group": replica.group,
         "file": task.path,
     }
-    columns["committed"] = tuple(0 <= i <= replica.commit_index for i in columns["index"])
+    columns["committed"] = [0 <= i <= replica.commit_index for i in columns["index"]]
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(constant[f.name], f.type), count)

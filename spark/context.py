@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
-from chaos.history.payload import run_tag
+from spark.bodies import tag_of_run
 from spark.history import History, read_table
 
 GROUPS_PER_MASK: Final = 62  # a consumer group is one bit of a long
@@ -152,7 +152,7 @@ def case_of(column: Column, values: dict[Any, Any], default: object) -> Column:
 
 def load_context(session: SparkSession, history: History) -> Context:
     """Read the small facts of a run. Errors: those of Spark if a table cannot be read."""
-    own = [history.run_id, run_tag(history.run_id)]
+    own = [history.run_id, tag_of_run(history.run_id)]
     sends = read_table(session, history, "sends")
     deliveries = read_table(session, history, "deliveries").select(
         "*",

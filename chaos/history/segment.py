@@ -1,7 +1,8 @@
 """Decoder of DLedger data segments and of the RocketMQ records inside them: bytes to rows.
 
-The checkers' own reading of a replica's disk; it shares nothing with the code under test. It knows
-no files: it is given the bytes of one segment and the position the segment starts at.
+The reading of a replica's disk by the in-process checker and by the simulator; it shares nothing
+with the code under test, nor with the Spark job, which has a decoder of its own. It knows no files:
+it is given the bytes of one segment and the position the segment starts at.
 
 Entry header (big endian), 48 bytes, then the body:
 
@@ -178,6 +179,8 @@ def _decode_record(body: memoryview, physical_offset: int, names: _Names) -> _Re
     at = _BODY_AT + 4
     if flags & (BORN_V6 | STORE_V6):
         at += _V6_EXTRA_BYTES * (((flags & BORN_V6) >> 4) + ((flags & STORE_V6) >> 5))
+    if at > size:
+        return False, "unknown", None, None, None, None, None, None
     body_len = LENGTH.unpack_from(body, at - 4)[0]
     end = at + body_len
     if (

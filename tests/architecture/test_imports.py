@@ -1,11 +1,12 @@
 """The layers: every import-linter contract of pyproject.toml holds, and none was dropped."""
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from tests.architecture.tree import ROOT, project
+from tests.architecture.tree import ROOT, module_name, project, python_files, tree
 
 CONTRACTS = {
     "Layers: a package imports only packages below it",
@@ -36,3 +37,35 @@ def test_every_contract_is_kept() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+SHARED = {
+    "chaos.catalogue.checks": "titles, severities, what is compared",
+    "chaos.catalogue.faults": "what the names of faults stand for",
+    "chaos.history.arrow": "types of columns",
+    "chaos.history.domains": "words and least numbers of columns",
+    "chaos.history.outcome": "what a response code says of a send",
+    "chaos.history.tables": "columns",
+}
+"""What the two checkers have in common: data, and nothing that reads or judges a history."""
+
+
+def imported(path: str) -> set[str]:
+    names = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def test_the_two_checkers_share_data_and_no_code() -> None:
+    modules = {module_name(path): path for path in python_files("chaos", "spark")}
+    used = {name for path in python_files("spark") for name in imported(path)} & modules.keys()
+    assert {name for name in used if name.startswith("chaos")} == set(SHARED)
+    below = set(SHARED)
+    while more := {n for m in below for n in imported(modules[m])} & modules.keys() - below:
+        below |= more
+    assert all(name.startswith(("chaos.catalogue", "chaos.history")) for name in below), below
+    assert not below & {"chaos.history.segment", "chaos.history.payload"}
