@@ -73,12 +73,18 @@ class Dropping:
         clock, store = self._world.hosts[name].clock, controller.store
         retained = controller._retention._retained
         drop, trimmed = retained.drop_before, store.on_trimmed
-        own: list[int | None] = []
-        """While a round drops: the store time before which it may; None for any."""
+        loop = self._world.loop
+        own: list[tuple[int, int] | None] = []
+        """While a round drops: the store time before which it may, by the clock of who decided and
+        in virtual time; None for any."""
+
+        def oldest() -> tuple[int, int]:
+            past_ns = loop.now_ns + clock.lag_ns - age_ms * NS_PER_MS
+            return clock.wall_ms() - age_ms, past_ns + NS_PER_MS  # stamps are whole milliseconds
 
         async def dropping(position: int) -> Dropped:
             is_forced = self._judge_round(name)
-            own.append(None if is_forced else clock.wall_ms() - age_ms)
+            own.append(None if is_forced else oldest())
             try:
                 return await drop(position)
             finally:
@@ -86,20 +92,21 @@ class Dropping:
 
         def noting(position: int) -> None:
             trimmed(position)
-            oldest_ms = own[0] if own else clock.wall_ms() - age_ms
+            limit = own[0] if own else oldest()
             places = {
                 (queue.topic, queue.queue_id): queue.min_offset
                 for queue in store._queues.by_key.values()
             }
             self._world.record.count("trimmed_alone" if is_alone else "trimmed")
             if judges.alone is not None and is_alone:
-                since_ns = None if oldest_ms is None else self._age_ns(clock.wall_ms() - oldest_ms)
+                # Clocks that are apart are set right when all is healed: then ages leap.
+                since_ns = limit[1] if limit and not options.clock_spread_ms else None
                 judges.alone.on_dropped(places, since_ns)
                 return
             self._note(places)
             is_judged = age_ms and self._world.plan.judges_age
-            if is_judged and oldest_ms is not None and (own or not self.has_forced):
-                judges.group_answers.on_expired(name, position, oldest_ms)
+            if is_judged and limit is not None and (own or not self.has_forced):
+                judges.group_answers.on_expired(name, position, limit[0])
 
         retained.drop_before = dropping  # type: ignore[method-assign]  # to listen to it
         store.on_trimmed = noting  # type: ignore[method-assign]  # likewise
@@ -131,10 +138,6 @@ class Dropping:
         dropped = self._world.clients_oracle.dropped
         for place, offset in places.items():
             dropped[place] = max(offset, dropped.get(place, 0))
-
-    def _age_ns(self, age_ms: int) -> int:
-        """Return the virtual time that is so long ago."""
-        return self._world.loop.now_ns - age_ms * NS_PER_MS
 
     def _judge_round(self, name: str) -> bool:
         """Look at a round that is about to drop something; return whether age does not count."""

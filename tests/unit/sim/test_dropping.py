@@ -55,7 +55,7 @@ class World:
         self.expired = []
         self.sent_ns = {}
         self.used = used
-        clock = SimpleNamespace(wall_ms=lambda: WALL_MS + self.now_ms)
+        clock = SimpleNamespace(wall_ms=lambda: WALL_MS + self.now_ms, lag_ns=0)
         self.hosts = {name: SimpleNamespace(clock=clock, alive=True) for name in ("n0", "b0")}
         self.loop = SimpleNamespace(now_ns=self.now_ms * MS)
         self.layout = SimpleNamespace(alone=("b0",))
@@ -155,3 +155,12 @@ def test_a_broker_alone_drops_no_message_that_was_sent_too_late(sent_ms_ago, use
         assert world.found is None, "what was dropped is not missed"
         alone.on_audited(QUEUE, {6: 8}, 6, 7)
         assert world.found == "A22 begins too late"
+
+
+def test_ages_by_a_clock_that_will_be_set_right_are_not_judged():
+    world = World(alone_retention_ms=AGE_MS, clock_spread_ms=300)
+    broker = Broker(world, "b0")
+    world.sent_ns[7] = world.loop.now_ns
+    world.judges.alone.on_acknowledged(QUEUE, 3, [7])
+    broker.round()
+    assert world.found is None
