@@ -117,10 +117,15 @@ class Health:
         return next(filter(None, found), "")
 
     def _is_clear(self, name: str, address: str, since_ns: int) -> bool:
-        """Whether the links between a broker and a machine have worked since a time."""
+        """Whether the links between a broker and a machine have worked as usual since a time."""
         own = self._world.hosts[name].address
-        links = (self._world.network.link(own, address), self._world.network.link(address, own))
-        return not any(one.cut or one.cut_since_ns >= since_ns - NS_PER_S for one in links)
+        network, begin_ns = self._world.network, since_ns - NS_PER_S
+        return not any(
+            one.cut
+            or one.delay is not network.delay_default
+            or max(one.cut_since_ns, one.changed_ns) >= begin_ns
+            for one in (network.link(own, address), network.link(address, own))
+        )
 
     def disturbed_ns(self, faults_ms: Callable[[int], int]) -> int:
         """Return when something last happened that may end an office, by the faults and by us."""

@@ -55,9 +55,9 @@ class Link:
     """From ``source`` to ``target``, both addresses."""
 
     __slots__ = (
-        "_base_ns", "_busy_until_ns", "_loss", "_random", "_spread_ns", "bytes_per_ms", "chunks",
-        "cut", "cut_acks", "cut_since_ns", "delay", "frames", "rng", "rules", "sockets", "source",
-        "split", "stopped", "target",
+        "_base_ns", "_busy_until_ns", "_loss", "_random", "_spread_ns", "bytes_per_ms",
+        "changed_ns", "chunks", "cut", "cut_acks", "cut_since_ns", "delay", "frames", "rng",
+        "rules", "sockets", "source", "split", "stopped", "target",
     )  # fmt: skip
 
     def __init__(self, source: str, target: str, delay: Delay, rng: "SplitRng") -> None:
@@ -71,6 +71,8 @@ class Link:
         self.cut_acks = False
         """Whether no acknowledgements of the other direction's bytes, and no handshakes, pass."""
         self.cut_since_ns = 0
+        self.changed_ns = 0
+        """When a cut was healed, or packets began to take another time."""
         self.rules: list[FrameRule] = []
         self.frames: list[bytes] = []
         """What passed lately, for replays; kept only while a rule replays."""

@@ -162,6 +162,7 @@ class SimNetwork:
         if not link.cut:
             return
         link.cut = link.cut_acks = False
+        link.changed_ns = self._loop.now_ns
         self._loop.trace.event("heal", source, target=target, stopped=link.stopped)
         longest = min(self._loop.now_ns - link.cut_since_ns, HEAL_NS_MAX)
         for one in (link, self.link(target, source)):
@@ -178,7 +179,9 @@ class SimNetwork:
 
     def delay(self, source: str, target: str, delay: Delay) -> None:
         """Let packets of a link take another time from now on."""
-        self.link(source, target).set_delay(delay)
+        link = self.link(source, target)
+        link.set_delay(delay)
+        link.changed_ns = self._loop.now_ns
         self._loop.trace.event("delay", source, target=target, base=delay.base_us)
 
     def reset(self, source: str, target: str) -> int:

@@ -6,6 +6,8 @@ import pytest
 
 from sim.faults.plan import Options, Plan
 from sim.health import NS_PER_S, ROUTED_NS, Health
+from sim.link import Delay
+from sim.loop import SimLoop
 from sim.oracles.base import Violation
 
 
@@ -55,3 +57,24 @@ def test_a_new_leader_has_the_same_time():
     world.look(8)
     with pytest.raises(Violation, match="n1 leads"):
         world.look(3)
+
+
+@pytest.mark.parametrize("what", ["nothing", "cut", "healed", "slow"])
+def test_a_link_is_clear_that_has_worked_as_usual_since_a_broker_ended(what):
+    """What its kernel said, as the process ended, is lost where the link was cut."""
+    loop = SimLoop(1)
+    network = loop.network
+    loop.run_until(2 * NS_PER_S)
+    if what in {"cut", "healed"}:
+        network.cut("a", "b")
+    elif what == "slow":
+        network.delay("a", "b", Delay(base_us=700_000, spread_us=0))
+    loop.run_until(5 * NS_PER_S)
+    ended_ns = loop.now_ns
+    loop.run_until(6 * NS_PER_S)
+    if what == "healed":
+        network.heal("a", "b")
+    loop.run_until(20 * NS_PER_S)
+    health = Health(SimpleNamespace(network=network, hosts={"n1": SimpleNamespace(address="a")}))
+    assert health._is_clear("n1", "b", ended_ns) == (what == "nothing")
+    loop.close()
