@@ -107,7 +107,7 @@ class ReplicatedLog:
         self.noop_body, self.configuration_body = user.noop_body, user.configuration_body
         self.is_sound_body, self.is_sound_note = user.is_sound_body, user.is_sound_note
         self.annotate, self.on_hand_over = user.annotate, user.on_hand_over
-        self.on_role, self.on_trimmed = user.on_role, user.on_trimmed
+        self.on_role = user.on_role
         self._walked = self._was_committed = self._is_committed = _NOWHERE
         """Positions, and the entries that start there or behind."""
         self._hinted: tuple[int, int, Noted | None] = (0, 0, None)
@@ -263,6 +263,10 @@ class ReplicatedLog:
             self._walked = (position, index)
 
     # What the node tells
+
+    def on_trimmed(self, position: int) -> None:
+        """Tell the user that the log is about to begin at ``position``."""
+        self._user.on_trimmed(position)
 
     def on_committed(self, commit_index: LogIndex) -> None:
         """Tell the user how far the log is committed."""

@@ -35,6 +35,7 @@ class Body(Enum):
     BATCH = "batch"
     HEARTBEAT = "heartbeat"
     LOCK = "lock"
+    CHECK = "check"
     REGISTRATION = "registration"
     VERSION = "version"
     GROUP_CONFIG = "group_config"
@@ -147,6 +148,7 @@ AT_BROKERS: Final = (
     Request(38, {"consumerGroup": Kind.GROUP}, weight=2),
     Request(41, {}, Body.LOCK, 4),
     Request(42, {}, Body.LOCK, 2),
+    Request(46, {}, Body.CHECK, 2),
     Request(200, {}, Body.GROUP_CONFIG, 2),
     Request(201, {}),
     Request(202, {"topic": Kind.TOPIC}),

@@ -143,7 +143,7 @@ def _heartbeat(rng: random.Random, draw: Draw, odd: bool) -> dict[str, Any]:  # 
             "topic": draw(Kind.TOPIC),
             "subString": draw(Kind.SUBSCRIPTION),
             "subVersion": rng.choice((0, 1, 2**62)),
-            "expressionType": "TAG",
+            "expressionType": rng.choice(("SQL92", "ODD", "TAG")) if odd else "TAG",
             "classFilterMode": False,
             "codeSet": [1],
             "tagsSet": ["a"],
@@ -176,6 +176,21 @@ def _lock(rng: random.Random, draw: Draw, odd: bool) -> dict[str, Any]:  # noqa:
         for _ in range(rng.choice((0, 1, 4, 300 if odd else 4)))
     ]
     return {"clientId": draw(Kind.TEXT), "consumerGroup": draw(Kind.GROUP), "mqSet": queues}
+
+
+EXPRESSIONS = (
+    "n > 3", "n > > 3", "n BETWEEN 1 AND 3 OR city IS NOT NULL", "NOT " * 100 + "n", "(" * 5_000,
+    "n IN ('x'" + ", 'y'" * 3_000 + ")", "-" * 4_096, "", "n = 'it''s' -- c\n", "TRUE",
+)  # fmt: skip
+
+
+def _check(rng: random.Random, draw: Draw, odd: bool) -> dict[str, Any]:  # noqa: FBT001 - a row of a table
+    wanted = {
+        "topic": draw(Kind.TOPIC),
+        "subString": rng.choice(EXPRESSIONS) if odd else "n > 3",
+        "expressionType": rng.choice(("SQL92", "TAG", "ODD", None)) if odd else "SQL92",
+    }
+    return {"clientId": draw(Kind.TEXT), "group": draw(Kind.GROUP), "subscriptionData": wanted}
 
 
 def _registration(rng: random.Random, draw: Draw, odd: bool) -> dict[str, Any]:  # noqa: FBT001 - a row of a table
@@ -213,6 +228,7 @@ def _group_config(rng: random.Random, draw: Draw, odd: bool) -> dict[str, Any]: 
 _DOCUMENTS: Final[dict[Body, Callable[[random.Random, Draw, bool], dict[str, Any]]]] = {
     Body.HEARTBEAT: _heartbeat,
     Body.LOCK: _lock,
+    Body.CHECK: _check,
     Body.REGISTRATION: _registration,
     Body.VERSION: _version,
     Body.GROUP_CONFIG: _group_config,

@@ -223,7 +223,7 @@ def released() -> tuple[bool, bool]:
         assignment = Assignment(SimpleNamespace(), None)  # type: ignore[arg-type]
         pulling = asyncio.create_task(asyncio.sleep(60))
         process_queue = ProcessQueue(CHOSEN, 0)
-        assignment._held[CHOSEN] = Held(process_queue, None, pulling, 0)  # type: ignore[arg-type]
+        assignment._held[CHOSEN] = Held(process_queue, None, pulling)  # type: ignore[arg-type]
         await assignment._release(CHOSEN)
         ended = pulling.cancelled()
         pulling.cancel()
