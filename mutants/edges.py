@@ -110,7 +110,7 @@ EDGES: Final = (
             "broker.retention.retained_log:SegmentAges.segments",
             (
                 "        found.append(Segment(position, end, closed_ms))\n",
-                "        closed_ms = self._stamp(position, index) or closed_ms\n"
+                "        closed_ms = self._stamp(position) or closed_ms\n"
                 "        found.append(Segment(position, end, closed_ms))\n",
             ),
         ),
@@ -124,7 +124,7 @@ EDGES: Final = (
             (
                 "begin = limit - limit % segment_bytes\n",
                 "begin = min(limit - limit % segment_bytes + segment_bytes,"
-                " self._log.end_index // segment_bytes * segment_bytes)\n",
+                " self._log.end_position // segment_bytes * segment_bytes)\n",
             ),
         ),
     ),

@@ -116,7 +116,7 @@ def files_dropped() -> list[int]:
 def closing_times() -> list[int | None]:
     ages = SegmentAges(SimpleNamespace())  # type: ignore[arg-type]  # nothing is read
     ages._stamps = {0: 10, 100: 20}
-    return [one.closed_ms for one in ages.segments([(0, 0), (100, 5)], 200)]
+    return [one.closed_ms for one in ages.segments([0, 100], 200)]
 
 
 def begins_told() -> list[int]:
@@ -126,10 +126,10 @@ def begins_told() -> list[int]:
         return
 
     store = SimpleNamespace(
-        write_checkpoint=nothing, look_up_bases=nothing, covered_index=999, on_trimmed=told.append
+        write_checkpoint=nothing, look_up_bases=nothing, covered=999, on_trimmed=told.append
     )
     log = SimpleNamespace(
-        config=SimpleNamespace(segment_bytes=100), first_position=0, end_index=950,
+        config=SimpleNamespace(segment_bytes=100), first_position=0, end_position=950,
         drop_before=lambda _begin: 0,
     )  # fmt: skip
     retained = PlainRetainedLog(log, store, SimpleNamespace(saved_index=999), nothing)  # type: ignore[arg-type]
