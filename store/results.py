@@ -49,6 +49,8 @@ class RecordTest(msgspec.Struct, frozen=True, eq=False):
     matches: Callable[[memoryview], bool]
     #: Records that are looked into for one answer.
     records_max: int
+    #: They are no larger together, but for the first.
+    bytes_max: int
     #: What it takes in memory.
     size_bytes: int
 

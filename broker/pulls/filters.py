@@ -26,6 +26,10 @@ TAG_TYPES: Final = (None, "", "TAG")
 
 TERMS_PER_READ: Final = 4_000
 """Terms that are evaluated for one answer; the client asks on from where that ended."""
+BYTES_PER_READ: Final = 1 << 20
+"""Bytes of records that are looked into for one answer."""
+TERM_BYTES_PER_READ: Final = 8 << 20
+"""Likewise, times the terms: each term may search all of a long property."""
 TERM_BYTES: Final = 600
 """What a term of a compiled expression takes."""
 
@@ -80,5 +84,7 @@ def _test(compiled: Compiled) -> RecordTest:
             return True  # whoever has no filter gets it, too
         return matches(parse_properties(properties))
 
-    records_max = max(1, TERMS_PER_READ // compiled.terms)
-    return RecordTest(test, records_max, compiled.terms * TERM_BYTES)
+    terms = compiled.terms
+    records_max = max(1, TERMS_PER_READ // terms)
+    bytes_max = min(BYTES_PER_READ, TERM_BYTES_PER_READ // terms)
+    return RecordTest(test, records_max, bytes_max, terms * TERM_BYTES)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 INT: Final = range(-(2**31), 2**31)
 LONG: Final = range(-(2**63), 2**63)
 DOUBLE_MIN: Final = 4.9e-324
+NUMBER_LENGTH_MAX: Final = 400
+"""Longer texts are no numbers here, whatever Java makes of their zeros: a look costs the length."""
 _INTEGER_TEXT: Final = re.compile(r"[+-]?\d+\Z")
 _DOUBLE_TEXT: Final = re.compile(
     r"(?P<sign>[+-]?)(?:(?P<name>NaN|Infinity)"
@@ -35,7 +37,7 @@ class Long(int):
 
 def _whole(text: str, allowed: range) -> int:
     """Read a text as `Integer.valueOf` or `Long.valueOf` does. Errors: `ValueError`."""
-    if _INTEGER_TEXT.match(text) is None:
+    if len(text) > NUMBER_LENGTH_MAX or _INTEGER_TEXT.match(text) is None:
         raise ValueError(text)
     digits = text.lstrip("+-")
     value = int(text) if len(digits) < 20 else int(text[0] + "0" + digits.lstrip("0")[:20])
@@ -58,6 +60,8 @@ def long(text: str) -> Long:
 
 def double(text: str) -> float:
     """Read a text as `Double.valueOf` does. Errors: `ValueError`."""
+    if len(text) > NUMBER_LENGTH_MAX:
+        raise ValueError("no number")
     found = _DOUBLE_TEXT.match(text.strip(_TRIMMED))
     if found is None:
         raise ValueError(text)
@@ -73,7 +77,7 @@ def double(text: str) -> float:
 
 def boolean(text: str) -> bool:
     """Read a text as `Boolean.valueOf` does."""
-    return text.lower() == "true"
+    return len(text) == 4 and text.lower() == "true"
 
 
 READ: Final[dict[type, Callable[[str], Any]]] = {

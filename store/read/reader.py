@@ -48,8 +48,6 @@ PIECES_MAX: Final = 128
 """Queues of which units are kept."""
 AHEAD_BYTES: Final = 1 << 20
 """The kernel is asked for no more at a time."""
-TESTED_BYTES_MAX: Final = 1 << 20
-"""Records that a test looks into for one answer are no larger together, but for the first."""
 _LIGHT_QUEUE: Final = "%LMQ%"
 """Queues whose units name records of other topics (``enableLmq``)."""
 _NO_PIECE: Final = (0, b"")
@@ -220,7 +218,7 @@ class Reader:
             one = units[at : at + UNIT_BYTES]
             size = UNIT.unpack(one)[1]
             is_full = len(buffers) >= max_count or total + size > max_bytes
-            if (buffers and is_full) or (looked_into and looked_into + size > TESTED_BYTES_MAX):
+            if (buffers and is_full) or (looked_into and looked_into + size > test.bytes_max):
                 break
             records, _, moved, last = self._collect(queue, offset + scanned, one, (1, size), None)
             if not moved:

@@ -158,7 +158,7 @@ def test_the_tags_of_held_pulls_are_weighed_and_one_address_leaves_room_for_othe
 def test_sql_filters_of_held_pulls_are_weighed_too() -> None:
     def filtered(number: int) -> HeldPull:
         one = pull()
-        one.wanted = RecordTest(lambda _record: True, 1, HELD_TAGS_BYTES_MAX // 100)
+        one.wanted = RecordTest(lambda _record: True, 1, 1, HELD_TAGS_BYTES_MAX // 100)
         one.connection.id = number
         return one
 

@@ -5,7 +5,12 @@ import time
 import pytest
 
 from broker.pulls import sql92
-from broker.pulls.filters import TERMS_PER_READ, Filters
+from broker.pulls.filters import (
+    BYTES_PER_READ,
+    TERM_BYTES_PER_READ,
+    TERMS_PER_READ,
+    Filters,
+)
 from broker.pulls.java_values import order_doubles
 from broker.pulls.sql92 import Sql92Error, compile_sql92
 from broker.serving_limits import (
@@ -127,6 +132,8 @@ def test_filters_are_remembered_by_use_and_cost_by_their_terms():
     filters.by_sql("a = 1001")
     assert filters.by_sql("a = 0") is first
     many = filters.by_sql(" OR ".join(["a = 1"] * 100))
+    assert many.bytes_max < first.bytes_max == BYTES_PER_READ
+    assert many.bytes_max * 300 <= TERM_BYTES_PER_READ
     assert many.records_max < first.records_max <= TERMS_PER_READ
     assert many.size_bytes > 50 * first.size_bytes
     assert many.records_max >= 1

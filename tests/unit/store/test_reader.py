@@ -331,8 +331,13 @@ def test_search_by_time_without_a_boundary_is_nearest(times, timestamp):
     assert times[found] == earlier[0]
 
 
-def passed(world, wanted, *, offset=0, count=32, limit=10_000, records_max=100):
-    test = RecordTest(lambda record: bytes(record_body(record)) in wanted, records_max, 0)
+BIG = 1 << 20
+
+
+def passed(world, wanted, *, offset=0, count=32, limit=10_000, records_max=100, bytes_max=BIG):
+    test = RecordTest(
+        lambda record: bytes(record_body(record)) in wanted, records_max, bytes_max, 0
+    )
     return world.store.get("t", 0, offset, count, limit, test)
 
 
@@ -352,15 +357,13 @@ def test_a_test_looks_into_a_bounded_number_of_records_for_an_answer():
     assert bodies(passed(world, {b"0008"}, offset=8, records_max=4)) == [b"0008"]
 
 
-def test_a_test_looks_into_a_bounded_number_of_bytes_for_an_answer(monkeypatch):
+def test_a_test_looks_into_a_bounded_number_of_bytes_for_an_answer():
     world = filled(9)
     size = world.store.get("t", 0, 0, 1, 10_000, None).size_bytes
-    monkeypatch.setattr("store.read.reader.TESTED_BYTES_MAX", 3 * size)
-    assert passed(world, set()).next_offset == 3
+    assert passed(world, set(), bytes_max=3 * size).next_offset == 3
     with planted(BY_TESTS["filtered-read-unbounded"]):
-        assert passed(world, set()).next_offset == 9
-    monkeypatch.setattr("store.read.reader.TESTED_BYTES_MAX", 1)
-    assert passed(world, set()).next_offset == 1, "one at least"
+        assert passed(world, set(), bytes_max=3 * size).next_offset == 9
+    assert passed(world, set(), bytes_max=1).next_offset == 1, "one at least"
 
 
 def test_limits_of_count_and_bytes_hold_for_what_passed_a_test():
