@@ -1,4 +1,4 @@
-"""Planted bugs in what a follower makes of the notes of its leader.
+"""Planted bugs in how a follower dispatches: by the notes of its leader, many entries at once.
 
 Tests find them, see ``BY_TESTS`` in `mutants.patches`.
 """
@@ -17,6 +17,15 @@ HINTS: Final = (
         plant=patch(
             "store.dispatch.dispatcher:Dispatcher._bears_out",
             ("not found or agrees(note, claim, found[0], self.keys)", "True"),
+        ),
+    ),
+    Mutant(
+        name="follower-waits-for-the-tick",
+        breaks="A follower lets any number of entries come together until the next tick.",
+        source="What lies far behind is read back from the disk, and a new leader has it to do.",
+        plant=patch(
+            "store.dispatch.dispatcher:Dispatcher.may_wait",
+            ("behind >= self._together_max", "behind < 0"),
         ),
     ),
 )

@@ -27,6 +27,13 @@ def test_no_oracle_finds_anything(seed):
     assert result.counters.get("ok", 0) > 0
 
 
+def test_the_oracles_hear_what_a_group_drops(monkeypatch):
+    """A listener that hears nothing finds nothing: seed 12 has a log trimmed several times."""
+    assert run_seed(12).counters.get("trimmed", 0) > 0
+    monkeypatch.setattr("sim.dropping.Dropping.listen", lambda *_: None)
+    assert "trimmed" not in run_seed(12).counters
+
+
 @pytest.mark.parametrize("seed", REPEATED)
 def test_same_seed_gives_the_same_run(seed):
     first, second = run_seed(seed, trace_lines=True), run_seed(seed, trace_lines=True)

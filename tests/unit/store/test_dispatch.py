@@ -108,6 +108,18 @@ def test_a_follower_lets_entries_come_together_until_there_are_many_or_a_tick_co
     assert follower.queue_bytes() == leader.queue_bytes()
 
 
+def test_the_planted_bug_lets_any_number_come_together():
+    leader = World().begin()
+    leader.node.lead()
+    fill(leader)
+    follower = follower_of(leader)
+    follower.node.commit(12)
+    follower.store.tick()
+    with planted(BY_TESTS["follower-waits-for-the-tick"]):
+        follower.node.commit(40)
+    assert follower.applied_index == 12
+
+
 def test_a_follower_lets_few_bytes_come_together():
     leader = World(node=FakeNode(segment_bytes=1 << 22)).begin()
     leader.node.lead()
