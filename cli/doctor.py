@@ -39,7 +39,7 @@ DISK_WANTED_BYTES: Final = 2 << 30
 MEMORY_WANTED_BYTES: Final = 3 << 30
 NO_RUNS: Final = "no run can be recorded here"
 DEFAULT_PORTS: Final = (9876, 9877, 10911, 10921, 10931)
-RUNTIME_MODULES: Final = ("msgspec", "uvloop", "lz4", "zstandard", "rich", "typer")
+RUNTIME_MODULES: Final = ("msgspec", "uvloop", "lark", "lz4", "zstandard", "rich", "typer")
 IMPORT: Final = """
 import importlib, sys
 for name in sys.argv[1:]:
