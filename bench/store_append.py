@@ -28,7 +28,7 @@ from ledgermq.runtime.disk import RealDisk
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.ports import Body
-from store.queues.start import QueueBase
+from store.queues.start import QueueStart
 from store.results import PutMessage, PutStatus
 
 HOST = pack_host("127.0.0.1", 10911)
@@ -155,7 +155,7 @@ class Listener:
     def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """See `StoreListener`."""
 
-    def restore_state(self, state: bytes) -> list[QueueBase]:
+    def restore_state(self, state: bytes) -> list[QueueStart]:
         """See `StoreListener`; no snapshot comes to a group of one."""
         del state
         return []

@@ -71,7 +71,7 @@ class BrokerConfig:
     sync_flush_timeout_ms: int = key("syncFlushTimeout", 5_000, low=1, high=600_000)
     """How long a send waits for its sync under SYNC_FLUSH."""
     cut_damaged: bool = key("cutDamagedCommitLog", default=False)
-    """Ours, of a broker without a group: cut the log where it has rotted, for one start."""
+    """Ours, of a broker without a group: cut the log where it was corrupted, for one start."""
     get_bytes_max: int = key("maxTransferBytesOnMessageInMemory", 262_144, low=1, high=8 * 1024**2)
     get_messages_max: int = key("maxTransferCountOnMessageInMemory", 32, low=1, high=1024)
     cold_bytes_max: int = key("maxTransferBytesOnMessageInDisk", 65_536, low=1, high=8 * 1024**2)

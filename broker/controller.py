@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.errors import FatalError
     from ledgermq.runtime.rng import Rng
     from ledgermq.runtime.tasks import Supervisor
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 _log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class BrokerController:
         if kind == StateKind.TOPIC.value and self.store.writable:
             self._registrar.change()
 
-    def restore_state(self, state: bytes) -> list[QueueBase]:
+    def restore_state(self, state: bytes) -> list[QueueStart]:
         """Take over the state of a snapshot that took the log's place."""
         _log.info("event=state_restored_from_a_snapshot bytes=%d", len(state))
         return self._mode.restore(state)
@@ -198,7 +198,10 @@ class BrokerController:
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the store's event
         """Take or lose the leadership: other broker id, and nobody waits here in vain."""
         _log.info(
-            "event=office term=%d writable=%s broker_id=%d", term, writable, self._mode.broker_id
+            "event=leadership term=%d writable=%s broker_id=%d",
+            term,
+            writable,
+            self._mode.broker_id,
         )
         self._services.leader.on_writable(writable, term)
         self._registrar.change()

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.checker.compose import EXIT_USAGE
-from chaos.demo import parser, run_and_judge
+from chaos.demo import parser, run_and_check
 from chaos.foreign import TableReader
 from chaos.run import convert_interrupted
 from chaos.scenario import Scenario, baseline, demo, failover, zombies
-from chaos.show import show_judgement
-from chaos.verdict import combine, judge_in_process, write_judgement
+from chaos.show import show_verdict
+from chaos.verdict import check_in_process, combine, write_verdict
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "demo": lambda o: demo(seconds=o.seconds, rate=o.rate),
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             made = parser(f"ledgermq chaos run {name}")
             made.add_argument("--rounds", type=int, help="failover, zombies: how many times")
             options = made.parse_args(rest)
-            return run_and_judge(SCENARIOS[name](options), options)
+            return run_and_check(SCENARIOS[name](options), options)
         case ["check", run]:
             return _check(Path(run), console)
         case ["--help" | "-h"]:
@@ -65,10 +65,10 @@ def _check(run: Path, console: Console) -> int:
         return EXIT_USAGE
     problems: list[str] = []
     convert_interrupted(run)
-    judgement = combine(judge_in_process(run), None, spark_wanted=False)
-    write_judgement(run, judgement)
-    show_judgement(console, judgement, TableReader(run, problems).read("faults"), run)
-    return judgement.exit_code
+    combined = combine(check_in_process(run), None, spark_wanted=False)
+    write_verdict(run, combined)
+    show_verdict(console, combined, TableReader(run, problems).read("faults"), run)
+    return combined.exit_code
 
 
 if __name__ == "__main__":

@@ -26,16 +26,16 @@ from chaos.parts import RunOptions
 from chaos.record import DamagedRecording
 from chaos.run import convert_interrupted, run_scenario
 from chaos.scenario import Scenario, demo, flush_of
-from chaos.show import show_judgement
+from chaos.show import show_verdict
 from chaos.verdict import (
-    Judgement,
+    CombinedVerdict,
     SparkOutcome,
+    check_in_process,
+    check_with_spark,
     combine,
-    judge_in_process,
-    judge_with_spark,
     make_report,
     spark_limit_s,
-    write_judgement,
+    write_verdict,
 )
 from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     options = parser("ledgermq demo").parse_args(argv)
     scenario = demo(seconds=options.seconds, rate=options.rate)
-    return run_and_judge(scenario, options)
+    return run_and_check(scenario, options)
 
 
-def run_and_judge(scenario: Scenario, options: argparse.Namespace) -> int:
+def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
     """Run a scenario, judge it, print everything; return the exit code."""
     console = Console(highlight=False)
     if options.out is not None and options.out.exists():
@@ -108,17 +108,17 @@ async def _go(scenario: Scenario, options: argparse.Namespace, run: Path, consol
     with View(console, SystemClock()) as view:
         await run_scenario(scenario, chosen, view)
         view.phase("check", "in process: the history against the replicas' logs")
-        local = judge_in_process(run)
+        local = check_in_process(run)
         spark = await _ask_spark(run, options, view)
-        judgement = combine(local, spark.found, spark_wanted=options.spark, why=spark.why)
-        write_judgement(run, judgement)
+        combined = combine(local, spark.found, spark_wanted=options.spark, why=spark.why)
+        write_verdict(run, combined)
         view.phase("report", "drawing")
         report = await make_report(run)
         if report is None:
             view.notice(f"no report was drawn; its log: {run / 'logs' / 'report.log'}")
-    show_judgement(console, judgement, read_table(run, "faults"), run)
-    say_next(console, judgement, options, (run, report))
-    return judgement.exit_code
+    show_verdict(console, combined, read_table(run, "faults"), run)
+    say_next(console, combined, options, (run, report))
+    return combined.exit_code
 
 
 async def _ask_spark(run: Path, options: argparse.Namespace, view: View) -> SparkOutcome:
@@ -126,7 +126,7 @@ async def _ask_spark(run: Path, options: argparse.Namespace, view: View) -> Spar
         return SparkOutcome(found=None)
     limit_s = options.spark_limit or spark_limit_s(run)
     view.phase("spark", f"the same questions again, as a Spark job (at most {limit_s:.0f} s)")
-    outcome = await judge_with_spark(run, limit_s)
+    outcome = await check_with_spark(run, limit_s)
     if outcome.found is None:
         view.notice(f"the Spark job gave no result: {outcome.why}")
     return outcome
@@ -134,7 +134,7 @@ async def _ask_spark(run: Path, options: argparse.Namespace, view: View) -> Spar
 
 def say_next(
     console: Console,
-    judgement: Judgement,
+    combined: CombinedVerdict,
     options: argparse.Namespace,
     paths: tuple[Path, Path | None],
 ) -> None:
@@ -143,15 +143,15 @@ def say_next(
     if report is not None:
         console.print(Text(f"Report: {report.resolve()}"), soft_wrap=True)
     console.print("What to try next:")
-    for command, what in next_steps(judgement, options, run):
+    for command, what in next_steps(combined, options, run):
         console.print(Text(f"  {command:<41}  {what}"), soft_wrap=True)
 
 
 def next_steps(
-    judgement: Judgement, options: argparse.Namespace, run: Path
+    combined: CombinedVerdict, options: argparse.Namespace, run: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield commands to try after a run, as they work where we are, and what each does."""
-    if judgement.verdict != "invalid" and options.mutant is None:
+    if combined.verdict != "invalid" and options.mutant is None:
         make = "make demo ARGS=--break=ack-before-quorum"
         command = make if has_target("demo") else f"{program()} demo --break ack-before-quorum"
         yield command, "a planted bug: must be INVALID"

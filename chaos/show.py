@@ -10,7 +10,7 @@ from rich.text import Text
 
 from chaos.catalogue.faults import find
 from chaos.checker.compose import EXIT_EXCEEDED
-from chaos.verdict import Judgement
+from chaos.verdict import CombinedVerdict
 
 STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
 EVIDENCE_SHOWN = 5
@@ -32,39 +32,39 @@ _WORDS = {
 }
 
 
-def show_judgement(
-    console: Console, judgement: Judgement, faults: Sequence[Mapping[str, Any]], run: Path
+def show_verdict(
+    console: Console, combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]], run: Path
 ) -> None:
     """Print everything that a person wants to know about a run."""
-    console.print(counts_table(judgement))
+    console.print(counts_table(combined))
     if faults:
-        console.print(faults_table(judgement, faults))
-    failover = judgement.local["checks"]["A41"]["summary"]
+        console.print(faults_table(combined, faults))
+    failover = combined.local["checks"]["A41"]["summary"]
     console.print(f"No acknowledgements around each kill for: {failover}", soft_wrap=True)
-    console.print(checks_table(judgement))
-    show_evidence(console, judgement)
-    word = judgement.verdict.upper()
-    if judgement.exit_code == EXIT_EXCEEDED:
+    console.print(checks_table(combined))
+    show_evidence(console, combined)
+    word = combined.verdict.upper()
+    if combined.exit_code == EXIT_EXCEEDED:
         word += ", BUT THE CONTRACT WAS EXCEEDED"
-    line = Text("Verdict: ") + Text(word, style=STYLES[judgement.verdict])
+    line = Text("Verdict: ") + Text(word, style=STYLES[combined.verdict])
     console.print(line)
-    for reason in judgement.reasons:
+    for reason in combined.reasons:
         console.print(Text(f"  {reason}"), soft_wrap=True)
     console.print(Text(f"Run: {run}"), soft_wrap=True)
 
 
-def counts_table(judgement: Judgement) -> Table:
+def counts_table(combined: CombinedVerdict) -> Table:
     """Return the headline numbers with what they mean."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, words in _WORDS.items():
-        number = int(judgement.local["counts"].get(name, 0))
+        number = int(combined.local["counts"].get(name, 0))
         table.add_row(f"{number:>8}", name.replace("_", " "), Text(words, style="dim"))
     return table
 
 
-def faults_table(judgement: Judgement, faults: Sequence[Mapping[str, Any]]) -> Table:
+def faults_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]]) -> Table:
     """Return the planned faults and whether each is known to have had an effect."""
-    about = judgement.local["checks"]["A47"]["details"].get("faults", ())
+    about = combined.local["checks"]["A47"]["details"].get("faults", ())
     flying = {item["fault_id"]: item["in_flight"] for item in about}
     table = Table(title="Faults", title_justify="left", pad_edge=False)
     for name in ("fault", "on", "seconds", "sends in flight", "witness"):
@@ -97,13 +97,13 @@ def _witness(fault: Mapping[str, Any]) -> Text:
     return Text(seen, style="green")
 
 
-def checks_table(judgement: Judgement) -> Table:
+def checks_table(combined: CombinedVerdict) -> Table:
     """Return what each check said, of both checkers."""
     table = Table(title="Checks", title_justify="left", pad_edge=False)
     for name in ("check", "", "in process", "Spark", "found"):
         table.add_column(name)
-    theirs = {} if judgement.spark is None else judgement.spark["checks"]
-    for name, ours in judgement.local["checks"].items():
+    theirs = {} if combined.spark is None else combined.spark["checks"]
+    for name, ours in combined.local["checks"].items():
         table.add_row(
             name,
             ours["title"],
@@ -118,9 +118,9 @@ def _styled(verdict: str) -> Text:
     return Text(verdict, style=STYLES.get(verdict, "dim").removeprefix("bold "))
 
 
-def show_evidence(console: Console, judgement: Judgement) -> None:
+def show_evidence(console: Console, combined: CombinedVerdict) -> None:
     """Print the first pieces of evidence of each check that failed."""
-    for name, found in judgement.local["checks"].items():
+    for name, found in combined.local["checks"].items():
         if found["verdict"] != "invalid" and not (name == "A8" and found["count"]):
             continue
         console.print(Text(f"{name} {found['title']}: {found['count']}", style="bold red"))

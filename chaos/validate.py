@@ -1,7 +1,7 @@
 """Is what a table or run.json says possible at all? Asked before anything is judged.
 
 A null in a required column, a word that no column knows, a negative offset, times in another unit:
-each would be read as some fate of a message and end in a verdict about a system that never ran.
+each would be read as some outcome of a message and end in a verdict about a system that never ran.
 Here they become complaints, each with the row and what to do, and the verdict is at best unknown.
 
 Pure. Knows the declared columns and their domains; the Spark job has code of its own for the same.

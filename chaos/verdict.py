@@ -33,7 +33,7 @@ _RANK = {"valid": 0, UNKNOWN: 1, INVALID: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class CombinedVerdict:
     """What both checkers said, and what follows from it."""
 
     verdict: str
@@ -44,7 +44,7 @@ class Judgement:
     disagreements: tuple[str, ...]
 
 
-def judge_in_process(run: Path) -> dict[str, Any]:
+def check_in_process(run: Path) -> dict[str, Any]:
     """Check a run without Spark and write RUN/verdict/inprocess.json."""
     try:
         verdict = check_history(load_history(run))
@@ -70,7 +70,7 @@ class SparkOutcome:
     why: str = ""
 
 
-async def judge_with_spark(run: Path, limit_s: float | None = None) -> SparkOutcome:
+async def check_with_spark(run: Path, limit_s: float | None = None) -> SparkOutcome:
     """Run the Spark job and return its results, or why there are none.
 
     It is ended after ``limit_s``, by default what `spark_limit_s` says.
@@ -112,7 +112,7 @@ def combine(
     *,
     spark_wanted: bool,
     why: str = "",
-) -> Judgement:
+) -> CombinedVerdict:
     """Compose the final verdict: the worst of both; disagreement makes it at best unknown.
 
     ``why`` says why the Spark job gave no result.
@@ -137,7 +137,7 @@ def combine(
     code = EXIT_CODES[verdict]
     if code == 0 and exit_code:
         code = int(exit_code)
-    return Judgement(
+    return CombinedVerdict(
         verdict=verdict,
         exit_code=code,
         reasons=tuple(reasons),
@@ -177,13 +177,13 @@ def _other_numbers(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any
     ]
 
 
-def write_judgement(run: Path, judgement: Judgement) -> None:
+def write_verdict(run: Path, combined: CombinedVerdict) -> None:
     """Write RUN/verdict/judgement.json: the verdict that a person is told, here and in a report."""
     told = {
-        "verdict": judgement.verdict,
-        "exit_code": judgement.exit_code,
-        "reasons": list(judgement.reasons),
-        "disagreements": list(judgement.disagreements),
+        "verdict": combined.verdict,
+        "exit_code": combined.exit_code,
+        "reasons": list(combined.reasons),
+        "disagreements": list(combined.disagreements),
     }
     (run / "verdict" / "judgement.json").write_text(json.dumps(told, indent=2) + "\n")
 

@@ -169,7 +169,7 @@ def is_done(fields: dict[str, str], status: dict[str, Any]) -> bool:
 
 def for_people(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of raftStatus with its members as words."""
-    lists = ("voters", "learners", "newcomers")
+    lists = ("voters", "learners", "rejoining")
     words = {key: ",".join(row[key]) for key in lists if key in row}
     return {**row, **words, "fresh": "yes" if row.get("fresh") else ""}
 

@@ -243,7 +243,7 @@ def in_words(error: RemotingError, topic: str, addresses: tuple[str, ...]) -> st
 
 
 async def _watch(consumer: PushConsumer, printer: Printer, wanted: Wanted) -> None:
-    """Tell a person who waits what hinders, once each, and that nothing has come yet."""
+    """Tell a person who waits what blocks, once each, and that nothing has come yet."""
     told = ""
     quiet = 0.0
     while True:

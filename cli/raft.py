@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOLLOW_S: Final = 0.5
 STATUS_COLUMNS: Final = (
     "address", "node", "role", "term", "leader", "commit", "applied", "first_index", "last_index",
-    "voters", "learners", "newcomers", "fresh", "read_index", "transfer", "health", "error",
+    "voters", "learners", "rejoining", "fresh", "read_index", "transfer", "health", "error",
 )  # fmt: skip
 FOLLOWER_COLUMNS: Final = (
     "leader", "follower", "kind", "state", "match", "next", "behind", "contact_ms", "health",
@@ -78,7 +78,7 @@ def raft_status(
         rows = await _statuses(client, broker, namesrv)
         if linearizable:
             await _confirm(client, rows)
-        followers = judge(rows)
+        followers = validator(rows)
         if as_json:
             typer.echo(json.dumps(rows, indent=2))
         else:
@@ -174,7 +174,7 @@ def raft_events(
         time.sleep(FOLLOW_S)  # noqa: TID251  # a tool in the foreground, no part of a server
 
 
-def judge(rows: list[Row]) -> list[Row]:
+def validator(rows: list[Row]) -> list[Row]:
     """Set ``health`` of each row; return a row for each follower, as its leader sees it.
 
     A member that is known only because its leader misses it gets a row of its own.

@@ -2,7 +2,7 @@
 
 A position is promised before the bytes exist (`Appender.reserve`), because the body of an entry
 holds its own position. The entries of a turn become one span, or more where a segment ends or a
-span is full; the user may add a note to it. The appender knows nothing of disk or network; closed
+span is full; the user may add a hint to it. The appender knows nothing of disk or network; closed
 spans go to the core. This is the one place where entries of users enter the log, and nothing enters
 it that no frame can carry to the other members, whatever those above have let through.
 
@@ -20,8 +20,8 @@ from dledger.core.model import LogIndex, Span, Term
 from dledger.errors import DLedgerError, EntryTooLarge, PendingFull
 from dledger.limits import entry_bytes_max
 
-NOTED_ENTRIES_MIN: Final = 3
-"""A note about fewer costs more than it spares, and so does one about entries without a batch."""
+HINTED_ENTRIES_MIN: Final = 3
+"""A hint about fewer costs more than it spares, and so does one about entries without a batch."""
 _pack_header: Final = HEADER.pack
 _pack_unit: Final = UNIT.pack
 
@@ -32,9 +32,8 @@ class Appender:
     __slots__ = (
         "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
         "_entry_bytes_max", "_has_batch", "_next_index", "_next_position", "_pending_limit",
-        "_position_limit",
-        "_propose", "_refusal", "_schedule", "_term", "_units", "accepting", "annotate",
-        "scheduled",
+        "_position_limit", "_propose", "_refusal", "_schedule", "_term", "_units", "accepting",
+        "scheduled", "write_hint",
     )  # fmt: skip
 
     def __init__(
@@ -52,8 +51,8 @@ class Appender:
         self._refusal = refusal
         self.accepting = False
         """Whether entries are taken; the owner sets it."""
-        self.annotate: Callable[[int, int], bytes] = no_note
-        """Returns the note of a span from where it starts and ends, see `Span.note`; short spans
+        self.write_hint: Callable[[int, int], bytes] = no_hint
+        """Returns the hint of a span from where it starts and ends, see `Span.hint`; short spans
         have none."""
         self.scheduled = False
         """Whether the owner will close the batch in this turn; it clears it when it has."""
@@ -172,7 +171,7 @@ class Appender:
         if self._buffers:
             first, last = self._batch_first_index, self._next_index - 1
             start, end = self._batch_position, self._next_position
-            is_noted = self._has_batch and last - first + 1 >= NOTED_ENTRIES_MIN
+            is_hinted = self._has_batch and last - first + 1 >= HINTED_ENTRIES_MIN
             span = Span(
                 first,
                 last,
@@ -180,7 +179,7 @@ class Appender:
                 start,
                 b"".join(self._buffers),
                 b"".join(self._units),
-                note=self.annotate(start, end) if is_noted else b"",
+                hint=self.write_hint(start, end) if is_hinted else b"",
             )
             assert span.end_position == end, "body_bytes is not the body's size"
             assert end <= self._position_limit, "append without reserve"
@@ -212,7 +211,7 @@ class Appender:
         self._batch_limit = position + self._config.span_bytes_max
 
 
-def no_note(start: int, end: int) -> bytes:
+def no_hint(start: int, end: int) -> bytes:
     """Say nothing about entries."""
     del start, end
     return b""

@@ -12,8 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from dledger.core.leadership import PHASES, Phase
 from dledger.core.model import TRANSITIONS, Role
-from dledger.core.office import PHASES, Phase
 from dledger.core.progress import PACES, Pace
 
 TABLES: Final[dict[str, tuple[Enum, Mapping[Any, str]]]] = {

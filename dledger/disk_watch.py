@@ -1,8 +1,8 @@
 """A disk that hangs: syncs are under way and do not return. The worst failure of a leader.
 
 Its heartbeats go on, so nobody replaces it, and nothing is committed by it in SYNC_FLUSH, while in
-ASYNC_FLUSH what it acknowledges is never synced. So it gives up office itself, and does not ask for
-it again until the disk has answered.
+ASYNC_FLUSH what it acknowledges is never synced. So it gives up leadership itself, and does not
+campaign again until the disk has answered.
 Source: spec/proof.md D7; hashicorp/raft 503, etcd 13527, tarantool 9399 (leaders that kept on).
 """
 

@@ -1,7 +1,7 @@
 """What a caller of the log can meet. Every error here means that nothing was appended.
 
 An outcome that is *unknown* is never an exception: an entry that was appended is either committed
-later (`DLedgerListener.on_committed`) or its leader lost office (`DLedgerListener.on_role`).
+later (`DLedgerListener.on_committed`) or its leader lost leadership (`DLedgerListener.on_role`).
 """
 
 from typing import ClassVar
@@ -64,7 +64,7 @@ class CorruptEntry(DLedgerError):  # noqa: N818  # says what is
     retriable: ClassVar[bool] = False
 
 
-class RottenEntry(DLedgerError):  # noqa: N818  # says what is
+class DamagedEntry(DLedgerError):  # noqa: N818  # says what is
     """A stored entry is not what was written. It is not served; a peer may replace it."""
 
     def __init__(self, index: int, place: str) -> None:

@@ -1,4 +1,4 @@
-"""What callers of a leader wait for besides commits: transfers of its office, and read indexes.
+"""What callers of a leader wait for besides commits: transfers of its leadership, and read indexes.
 
 The core decides; here are the futures, and the errors they end with. Source: see
 `dledger.core.transfer` and `dledger.core.read_index`.
@@ -7,8 +7,8 @@ The core decides; here are the futures, and the errors they end with. Source: se
 import asyncio
 from collections.abc import Iterable
 
+from dledger.core.leadership import Phase, Transfer
 from dledger.core.model import LEADER, LogIndex, NodeId, Term
-from dledger.core.office import Phase, Transfer
 from dledger.core.raft import Raft
 from dledger.core.ready import ReadConfirmed
 from dledger.errors import DLedgerError, NotLeader, QuorumTimeout, TransferFailed

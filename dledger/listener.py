@@ -50,7 +50,7 @@ class ConfigurationListener(Protocol):
 class RollbackListener(Protocol):
     """A listener that also wants to hear of appends that failed for want of space.
 
-    Where it is not implemented, the leader gives up office instead, which makes them *unknown*.
+    Where it is not implemented, the leader gives up leadership instead, which makes them *unknown*.
     """
 
     def on_rolled_back(self, first_index: LogIndex) -> None:
@@ -87,7 +87,7 @@ class HandOverListener(Protocol):
 
 
 @runtime_checkable
-class BodyJudge(Protocol):
+class BodyValidator(Protocol):
     """A listener that can tell whether a body is sound whose entry has no CRC.
 
     DLedger 0.3 computes none; a RocketMQ record has one of its own.
@@ -99,19 +99,19 @@ class BodyJudge(Protocol):
 
 
 @runtime_checkable
-class Annotator(Protocol):
+class HintWriter(Protocol):
     """A listener that spares its like on the other replicas a look into the entries.
 
-    What it says of a span travels beside it, see `Span.note`. It counts for nothing that the
+    What it says of a span travels beside it, see `Span.hint`. It counts for nothing that the
     entries do not say themselves: spans that are sent again have none.
     """
 
-    def annotate(self, start: int, end: int) -> bytes:
-        """Return the note of the entries just appended in ``[start, end)``, empty for none."""
+    def write_hint(self, start: int, end: int) -> bytes:
+        """Return the hint of the entries just appended in ``[start, end)``, empty for none."""
         ...
 
-    def is_sound_note(self, note: bytes, entries: int) -> bool:
-        """Tell whether a note that a peer sent is one, of so many entries."""
+    def is_sound_hint(self, hint: bytes, entries: int) -> bool:
+        """Tell whether a hint that a peer sent is one, of so many entries."""
         ...
 
 

@@ -28,7 +28,7 @@ ELECTIONS_WAITED: Final = 10
 """How many of the longest election timeouts a change waits to be committed."""
 
 
-class MembershipDesk:
+class MembershipService:
     """Takes the changes of one node."""
 
     def __init__(
@@ -45,7 +45,7 @@ class MembershipDesk:
         """Take the user of the log; tell the transport who the members are, and who no more."""
         self._user = user
         self._transport.set_members(self._configuration.members)
-        self._transport.judge_strangers(is_shut_out)
+        self._transport.validate_senders(is_shut_out)
 
     @property
     def _configuration(self) -> Configuration:
@@ -71,7 +71,7 @@ class MembershipDesk:
         Errors: `MembershipRefused`; nothing was appended.
         """
         if change.kind is ChangeKind.ADD_LEARNER:
-            self._check_newcomer(change.node_id, change.address)
+            self._check_new_member(change.node_id, change.address)
         state = self._raft.state
         configuration = membership.plan(state, change)
         log = state.log
@@ -82,7 +82,7 @@ class MembershipDesk:
         self._raft.propose(span)
         return index
 
-    def _check_newcomer(self, node_id: NodeId, address: str) -> None:
+    def _check_new_member(self, node_id: NodeId, address: str) -> None:
         """Refuse what no member could dial: once in the log, it would be in every member's."""
         if not NODE_ID.match(node_id):
             raise MembershipRefused(f"{node_id!r} is no id that ends in a number, such as n3")

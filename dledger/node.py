@@ -37,8 +37,8 @@ from dledger.listener import (
     exit_process,
     log_events,
 )
-from dledger.membership import MembershipDesk
-from dledger.office import Office
+from dledger.membership import MembershipService
+from dledger.operations import Operations
 from dledger.persister import Persister
 from dledger.recorder import Recorder
 from dledger.repair import REPAIR_MESSAGES, Repairer, RepairMessage
@@ -59,7 +59,7 @@ TICKS_PER_WAKEUP_MAX: Final = 2
 READIES_PER_TURN_MAX: Final = 8
 
 
-class DLedgerNode(Office):
+class DLedgerNode(Operations):
     """A replica of the log. See the module; `status` for what can be looked at."""
 
     reserve: Callable[[int], int]
@@ -150,15 +150,15 @@ class DLedgerNode(Office):
         self._flusher = Flusher(
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
-        self._store.rot.term_at = self._committed_term
+        self._store.corruption.term_at = self._committed_term
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
-        self._desk = MembershipDesk(config, self._raft, self._store, self._transport)
+        self._service = MembershipService(config, self._raft, self._store, self._transport)
         self.clocks = Clocks(self._raft, self._clock, self._transport.send, config.tell_clock_ms)
         self._takers: dict[type[Message], Callable[[Any], None]] = {
             **dict.fromkeys(REPAIR_MESSAGES, self._on_repair_message),
-            **dict.fromkeys((AskMembers, ToldMembers), self._desk.voucher.on_message),
+            **dict.fromkeys((AskMembers, ToldMembers), self._service.voucher.on_message),
             TellClock: self.clocks.on_message,
         }
         self.trimmer = Trimmer(config, self._raft, self._store)
@@ -185,7 +185,7 @@ class DLedgerNode(Office):
         self._persister.start(self._state_worker, self._on_persisted)
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
         self._introduce(self._user)
-        self._desk.start(self._user, self.is_shut_out)
+        self._service.start(self._user, self.is_shut_out)
         await self._transport.start()
         self._started = self._running = True
         self._last_tick_ms = self._clock.monotonic_ms()
@@ -211,7 +211,7 @@ class DLedgerNode(Office):
             await self._state_worker.drain()
             await self._sync_worker.drain()
             if is_sound:
-                self._give_up_office()
+                self._give_up_leadership()
                 self._flusher.save_all()
             self._leadership.stop()
             self.trimmer.stop()
@@ -222,7 +222,7 @@ class DLedgerNode(Office):
             self._recorder.close()
             self._replica.close()
 
-    def _give_up_office(self) -> None:
+    def _give_up_leadership(self) -> None:
         if self._raft.state.role is Role.LEADER:
             self._raft.resign()
             self._note_role()
@@ -322,7 +322,7 @@ class DLedgerNode(Office):
             self._last_tick_ms = now
         else:
             self._last_tick_ms += ticks * self.config.tick_ms
-        self._look_after_disk(now)
+        self._probe_disk(now)
         if self._is_frozen:
             self._appender.accepting = False
             return
@@ -340,7 +340,7 @@ class DLedgerNode(Office):
 
     def _pass_ticks(self, ticks: int) -> None:
         state = self._raft.state
-        if state.newcomers:
+        if state.rejoining:
             self._appender.close_batch()  # the core may append an entry on their behalf
         last_index, transfer = state.log.last_index, state.transfer
         for _ in range(ticks):
@@ -354,14 +354,14 @@ class DLedgerNode(Office):
         if self._appender.accepting and isinstance(self._user, HandOverListener):
             self._user.on_hand_over()
 
-    def _look_after_disk(self, now_ms: int) -> None:
+    def _probe_disk(self, now_ms: int) -> None:
         self._repairer.pass_time(now_ms)
-        self._desk.voucher.pass_time(now_ms)
+        self._service.voucher.pass_time(now_ms)
         self.clocks.pass_time(now_ms)
         self._disk_watch.look()
         reason = "disk_hung" if self._disk_watch.is_hung else self._repairer.must_not_lead
-        if reason != self._raft.state.hindered:
-            self._raft.hinder(reason)
+        if reason != self._raft.state.blocked:
+            self._raft.block(reason)
 
     # The turn
 
@@ -420,7 +420,7 @@ class DLedgerNode(Office):
     def _complete(self, ready: Ready) -> None:
         if ready.events:
             log_events(self.self_id, ready.events)
-            self._desk.on_events(ready.events)
+            self._service.on_events(ready.events)
             self._recorder.note(*ready.events)
         began_ms = self._clock.monotonic_ms() if ready.entries else 0
         if self._driver.complete(ready):
@@ -435,7 +435,7 @@ class DLedgerNode(Office):
             return
         first_index = ready.entries[0].first_index
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
-        self._desk.on_rolled_back(first_index)
+        self._service.on_rolled_back(first_index)
         self._note_role()
         if self.is_leader and isinstance(self._user, RollbackListener):
             self._user.on_rolled_back(first_index)
@@ -450,7 +450,7 @@ class DLedgerNode(Office):
         self.trimmer.tell_installed(meta)
 
     def _check_duration(self, took_ms: int) -> None:
-        """Give up office after a write that made the others wait for longer than they do."""
+        """Give up leadership after a write that made the others wait for longer than they do."""
         is_too_long = took_ms >= self.config.election_timeout_ms
         if is_too_long and self.is_leader and self._raft.state.others:
             _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)

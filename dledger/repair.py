@@ -1,4 +1,4 @@
-"""Damaged entries are fetched from a peer and written over, in place. See `dledger.storage.rot`.
+"""Damaged entries are fetched from a peer and written over, in place.
 
 Committed entries are the same on every replica (State Machine Safety), so any member may give them,
 whatever its role and term; only the index, term, position and size that this replica knows of an
@@ -22,7 +22,7 @@ from dledger.core.model import LogIndex, NodeId, Role, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
 from dledger.driver import Send
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_MESSAGE_BYTES, SNAPSHOT_BYTES_MAX
 from dledger.storage.log_store import LogStore
 
@@ -74,12 +74,12 @@ class Repairer:
             if self._is_unsendable(self._unsendable):
                 return "entry_too_large"
             self._unsendable = None
-        damaged = self._store.rot.damaged
+        damaged = self._store.corruption.damaged
         if not damaged:
             return None
         if max(damaged) > self._raft.state.log.commit_index:
-            return "uncommitted_rot"
-        return "rot_below_peers" if self._is_behind else None
+            return "uncommitted_corruption"
+        return "corruption_below_peers" if self._is_behind else None
 
     def _find_unsendable(self) -> LogIndex | None:
         """Return an uncommitted entry, of a version that had no bound, which no frame carries."""
@@ -95,13 +95,13 @@ class Repairer:
         is_open = self._raft.state.others and log.commit_index < index <= self._store.last_index
         try:
             return bool(is_open) and self._store.entry(index)[1] > SENDABLE_BYTES_MAX
-        except RottenEntry:
+        except DamagedEntry:
             return False  # that keeps it from leading, too
 
     def pass_time(self, now_ms: int) -> None:
         """Ask the next peer for what is damaged, if none is being asked."""
         self._now_ms = now_ms
-        if not self._store.rot.damaged:
+        if not self._store.corruption.damaged:
             self._asked_ms, self._attempts = None, 0
             self._is_behind, self._snapshot_id = False, None
             self._snapshot.clear()
@@ -146,7 +146,7 @@ class Repairer:
     def _collect(self, message: FetchedSnapshot) -> None:
         """Take a chunk of a snapshot that stands for damaged entries, and ask for the next."""
         state, wanted = self._raft.state, message.id
-        damaged = self._store.rot.damaged
+        damaged = self._store.corruption.damaged
         if not damaged or wanted.last_index < min(damaged) or self.replacement is not None:
             return
         if state.log.term_at(wanted.last_index) != wanted.last_term:
@@ -154,7 +154,7 @@ class Repairer:
         self._is_behind = True
         fits = wanted.last_index < min(state.log.commit_index, self._store.last_index)
         if state.role is Role.LEADER or not fits or wanted.size > SNAPSHOT_BYTES_MAX:
-            return  # a leader gives up office first
+            return  # a leader gives up leadership first
         if wanted != self._snapshot_id:
             self._snapshot_id = wanted
             self._snapshot.clear()
@@ -172,7 +172,7 @@ class Repairer:
 
     def _ask(self, now_ms: int) -> None:
         state = self._raft.state
-        wanted = sorted(i for i in self._store.rot.damaged if i <= state.log.commit_index)
+        wanted = sorted(i for i in self._store.corruption.damaged if i <= state.log.commit_index)
         if not wanted:
             return
         others = state.others
@@ -191,7 +191,7 @@ class Repairer:
         if span is None or span.last_index > log.commit_index:
             return False
         if {log.term_at(span.first_index), log.term_at(span.last_index)} != {span.term}:
-            _log.warning("event=rot_not_replaced peer=%s reason=other_term", message.sender)
+            _log.warning("event=corruption_not_replaced peer=%s reason=other_term", message.sender)
             return False
         restored = self._store.restore(span)
         if restored:
@@ -199,11 +199,12 @@ class Repairer:
         return bool(restored)
 
     def _complain(self, wanted: list[LogIndex]) -> None:
-        rot = self._store.rot
+        corruption = self._store.corruption
+        place = corruption.describe(corruption.damaged[wanted[0]].position)
         _log.error(
             "event=unrepaired node=%s entries=%d first=%d %s: no peer has given a sound copy;"
             " what needs it is refused",
-            self._self_id, len(wanted), wanted[0], rot.describe(rot.damaged[wanted[0]].position),
+            self._self_id, len(wanted), wanted[0], place,
         )  # fmt: skip
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 from dledger.config import ENTRY_HEADER_BYTES
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.snapshot import SnapshotMeta
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.mark import LogMark
 
 if TYPE_CHECKING:
     from dledger.node import DLedgerNode
-    from dledger.storage.recent import Noted
+    from dledger.storage.recent import HintedSpan
     from dledger.storage.walk import Body
 
 _NOWHERE = (-1, -1)
@@ -42,11 +42,11 @@ class LogUser(Protocol):
         """Tell whether the body is what was written, as far as it can be told."""
         ...
 
-    def annotate(self, start: int, end: int) -> bytes:
+    def write_hint(self, start: int, end: int) -> bytes:
         """Return the dispatch hint of the entries just appended in ``[start, end)``."""
         ...
 
-    def is_sound_note(self, note: bytes, entries: int) -> bool:
+    def is_sound_hint(self, hint: bytes, entries: int) -> bool:
         """Tell whether a dispatch hint that a peer sent is one, of so many entries."""
         ...
 
@@ -105,12 +105,12 @@ class ReplicatedLog:
         self.body_at, self.read_ahead = node.body_at, node.read_ahead
         self.describe, self.last_body = node.describe, node.last_body
         self.noop_body, self.configuration_body = user.noop_body, user.configuration_body
-        self.is_sound_body, self.is_sound_note = user.is_sound_body, user.is_sound_note
-        self.annotate, self.on_hand_over = user.annotate, user.on_hand_over
+        self.is_sound_body, self.is_sound_hint = user.is_sound_body, user.is_sound_hint
+        self.write_hint, self.on_hand_over = user.write_hint, user.on_hand_over
         self.on_role = user.on_role
         self._walked = self._was_committed = self._is_committed = _NOWHERE
         """Positions, and the entries that start there or behind."""
-        self._hinted: tuple[int, int, Noted | None] = (0, 0, None)
+        self._hinted: tuple[int, int, HintedSpan | None] = (0, 0, None)
         """The span of the last dispatch hint: where it starts and ends."""
         self._state_index: LogIndex | None = None
         """The state of a snapshot includes entries up to here, which are not all committed yet."""
@@ -143,7 +143,7 @@ class ReplicatedLog:
         node = self._node
         if not node.is_leader:
             return False
-        with suppress(RottenEntry):
+        with suppress(DamagedEntry):
             last = self.index_before(applied)
             return last >= node.first_index and node.term_at(last) == node.term
         return False
@@ -162,7 +162,7 @@ class ReplicatedLog:
     def walk(self, start: int, end: int, limit: int) -> "Iterator[Body]":
         """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
 
-        Errors: `RottenEntry` for a damaged one, when it is its turn.
+        Errors: `DamagedEntry` for a damaged one, when it is its turn.
         """
         first = self._index_at(start)
         return self._walk(first, min(self._index_at(end), first + limit) - 1)
@@ -171,23 +171,23 @@ class ReplicatedLog:
         node = self._node
         try:
             yield from node.bodies(first, last)
-        except RottenEntry as error:
-            with suppress(RottenEntry):
+        except DamagedEntry as error:
+            with suppress(DamagedEntry):
                 self._know(node.position_after(error.index - 1), error.index)
             raise
         if first <= last:
             self._know(node.position_after(last), last + 1)
 
-    def maybe_hint(self, position: int) -> "Noted | None":
+    def maybe_hint(self, position: int) -> "HintedSpan | None":
         """Return the first dispatch hint kept about what follows ``position``."""
         index = self._index_at(position)
-        noted = self._node.maybe_noted(index)
-        if noted is not None and noted.first_index == index:
-            end = noted.end
-            self._know(end, noted.last_index + 1)
+        hinted = self._node.maybe_hinted(index)
+        if hinted is not None and hinted.first_index == index:
+            end = hinted.end
+            self._know(end, hinted.last_index + 1)
             if end <= self._node.committed_position:
-                self._hinted = (noted.start, end, noted)
-        return noted
+                self._hinted = (hinted.start, end, hinted)
+        return hinted
 
     def release(self, position: int) -> None:
         """Let go of what is kept in memory of entries before ``position``."""
@@ -245,9 +245,9 @@ class ReplicatedLog:
             return node.first_index
         if position >= node.end_position:
             return node.end_index + 1
-        start, end, noted = self._hinted
-        if noted is not None and start <= position < end:
-            return noted.index_at(position)
+        start, end, hinted = self._hinted
+        if hinted is not None and start <= position < end:
+            return hinted.index_at(position)
         low, high = node.first_index, node.end_index + 1
         for known, index in (self._is_committed, self._walked, self._was_committed):
             if known > position:
@@ -277,7 +277,7 @@ class ReplicatedLog:
         self._is_committed = (position, commit_index + 1)
         state_index = self._state_index
         if state_index is not None:
-            with suppress(RottenEntry):  # dispatch will not get past it, either
+            with suppress(DamagedEntry):  # dispatch will not get past it, either
                 included = self.position_after(min(state_index, commit_index))
                 self._user.on_state_included(included)
                 if state_index <= commit_index:

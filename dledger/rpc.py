@@ -43,7 +43,7 @@ _log: Final = logging.getLogger(__name__)
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  # compared, not bound
 LINKS_MAX: Final = 64
 """Most servers dialled."""
-LOOK_S: Final = 10.0
+SWEEP_S: Final = 10.0
 """How often connections are looked after: one on which a frame has begun and nothing came for so
 long is closed, and so is one whose certificate or key counts no more."""
 
@@ -67,11 +67,11 @@ class PeerTransport(Protocol):
         """Keep connections to these, by id -> ``host:port``."""
         ...
 
-    def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
-        """Refuse entries whose note `is_sound` rejects, see `Annotator.is_sound_note`."""
+    def validate_hints(self, is_sound: Callable[[bytes, int], bool]) -> None:
+        """Refuse entries whose hint `is_sound` rejects, see `HintWriter.is_sound_hint`."""
         ...
 
-    def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:
+    def validate_senders(self, is_shut_out: Callable[[NodeId], bool]) -> None:
         """Close connections of former members, see `Membership.is_shut_out`."""
         ...
 
@@ -123,7 +123,7 @@ class TcpTransport:
                 self._server = await loop.create_server(lambda: Inbound(self), host, port)
         except OSError as error:
             raise FatalError(f"cannot listen for peers on {host}:{port}: {error}") from error
-        self._sweep = loop.call_later(LOOK_S, self._look_after)
+        self._sweep = loop.call_later(SWEEP_S, self._sweep_requests)
         self.set_members(self._members)
 
     def _maybe_warn(self, host: str) -> None:
@@ -153,11 +153,11 @@ class TcpTransport:
             for peer, address in self._members.items():
                 self._link(peer, address)
 
-    def judge_notes(self, is_sound: Callable[[bytes, int], bool]) -> None:
-        """Hang up on peers that send entries with a note that `is_sound` rejects."""
-        self._codec.is_sound_note = is_sound
+    def validate_hints(self, is_sound: Callable[[bytes, int], bool]) -> None:
+        """Hang up on peers that send entries with a hint that `is_sound` rejects."""
+        self._codec.is_sound_hint = is_sound
 
-    def judge_strangers(self, is_shut_out: Callable[[NodeId], bool]) -> None:
+    def validate_senders(self, is_shut_out: Callable[[NodeId], bool]) -> None:
         """Hang up on who was removed, each time that it speaks."""
         self._is_shut_out = is_shut_out
 
@@ -291,7 +291,7 @@ class TcpTransport:
             del self._by_sender[sender]
             self._on_unreachable(sender)
 
-    def _look_after(self) -> None:
+    def _sweep_requests(self) -> None:
         """Close what is stuck, or proven by what counts no more."""
         self.door.refresh()
         for link in self._links.values():
@@ -305,4 +305,4 @@ class TcpTransport:
             if peer not in self._by_sender:
                 self._unlink(peer)
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(LOOK_S, self._look_after)
+        self._sweep = loop.call_later(SWEEP_S, self._sweep_requests)

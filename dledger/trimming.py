@@ -18,7 +18,7 @@ from dledger.core.model import LogIndex, SnapshotId
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.core.snapshot import SnapshotMeta
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.listener import DLedgerListener, SnapshotListener
 from dledger.segments.sync import SyncWorker
 from dledger.storage.log_store import LogStore
@@ -115,7 +115,7 @@ class Trimmer:
         """
         try:
             begins_at = self._store.entry(announced.last_index + 1)[0]
-        except RottenEntry:  # damaged like what comes before it: it is asked for next
+        except DamagedEntry:  # damaged like what comes before it: it is asked for next
             begins_at = None
         self._worker.submit(
             partial(self._save_verified, announced, data, begins_at),

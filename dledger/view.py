@@ -15,7 +15,7 @@ from dledger.core.state import RaftState
 from dledger.driver import Driver
 from dledger.replica import Replica
 from dledger.storage.log_store import LogStore
-from dledger.storage.recent import Noted
+from dledger.storage.recent import HintedSpan
 from dledger.storage.walk import Body, walk_bodies
 
 
@@ -101,31 +101,31 @@ class ReplicaView:
     def bodies(self, first: LogIndex, last: LogIndex) -> Iterator[Body]:
         """Walk the bodies of entries ``first..last``.
 
-        Errors: `RottenEntry` for a damaged one, when it is its turn.
+        Errors: `DamagedEntry` for a damaged one, when it is its turn.
         """
         return walk_bodies(self._store, first, last)
 
-    def maybe_noted(self, index: LogIndex) -> Noted | None:
-        """Return the first note kept about ``index`` or what follows it."""
-        return self._store.recent.maybe_noted(index)
+    def maybe_hinted(self, index: LogIndex) -> HintedSpan | None:
+        """Return the first hint kept about ``index`` or what follows it."""
+        return self._store.recent.maybe_hinted(index)
 
     def release(self, index: LogIndex) -> None:
         """Let go of what is kept in memory of entries before ``index``: nobody will ask again."""
         self._store.recent.forget_below(index)
 
     def body_view(self, index: LogIndex) -> memoryview:
-        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
+        """Return the body of an entry, checked and not copied. Errors: `DamagedEntry`."""
         return self._store.body_view(index)
 
     def last_body(self) -> memoryview | None:
-        """Return the body of the last entry, None for an empty log. Errors: `RottenEntry`."""
+        """Return the body of the last entry, None for an empty log. Errors: `DamagedEntry`."""
         end = self.end_index
         return self._store.body_view(end) if end >= self.first_index else None
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the body that lies there, checked and not copied.
 
-        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        Errors: `DamagedEntry`; `LookupError` when no entry has its body there.
         """
         return self._store.body_at(physical_offset, size)
 
@@ -139,7 +139,7 @@ class ReplicaView:
 
     def describe(self, physical_offset: int) -> str:
         """Return in words the file that holds a place of the log, and where in it that is."""
-        return self._store.rot.describe(physical_offset)
+        return self._store.corruption.describe(physical_offset)
 
     def view(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes of the log within one segment, neither checked nor copied."""
@@ -165,8 +165,8 @@ class ReplicaView:
             "last_term": state.log.last_term,
             "voted_for": state.voted_for,
             "synced_index": self._driver.synced_index,
-            "hindered": state.hindered,
-            "damaged": len(self._store.rot.damaged),
+            "blocked": state.blocked,
+            "damaged": len(self._store.corruption.damaged),
             "store_id": self._replica.identity.store_id,
             **describe_membership(state),
             "preferred_leader": state.config.preferred_leader,
@@ -227,7 +227,7 @@ class ReplicaView:
 def describe_membership(state: RaftState) -> dict[str, object]:
     """Return who belongs to the group, as far as this replica's log says.
 
-    ``fresh``: this replica lost its directory, or is new, and may not vote yet; ``newcomers`` are
+    ``fresh``: this replica lost its directory, or is new, and may not vote yet; ``rejoining`` are
     those of whom a leader knows that.
     """
     latest = state.membership.latest
@@ -241,5 +241,5 @@ def describe_membership(state: RaftState) -> dict[str, object]:
         "membership_version": configuration.version,
         "membership_committed": latest.index <= state.log.commit_index,
         "fresh": state.fresh,
-        "newcomers": list(state.newcomers),
+        "rejoining": list(state.rejoining),
     }

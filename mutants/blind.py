@@ -236,7 +236,7 @@ BLIND: Final = (
     ),
     Mutant(
         name="healthy-leader-deposed",
-        breaks="A leader gives up office now and then although a majority answers it.",
+        breaks="A leader gives up leadership now and then although a majority answers it.",
         source="Dissertation 9.6: leaders that are deposed for nothing.",
         plant=patch(
             "dledger.core.election:check_quorum",

@@ -83,11 +83,13 @@ KILL_WITNESS: Final = Mutant(
     source="spec/proof.md 2: faults that did nothing were counted as coverage.",
     plant=patches(
         patch(
-            "chaos.nemesis.process:Kill.look_during",
+            "chaos.nemesis.process:Kill.probe_during",
             ("was_there and gone and not during.ok", "True"),
         ),
         patch("chaos.nemesis.process:Kill.undo", ("self.witness.effective and not heard", "True")),
-        patch("chaos.nemesis.process:Kill.look_after", ("self.witness.effective and back", "True")),
+        patch(
+            "chaos.nemesis.process:Kill.probe_after", ("self.witness.effective and back", "True")
+        ),
     ),
 )
 """A bug of the harness: no product to run it in, so that it stands in no registry."""

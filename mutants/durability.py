@@ -108,7 +108,7 @@ DURABILITY: Final = (
     Mutant(
         name="synced-not-noted",
         breaks="The file that says how far the log is synced is not written when a sync returns.",
-        source="dledger/storage/synced_file.py: rot there would pass for a torn write, and be cut.",
+        source="dledger/storage/synced_file.py: corruption there would pass for a torn write.",
         plant=patch(
             "dledger.storage.state_files:CheckpointFile.mark", ("self._write_mark()", "pass")
         ),

@@ -62,7 +62,7 @@ GROUPS: Final = (
         needs="wipe",
         plant=patches(
             patch(
-                "dledger.core.readmission:may_vote",
+                "dledger.core.rejoin:may_vote",
                 ("return not state.fresh or last_index == NO_INDEX", "return True"),
             ),
             patch(

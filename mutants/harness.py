@@ -48,14 +48,14 @@ HARNESS: Final = (
         name="spark-without-a-word",
         breaks="A Spark job that reaches its limit is a job that failed; nobody says which limit.",
         source="Seen in this system: UNKNOWN after 240 s, with a pointer to an empty log.",
-        plant=patch("chaos.verdict:judge_with_spark", ("if code is None:", "if False:")),
+        plant=patch("chaos.verdict:check_with_spark", ("if code is None:", "if False:")),
     ),
     Mutant(
         name="silent-consumer",
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer._hindered",
+            "ledgermq.client.push:PushConsumer._blocked",
             ("self._problems[topic] = error", "self._joined.set()"),
             ("logging.INFO if str(before) == str(error) else logging.WARNING", "logging.DEBUG"),
         ),

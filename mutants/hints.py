@@ -11,12 +11,12 @@ from mutants.planting import Mutant, patch
 
 HINTS: Final = (
     Mutant(
-        name="note-believed-unseen",
-        breaks="A follower compares no record with what a note says of it.",
-        source="A note names a queue that exists and expects that offset: the message goes there.",
+        name="hint-believed-unseen",
+        breaks="A follower compares no record with what a hint says of it.",
+        source="A hint names a queue that exists and expects that offset: the message goes there.",
         plant=patch(
             "store.dispatch.dispatcher:Dispatcher._bears_out",
-            ("not found or agrees(note, claim, found[0], self.keys)", "True"),
+            ("not found or agrees(hint, claim, found[0], self.keys)", "True"),
         ),
     ),
     Mutant(

@@ -103,7 +103,7 @@ PRODUCT_BUGS: Final = (
         ),
     ),
     Mutant(
-        name="note-without-tags",
+        name="hint-without-tags",
         breaks="Followers dispatch the messages of a batch as if they had no tags.",
         source="RocketMQ's consume queue unit, whose third field filters reads.",
         plant=patch(
@@ -112,11 +112,11 @@ PRODUCT_BUGS: Final = (
         ),
     ),
     Mutant(
-        name="note-with-others-keys",
+        name="hint-with-others-keys",
         breaks="Followers index the keys of a batch at the places of its other messages.",
         source="RocketMQ IndexService.buildIndex (a key leads to its message).",
         plant=patch(
-            "store.write.notes:rows_of",
+            "store.write.hints:rows_of",
             ("zip(run.hashes,", "zip(reversed(run.hashes),"),
         ),
     ),

@@ -75,7 +75,7 @@ RECORDS: Final = (
         breaks="A wall clock that leaps ahead takes the store timestamps along for good.",
         source="RocketMQ stamps with the wall clock; its timestamps fall again, ours must not.",
         plant=patch(
-            "store.write.stamps:Stamps._judge",
+            "store.write.stamps:Stamps._check",
             ("if wall_ms <= self._trusted_ms:", "if wall_ms <= self._trusted_ms or True:"),
         ),
     ),

@@ -119,6 +119,8 @@ STATE: Final = (
         name="lost-change-told-committed",
         breaks="A change of members that a full disk rolled back is told to be committed.",
         source="Seen in this system: another entry of the same term took its index.",
-        plant=patch("dledger.membership:MembershipDesk._watch", ("if wait.is_lost:", "if False:")),
+        plant=patch(
+            "dledger.membership:MembershipService._watch", ("if wait.is_lost:", "if False:")
+        ),
     ),
 )

@@ -16,10 +16,10 @@ from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
 from sim.consumer_app import ConsumerApp, LateApp
-from sim.judges import GROUP_NAME
 from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
 from sim.record import AUDITOR
+from sim.validators import GROUP_NAME
 from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Auditor:
         await _until(self._is_quiet)  # else messages come to queues that were read already
         self.stage = "no leader takes a message"
         await self._send(producer)
-        if world.judges.alone is not None:
+        if world.validators.alone is not None:
             self.stage = "the broker outside the group takes no message"
             await self._send_alone(producer)
         self.stage = "replicas have not come to the same log"
@@ -108,7 +108,7 @@ class Auditor:
         """Send messages, each once, until the group has acknowledged one."""
         while True:
             queue = await self._send_one(producer, None)
-            if queue is not None and self._world.judges.is_known(queue):
+            if queue is not None and self._world.validators.is_known(queue):
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -117,7 +117,7 @@ class Auditor:
         while True:
             with contextlib.suppress(RemotingError):
                 for queue in await producer.fetch_publish_queues(LAST_TOPIC):
-                    if self._world.judges.is_known(queue):
+                    if self._world.validators.is_known(queue):
                         continue
                     if await self._send_one(producer, queue) is not None:
                         return
@@ -127,13 +127,13 @@ class Auditor:
         self, producer: Producer, chosen: MessageQueue | None
     ) -> MessageQueue | None:
         """Send a message; return where it lies, None unless it was acknowledged."""
-        record, judges = self._world.record, self._world.judges
+        record, validators = self._world.record, self._world.validators
         key = make_key(AUDITOR_PID, self._sequence)
         self._sequence += 1
         body = encode_body(bytes.fromhex(record.tag), key, 64)
         rows = record.sending(-self._sequence, LAST_TOPIC, [(key, body)])
         try:
-            result = await producer.send(judges.message(LAST_TOPIC, key, body), chosen)
+            result = await producer.send(validators.message(LAST_TOPIC, key, body), chosen)
         except RemotingError:
             return None
         queue = result.queue
@@ -142,7 +142,7 @@ class Auditor:
             attempts=len(result.attempts), err_code=None, broker=queue.broker_name,
         )  # fmt: skip
         place = (queue.topic, queue.queue_id)
-        judges.of(queue).on_acknowledged(place, result.queue_offset, [key])
+        validators.of(queue).on_acknowledged(place, result.queue_offset, [key])
         return queue
 
     def _is_quiet(self) -> bool:
@@ -184,7 +184,7 @@ class Auditor:
     async def _read_queue(self, puller: PullConsumer, queue: MessageQueue) -> None:
         if queue in self.ends or queue in self._alone_ends:
             return
-        if not self._world.judges.is_known(queue):
+        if not self._world.validators.is_known(queue):
             await self._read_alone(puller, queue)
             return
         record, oracle = self._world.record, self._world.clients_oracle
@@ -206,18 +206,18 @@ class Auditor:
 
     async def _read_alone(self, puller: PullConsumer, queue: MessageQueue) -> None:
         """Read a queue of the broker outside the group."""
-        judges = self._world.judges
-        assert judges.alone is not None
+        validators = self._world.validators
+        assert validators.alone is not None
         offset = first = await puller.min_offset(queue)
         end = await puller.max_offset(queue)
         messages: dict[int, int | None] = {}
         while offset < end:
             result = await puller.pull(queue, offset=offset, max_count=PULL_COUNT)
             for message in result.messages:
-                judges.note(message, queue, AUDITOR, AUDITOR)
+                validators.note(message, queue, AUDITOR, AUDITOR)
                 messages[message.queue_offset] = self._world.record.deliveries[-1]["msg_key"]
             offset = max(offset, result.next_offset)
-        judges.alone.on_audited((queue.topic, queue.queue_id), messages, first, end)
+        validators.alone.on_audited((queue.topic, queue.queue_id), messages, first, end)
         self._alone_ends[queue] = end
 
     def _is_alone_drained(self) -> bool:
@@ -340,8 +340,8 @@ def run_history(world: World, ends: Mapping[MessageQueue, tuple[int, int]]) -> H
     replicas = [
         _replica(world, name)
         for name in world.brokers()
-        # What has rotted and was never asked for may stay so.
-        if world.node(name) and not world.watch.replicas[name].is_rotten
+        # What was corrupted and was never asked for may stay so.
+        if world.node(name) and not world.watch.replicas[name].is_corrupt
     ]
     unread = len(world.voters) - sum(one.node in world.voters for one in replicas)
     return History(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from sim.context import Host
     from sim.faults.plan import Workload
-    from sim.judges import Judges
     from sim.record import Record, Row
+    from sim.validators import Validators
 
 MS_PER_S: Final = 1000
 RETRY_S: Final = 0.2
@@ -56,7 +56,7 @@ class ClientApp:
         number: int,
         config: ClientConfig,
         machine: Host,
-        judges: Judges,
+        validators: Validators,
         workload: Workload,
     ) -> None:
         self.name = name
@@ -64,8 +64,8 @@ class ClientApp:
         self._config = config
         self._workload = workload
         self._clock = machine.clock
-        self._record: Record = judges.record
-        self._judges = judges
+        self._record: Record = validators.record
+        self._validators = validators
         self._tag = bytes.fromhex(self._record.tag)
         self._ordered: dict[int, asyncio.Lock] = {}
         """By queue: who sends in order waits for the one before."""
@@ -97,7 +97,7 @@ class ClientApp:
             rng=self._rng.split("find"),
         )
         clients = (self._puller, finder)
-        self._reads = Reads(self.name, clients, self._record, self._judges, self._workload)
+        self._reads = Reads(self.name, clients, self._record, self._validators, self._workload)
         await self._producer.start()
         await self._puller.start()
         if self._workload.query_p:
@@ -126,13 +126,13 @@ class ClientApp:
     async def _make_topic(self, topic: str, count: int) -> None:
         while True:
             try:
-                if self._judges.brokers > 1:  # one that came later is not on the topic's route
+                if self._validators.brokers > 1:  # one that came later is not on the topic's route
                     await self._producer.routes.refresh(self._config.default_topic)
                 await self._producer.create_topic(topic, count)
                 queues = await self._producer.fetch_publish_queues(topic)
             except RemotingError:
                 queues = []
-            if len({queue.broker_name for queue in queues}) >= self._judges.brokers:
+            if len({queue.broker_name for queue in queues}) >= self._validators.brokers:
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -164,7 +164,7 @@ class ClientApp:
 
     async def _send(self, op: Op, bodies: list[tuple[int, bytes]]) -> None:
         rows = self._record.sending(op.number, TOPIC, bodies)
-        messages = [self._judges.message(TOPIC, key, body) for key, body in bodies]
+        messages = [self._validators.message(TOPIC, key, body) for key, body in bodies]
         try:
             if op.kind is Kind.BATCH:
                 result = await self._producer.send_batch(messages)
@@ -198,17 +198,17 @@ class ClientApp:
             queue = await self._reads.queue(ORDERED_TOPIC, self._pid + number)
             bodies = self._bodies(op)
             rows = self._record.sending(op.number, ORDERED_TOPIC, bodies)
-            message = self._judges.message(ORDERED_TOPIC, *bodies[0])
+            message = self._validators.message(ORDERED_TOPIC, *bodies[0])
             try:
                 result = await self._producer.send(message, queue)
             except RemotingError as error:
                 self._refused(rows, error)
                 return
-            self._judges.answers(queue).on_chosen(queue, result.queue)
+            self._validators.answers(queue).on_chosen(queue, result.queue)
             place = (result.queue.topic, result.queue.queue_id)
             stream = f"{self.name}-{number}"
-            judge = self._judges.of(result.queue)
-            judge.on_ordered(stream, place, op.number, result.queue_offset)
+            validator = self._validators.of(result.queue)
+            validator.on_ordered(stream, place, op.number, result.queue_offset)
             self._acknowledged(rows, result)
 
     def _acknowledged(self, rows: list[Row], result: SendResult) -> None:
@@ -228,8 +228,8 @@ class ClientApp:
             }
             self._record.sent([row], "ok" if ok else "info", **columns)
         if ok:
-            judge = self._judges.of(queue)
-            judge.on_acknowledged(place, offset, [row["msg_key"] for row in rows])
+            validator = self._validators.of(queue)
+            validator.on_acknowledged(place, offset, [row["msg_key"] for row in rows])
             ids = zip(result.msg_id.split(","), result.offset_msg_id.split(","), strict=False)
             for row, (unique, stored) in zip(rows, ids, strict=False):
                 self._reads.known.add(row["msg_key"], queue, unique, stored)

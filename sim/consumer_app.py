@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ledgermq.client import ClientConfig, MessageQueue
     from sim.context import Host
     from sim.faults.plan import LateGroup, Workload
-    from sim.judges import Judges
+    from sim.validators import Validators
 
 MS_PER_S: Final = 1000
 SLOW_P: Final = 0.2
@@ -54,13 +54,18 @@ class ConsumerApp:
     """One host with members of a group."""
 
     def __init__(
-        self, name: str, config: ClientConfig, machine: Host, judges: Judges, workload: Workload
+        self,
+        name: str,
+        config: ClientConfig,
+        machine: Host,
+        validators: Validators,
+        workload: Workload,
     ) -> None:
         self.name = name
         self.is_busy = False
         self._config = config
         self._clock = machine.clock
-        self._judges = judges
+        self._validators = validators
         self._workload = workload
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._fails: dict[tuple[str, int, int], int] = {}
@@ -92,7 +97,7 @@ class ConsumerApp:
             return await self._listen(group, name, messages, context)
 
         push = PushConsumer(config, listen, options, clock=self._clock, rng=rng)
-        self._judges.record.follow_consumer(push)
+        self._validators.record.follow_consumer(push)
         push.subscribe(TOPIC, tags)
         return push
 
@@ -114,7 +119,7 @@ class ConsumerApp:
 
     def take(self, group: str, name: str, message: MessageExt, queue: MessageQueue) -> None:
         """Note that a message was handed out and is done."""
-        self._judges.note(message, queue, group, name)
+        self._validators.note(message, queue, group, name)
 
     def _fails_now(self, queue: MessageQueue, message: MessageExt) -> bool:
         place = (queue.broker_name, queue.queue_id, message.queue_offset)
@@ -123,7 +128,7 @@ class ConsumerApp:
         if tries >= FAILS_MAX or point >= self._workload.fail_p:
             return False
         self._fails[place] = tries + 1
-        self._judges.record.count("listener_failures")
+        self._validators.record.count("listener_failures")
         return True
 
 
@@ -131,10 +136,10 @@ class LateApp(ConsumerApp):
     """One host with the members of a late group."""
 
     def __init__(
-        self, name: str, config: ClientConfig, machine: Host, judges: Judges, workload: Workload,
-        *, late: LateGroup,
+        self, name: str, config: ClientConfig, machine: Host, validators: Validators,
+        workload: Workload, *, late: LateGroup,
     ) -> None:  # fmt: skip
-        super().__init__(name, config, machine, judges, workload)
+        super().__init__(name, config, machine, validators, workload)
         self._late = late
         self.group = f"late-{name}"
         self._first: dict[MessageQueue, int] = {}
@@ -151,7 +156,7 @@ class LateApp(ConsumerApp):
         if wait_ms > 0:
             await asyncio.sleep(wait_ms / MS_PER_S)
         self._since_ms = max(0, self._clock.wall_ms() - LOOK_BACK_MS)
-        self._ends = self._judges.group_answers.ends(TOPIC)
+        self._ends = self._validators.group_answers.ends(TOPIC)
         self.has_begun = True
         options = ConsumeOptions(
             consume_from=START[late.start],
@@ -179,20 +184,20 @@ class LateApp(ConsumerApp):
     def take(self, group: str, name: str, message: MessageExt, queue: MessageQueue) -> None:
         """See `ConsumerApp`; it is also to be in what the group wants."""
         super().take(group, name, message, queue)
-        place, answers = (queue.topic, queue.queue_id), self._judges.answers(queue)
+        place, answers = (queue.topic, queue.queue_id), self._validators.answers(queue)
         answers.on_filtered(
             place, message.queue_offset, message.maybe_property(TAGS), self._late.tags
         )
         self._got.setdefault(queue, set()).add(message.queue_offset)
-        if self._judges.is_known(queue):
+        if self._validators.is_known(queue):
             answers.on_begun(group, place, message.queue_offset, self._begins(place))
 
     def _begins(self, place: tuple[str, int]) -> int:
         """Return the offset before which the group is to be handed nothing."""
-        answers, end = self._judges.group_answers, self._ends.get(place, 0)
+        answers, end = self._validators.group_answers, self._ends.get(place, 0)
         if self._late.start == "last":
             # Who was told that there is no such topic takes what comes later for new, all of it.
-            is_new = self._judges.routes.lacked(self._address, place[0])
+            is_new = self._validators.routes.lacked(self._address, place[0])
             return 0 if is_new else end
         if self._late.start == "timestamp" and not answers.times_may_fall:
             # Where nothing is so late yet, it begins at the end.
@@ -202,7 +207,7 @@ class LateApp(ConsumerApp):
     def wanted(self, queue: MessageQueue, first: int) -> list[int]:
         """Return the offsets from ``first`` on that the group wants."""
         place = (queue.topic, queue.queue_id)
-        return self._judges.group_answers.wanted(place, first, self._late.tags)
+        return self._validators.group_answers.wanted(place, first, self._late.tags)
 
     def missing(self, queue: MessageQueue) -> list[int]:
         """Return what the group was not handed and should have been, once all is healed.
@@ -210,7 +215,7 @@ class LateApp(ConsumerApp):
         A group that begins at the end may begin there again until it has committed something.
         """
         place = (queue.topic, queue.queue_id)
-        answers, got = self._judges.group_answers, self._got.get(queue, set())
+        answers, got = self._validators.group_answers, self._got.get(queue, set())
         if not self.has_begun or self._late.start == "last":
             return []
         first = 0

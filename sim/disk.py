@@ -370,7 +370,7 @@ class SimDisk(Hardware):
             self.drop_rule(rule)
         self.limit(None)
 
-    def rot(self, path: str, offset: int, mask: int = 1) -> bool:
+    def corrupt(self, path: str, offset: int, mask: int = 1) -> bool:
         """Flip bits of a synced byte; returns whether there is one at ``offset``."""
         assert 0 < mask < 256, mask
         inode = self._names.inode(path)
@@ -378,7 +378,7 @@ class SimDisk(Hardware):
             return False
         inode.data[offset] ^= mask
         self.writes += 1
-        self._note_damage("rot", path, offset, mask)
+        self._note_damage("corruption", path, offset, mask)
         return True
 
     def wipe(self) -> None:

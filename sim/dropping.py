@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from sim.context import Host
     from sim.disk import SimDisk
     from sim.faults.plan import Plan
-    from sim.judges import Judges
     from sim.layout import Layout
     from sim.loop import SimLoop
     from sim.oracles.base import Findings
     from sim.oracles.clients import Clients
     from sim.record import Record
+    from sim.validators import Validators
 
 NS_PER_MS: Final = 1_000_000
 HIGH_RATIO: Final = 0.75
@@ -46,7 +46,7 @@ class World(Protocol):
     hosts: dict[str, Host]
     controllers: dict[str, BrokerController]
     record: Record
-    judges: Judges
+    validators: Validators
     findings: Findings
     clients_oracle: Clients
 
@@ -67,7 +67,7 @@ class Dropping:
 
     def listen(self, name: str, controller: BrokerController) -> None:
         """Note and judge what a broker drops during one life."""
-        options, judges = self._world.plan.options, self._world.judges
+        options, validators = self._world.plan.options, self._world.validators
         is_alone = name in self._world.layout.alone
         age_ms = options.alone_retention_ms if is_alone else options.retention_ms
         clock, store = self._world.hosts[name].clock, controller.store
@@ -83,7 +83,7 @@ class Dropping:
             return clock.wall_ms() - age_ms, past_ns + NS_PER_MS  # stamps are whole milliseconds
 
         async def dropping(position: int) -> Dropped:
-            is_forced = self._judge_round(name)
+            is_forced = self._check_round(name)
             own.append(None if is_forced else oldest())
             try:
                 return await drop(position)
@@ -98,15 +98,15 @@ class Dropping:
                 for queue in store._queues.by_key.values()
             }
             self._world.record.count("trimmed_alone" if is_alone else "trimmed")
-            if judges.alone is not None and is_alone:
+            if validators.alone is not None and is_alone:
                 # Clocks that are apart are set right when all is healed: then ages leap.
                 since_ns = limit[1] if limit and not options.clock_spread_ms else None
-                judges.alone.on_dropped(places, since_ns)
+                validators.alone.on_dropped(places, since_ns)
                 return
             self._note(places)
-            is_judged = age_ms and self._world.plan.judges_age
-            if is_judged and limit is not None and (own or not self.has_forced):
-                judges.group_answers.on_expired(name, position, limit[0])
+            is_checked = age_ms and self._world.plan.checks_age
+            if is_checked and limit is not None and (own or not self.has_forced):
+                validators.group_answers.on_expired(name, position, limit[0])
 
         retained.drop_before = dropping  # type: ignore[method-assign]  # to listen to it
         store.on_trimmed = noting  # type: ignore[method-assign]  # likewise
@@ -139,7 +139,7 @@ class Dropping:
         for place, offset in places.items():
             dropped[place] = max(offset, dropped.get(place, 0))
 
-    def _judge_round(self, name: str) -> bool:
+    def _check_round(self, name: str) -> bool:
         """Look at a round that is about to drop something; return whether age does not count."""
         world = self._world
         used = 1.0 - world.disk(name).free_ratio(STORE)

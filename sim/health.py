@@ -1,4 +1,4 @@
-"""How a world is: whether routes are right, what is disturbed, and whom a fault hinders."""
+"""How a world is: whether routes are right, what is disturbed, and whom a fault blocks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Health:
         self.gone: dict[str, int] = {}
         """Hosts whose process has ended and whose kernel has told so, and since when."""
 
-    def judge_routes(self) -> None:
+    def check_routes(self) -> None:
         """Look at what the name servers tell. Errors: `Violation`."""
         replicas = self._world.watch.replicas
         for name, server in self.servers.items():
@@ -78,7 +78,7 @@ class Health:
                 check_gone(name, server.table, gone, self._world.loop.now_ns)
                 self.listener(name).check_present()
 
-    def judge_registered(self) -> None:
+    def check_registered(self) -> None:
         """Look whether the leader is in all routes, some time after all is well.
 
         It registers when it is elected, when a topic has changed, and when a name server that it
@@ -128,7 +128,7 @@ class Health:
         )
 
     def disturbed_ns(self, faults_ms: Callable[[int], int]) -> int:
-        """Return when something last happened that may end an office, by the faults and by us."""
+        """Return when something last happened that may end a leadership, by faults and by us."""
         now_ns = self._world.loop.now_ns
         replicas = [self._world.watch.replicas[name] for name in self._world.voters]
         if self._world.plan.options.preferred or not all(one.is_up for one in replicas):
@@ -136,8 +136,8 @@ class Health:
         booted_ns = max(one.boot_ns for one in replicas)
         return max(booted_ns, faults_ms(now_ns // NS_PER_MS) * NS_PER_MS)
 
-    def is_hindered(self, name: str) -> bool:
+    def is_blocked(self, name: str) -> bool:
         """Whether a fault of its disk explains that a program on a host logs errors."""
         disk, replica = self._world.disk(name), self._world.watch.replicas.get(name)
-        is_rotten = replica is not None and replica.is_rotten
-        return is_rotten or disk.is_watched or bool(disk.failures) or self._world.explains(name)
+        is_corrupt = replica is not None and replica.is_corrupt
+        return is_corrupt or disk.is_watched or bool(disk.failures) or self._world.explains(name)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.config import FlushDiskType
 from ledgermq.client.config import ClientConfig
-from sim.judges import ALONE_NAME, GROUP_NAME
 from sim.oracles.alone_disk import LogFiles
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.record import AUDITOR
 from sim.settings import ALL_HOURS, RETENTION_INTERVAL_MS, SimBrokerConfig
+from sim.validators import ALONE_NAME, GROUP_NAME
 
 if TYPE_CHECKING:
     from sim.context import Host

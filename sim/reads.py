@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from ledgermq.client import MessageExt, MessageFinder, PullConsumer
     from sim.faults.plan import Workload
-    from sim.judges import Judges
     from sim.record import Record
+    from sim.validators import Validators
 
 MS_PER_S: Final = 1000
 FOUND_MAX: Final = 64
@@ -57,7 +57,7 @@ class Reads:
         name: str,
         clients: tuple[PullConsumer, MessageFinder],
         record: Record,
-        judges: Judges,
+        validators: Validators,
         workload: Workload,
     ) -> None:
         self._name = name
@@ -65,7 +65,7 @@ class Reads:
         leaders = self._finder._leaders
         leaders.call = _noted(leaders.call)  # type: ignore[method-assign,assignment]  # the tap
         self._record = record
-        self._judges = judges
+        self._validators = validators
         self._workload = workload
         self._positions: dict[MessageQueue, int] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
@@ -99,11 +99,11 @@ class Reads:
 
     async def _pull(self, op: Op) -> None:
         queue = await self.queue(TOPIC, op.choice)
-        place, judge = (queue.topic, queue.queue_id), self._judges.of(queue)
+        place, validator = (queue.topic, queue.queue_id), self._validators.of(queue)
         offset = self._positions.get(queue)
         if offset is None:
             stored = await self._puller.fetch_offset(queue)
-            judge.on_fetched(place, stored)
+            validator.on_fetched(place, stored)
             offset = max(stored, 0)
         elif op.choice % 1000 < self._workload.seek_p * 1000:
             offset = op.choice % (offset + 3)
@@ -118,14 +118,16 @@ class Reads:
         )
         if result.status in {PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE}:
             passed = range(max(offset, result.min_offset), result.next_offset)
-            judge.on_pulled(place, passed, tag, {m.queue_offset for m in result.messages})
+            validator.on_pulled(place, passed, tag, {m.queue_offset for m in result.messages})
         expected = offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             expected = result.next_offset  # what was there has been dropped from the log
         for message in result.messages:
-            self._judges.note(message, queue, self._judges.pull_group, self._name)
+            self._validators.note(message, queue, self._validators.pull_group, self._name)
             told = message.maybe_property(TAGS)
-            self._judges.answers(queue).on_filtered(place, message.queue_offset, told, tag or "*")
+            self._validators.answers(queue).on_filtered(
+                place, message.queue_offset, told, tag or "*"
+            )
             expected = max(expected, message.queue_offset + 1)
         self._positions[queue] = max(expected, self._positions.get(queue, 0))
         self._record.count("pulls")
@@ -134,7 +136,7 @@ class Reads:
         queue = await self.queue(TOPIC, op.choice)
         offset = self._positions.get(queue)
         if offset is not None:
-            self._judges.of(queue).on_offered((queue.topic, queue.queue_id), offset)
+            self._validators.of(queue).on_offered((queue.topic, queue.queue_id), offset)
             if op.size_bytes % 100 < 100 * self._workload.oneway_p:
                 await self._commit_oneway(queue, offset)
             else:
@@ -153,36 +155,36 @@ class Reads:
         """Ask for the first message stored at or after a time, while none is added or dropped."""
         queue = await self.queue(TOPIC, op.choice)
         place, puller = (queue.topic, queue.queue_id), self._puller
-        judge = self._judges.of(queue)
-        stored_ms = judge.choose_time(place, op.size_bytes)
+        validator = self._validators.of(queue)
+        stored_ms = validator.choose_time(place, op.size_bytes)
         if stored_ms is None:
             return
         end = await puller.max_offset(queue)
         found = await puller.search_offset(queue, stored_ms)
         end = min(end, await puller.max_offset(queue))
         begin = await puller.min_offset(queue)
-        judge.on_searched(place, stored_ms, found, (begin, end))
+        validator.on_searched(place, stored_ms, found, (begin, end))
         self._record.count("searches")
 
     async def _lock(self, op: Op) -> None:
         """Lock a queue under a name of its own, and perhaps give it back."""
         queue = await self.queue(TOPIC, op.choice)
         place, owner = (queue.topic, queue.queue_id), f"{self._name}-{op.number}"
-        judge = self._judges.of(queue)
+        validator = self._validators.of(queue)
         api, call = self._puller._instance.api, self._puller._leaders.call
         is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
         self._record.count("locks" if is_mine else "locks_refused")
         if is_mine:
-            judge.on_locked(place, owner, self._record.now_ns)
+            validator.on_locked(place, owner, self._record.now_ns)
         if op.messages % 2:  # who was refused gives back, too: nothing comes of it
             await asyncio.sleep(min(op.size_bytes, HELD_MS_MAX) / MS_PER_S)
-            judge.on_unlocking(place, owner)
+            validator.on_unlocking(place, owner)
             await call(queue, lambda addr: api.unlock(addr, owner, [queue]))
             return
         for _ in range(op.choice % (RENEWALS_MAX + 1) if is_mine else 0):
             await asyncio.sleep(RENEW_MS / MS_PER_S)
             is_mine = queue in await call(queue, lambda addr: api.lock(addr, owner, [queue]))
-            judge.on_renewed(place, owner, self._record.now_ns, is_granted=is_mine)
+            validator.on_renewed(place, owner, self._record.now_ns, is_granted=is_mine)
             self._record.count("locks_renewed", is_mine)
 
     async def _query(self, op: Op) -> None:
@@ -191,7 +193,7 @@ class Reads:
         if known is None:
             return
         key, queue, unique, stored = known
-        answers = self._judges.answers(queue)
+        answers = self._validators.answers(queue)
         before = answers.places_of(key)
         how = op.size_bytes % 3
         found: list[MessageExt]
@@ -208,10 +210,10 @@ class Reads:
             one = await self._finder.by_id(stored)
             # It names a broker, which may not have it (yet): found is what is judged.
             found, before = ([] if one is None else [one]), []
-        mine = [one for one in found if self._judges.is_of(one, queue)]
-        self._judges.questions.append((question, tuple(before), tuple(mine)))
+        mine = [one for one in found if self._validators.is_of(one, queue)]
+        self._validators.questions.append((question, tuple(before), tuple(mine)))
         for one in mine:
-            self._judges.judge_content(one, queue, key)
+            self._validators.check_content(one, queue, key)
         # The route may have lacked the broker when the finder asked, and have it by now.
         if queue.broker_name in asked:
             answers.on_found(question, before, mine, FOUND_MAX)

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from dledger.codec.peer import APPEND_NOTED, CODES
+from dledger.codec.peer import APPEND_HINTED, CODES
 from dledger.core.messages import Append
 
 
@@ -56,4 +56,4 @@ def peer_codes(*names: str) -> frozenset[int]:
     """Return the codes of messages between replicas, by the names of their classes."""
     known = {cls.__name__: code for cls, code in CODES.items()}
     codes = {known[name] for name in names}
-    return frozenset(codes | {APPEND_NOTED} if Append.__name__ in names else codes)
+    return frozenset(codes | {APPEND_HINTED} if Append.__name__ in names else codes)

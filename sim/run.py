@@ -25,7 +25,7 @@ from sim.faults.apply import Nemesis
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
-from sim.oracles.tasks import Ear, judge_tasks
+from sim.oracles.tasks import Ear, check_tasks
 from sim.standstill import StoodStill, limited
 from sim.world import NS_PER_MS, World
 
@@ -85,9 +85,9 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     clock = SystemClock()
     with _quiet() as ear:
         world = World(plan, keep_lines=trace_lines)
-        ear.follow(world.findings, world.health.is_hindered)
+        ear.follow(world.findings, world.health.is_blocked)
         try:
-            return _judge(world, clock)
+            return _check(world, clock)
         finally:
             with _no_last_words():
                 world.close()
@@ -95,7 +95,7 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
                 gc.collect()
 
 
-def _judge(world: World, clock: Clock) -> Result:
+def _check(world: World, clock: Clock) -> Result:
     """Run a world to its end, and say what came of it."""
     started_ns, began_s = clock.monotonic_ns(), process_time()
     nemesis = Nemesis(world)
@@ -140,9 +140,9 @@ def _run_phases(world: World, nemesis: Nemesis) -> None:
         raise Violation(LIVENESS, str(stuck)) from stuck
     except Violation as found:
         if found.oracle == LIVENESS:
-            judge_tasks(world.loop)
+            check_tasks(world.loop)
         raise
-    judge_tasks(world.loop)
+    check_tasks(world.loop)
 
 
 def _phases(world: World, nemesis: Nemesis) -> None:
@@ -171,8 +171,8 @@ def _at_end(world: World, auditor: Auditor) -> None:
     """Ask what can only be asked at the end. Errors: `Violation`."""
     world.record.count("snapshots", sum(one.snapshots for one in world.watch.replicas.values()))
     world.clients_oracle.at_end([row for row in world.record.sends if is_of_group(row)])
-    if world.judges.alone is not None:
-        world.judges.alone.at_end(world.record.sends)
+    if world.validators.alone is not None:
+        world.validators.alone.at_end(world.record.sends)
     for name in world.brokers():
         world.watch.look_again(name)
         if world.node(name) is not None:
@@ -190,8 +190,8 @@ def _run_until(world: World, at_ms: int) -> None:
         step_ms = min(at_ms, world.loop.now_ns // NS_PER_MS + CHUNK_MS)
         with limited():
             world.loop.run_until(step_ms * NS_PER_MS)
-        world.health.judge_routes()
-        world.health.judge_registered()
+        world.health.check_routes()
+        world.health.check_registered()
         if world.loop.events > EVENTS_MAX:
             raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 

@@ -30,7 +30,6 @@ from sim.disk import SimDisk
 from sim.dropping import Dropping
 from sim.handle import SimHandle
 from sim.health import Health
-from sim.judges import Judges
 from sim.kinds import Odd
 from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
@@ -47,6 +46,7 @@ from sim.oracles.watch import Watch
 from sim.record import AUDITOR, Record
 from sim.taps import Taps
 from sim.transport import RESET, VANISH
+from sim.validators import Validators
 from sim.workload import AT_BROKERS, Kind, draw_operations
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ class World:
         self.clients_oracle.requests_of = self.library.possible
         answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
         alone = self._make_alone() if options.alone else None
-        self.judges = Judges(self.record, self.clients_oracle, answers, alone)
+        self.validators = Validators(self.record, self.clients_oracle, answers, alone)
         if alone is not None:
-            self.judges.alone_host = self.layout.alone_config().store_host
+            self.validators.alone_host = self.layout.alone_config().store_host
         self._replicas: dict[Process, Replica] = {}
         self.health = Health(self)
         self.dropping = Dropping(self)
@@ -139,7 +139,7 @@ class World:
         """Return who has what is said on connections judged."""
         askers: dict[int, tuple[tuple[str, ...], Listener]] = {
             BROKER_PORT: (self.clients(), self.library),
-            NAMESRV_PORT: (self.layout.late, self.judges.routes),
+            NAMESRV_PORT: (self.layout.late, self.validators.routes),
         }
         ends = self._alone_ends() | {one: self.health.listener(one) for one in self.namesrvs()}
         return Taps(self.loop, self.watch, self._replicas, askers, ends)
@@ -253,12 +253,12 @@ class World:
         self._kill(name, VANISH)
         self.network.power_off(self.hosts[name].address)
         if name in self.watch.replicas and self.disk(name).has_failed_syncs():
-            self.watch.excuse_rot(name)  # what a failed sync has lost is missing from now on
+            self.watch.excuse_corruption(name)  # what a failed sync has lost is missing from now on
         self.disk(name).power_loss(mode)
         if name in self.watch.replicas:
             self.watch.replicas[name].lost_power = True
-        elif self.judges.alone is not None and name in self.layout.alone:
-            self.judges.alone.on_power_loss()
+        elif self.validators.alone is not None and name in self.layout.alone:
+            self.validators.alone.on_power_loss()
 
     def wipe(self, name: str) -> None:
         """Kill the process and empty its disk."""
@@ -266,9 +266,9 @@ class World:
         self.trace.event("wipe", name)
         self.disk(name).wipe()
         self.watch.replicas[name].is_wiped = True
-        self.watch.replicas[name].is_rotten = False
+        self.watch.replicas[name].is_corrupt = False
 
-    def is_fresh(self, name: str) -> bool:
+    def is_recovering(self, name: str) -> bool:
         """Whether the replica on a host began empty and nobody has let it vote yet."""
         node = self.node(name)
         return node is not None and bool(node._raft.state.fresh)
@@ -389,19 +389,19 @@ class World:
 
     async def _client(self, name: str) -> None:
         config, host = self.layout.client_config(name), self.hosts[name]
-        judges, workload = self.judges, self.plan.workload
+        validators, workload = self.validators, self.plan.workload
         if name in self.layout.consumers:
-            self.apps[name] = member = ConsumerApp(name, config, host, judges, workload)
+            self.apps[name] = member = ConsumerApp(name, config, host, validators, workload)
             await member.consume()
         if name in self.layout.late:
             late = LateApp(
-                name, config, host, judges, workload,
+                name, config, host, validators, workload,
                 late=workload.late[self.layout.late.index(name)],
             )  # fmt: skip
             self.apps[name] = late
             await late.run()
         number = self.clients().index(name)
-        app = ClientApp(name, number, config, host, judges, workload)
+        app = ClientApp(name, number, config, host, validators, workload)
         self.apps[name] = app
         now_ms = self.loop.now_ns // NS_PER_MS
         count = len(self.layout.producers)
@@ -428,7 +428,7 @@ class World:
             {one: self.peer_address(one) for one in self._brokers},
             tuple(self.namesrv_addrs()),
         )
-        app = OddApp(name, self.hosts[name], self.judges, places)
+        app = OddApp(name, self.hosts[name], self.validators, places)
         self.apps[name] = app
         await app.run([op for op in self.operations if isinstance(op.kind, Odd)])
 
@@ -447,7 +447,7 @@ class World:
         if process is None or not process.alive:
             return
         if name in self.watch.replicas and self._restarts:
-            self.watch.judge_end(name)
+            self.watch.check_end(name)
         if ending == RESET:
             self.health.gone[name] = self.loop.now_ns
         self.loop.kill(process, ending)

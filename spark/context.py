@@ -89,7 +89,7 @@ class Context:
         return case_of(F.col("gname"), {n: 1 << i for i, n in enumerate(names)}, 0).cast("long")
 
     @property
-    def judged_groups(self) -> list[str]:
+    def checked_groups(self) -> list[str]:
         """The groups that owe deliveries: the consumers', or the auditor where there are none."""
         return self.consumer_groups or list(self.groups)
 

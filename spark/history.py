@@ -181,7 +181,7 @@ def _impossible(file: Path, name: str, schema: pa.Schema) -> tuple[list[str], in
 def _misread(file: Path, name: str, schema: pa.Schema) -> list[str]:
     """Return what in the columns of other types than declared cannot be understood.
 
-    Spark would make nulls of it, and a null outcome or key looks like a fate of a message.
+    Spark would make nulls of it, and a null outcome or key looks like an outcome of a message.
     """
     found: list[str] = []
     declared = {f.name: f.type for f in arrow_schema(name)}

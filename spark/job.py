@@ -21,9 +21,9 @@ from chaos.history.arrow import arrow_schema
 from spark.checks.corrupt import check_corrupt
 from spark.checks.coverage import check_coverage
 from spark.checks.duplicates import check_duplicates
-from spark.checks.floor import check_floor
 from spark.checks.harness import check_failover, check_harness
 from spark.checks.loss import check_loss
+from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
 from spark.checks.raft import check_committed, check_log_matching
@@ -35,13 +35,13 @@ from spark.context import Context, load_context
 from spark.contract import evaluate_contract
 from spark.history import History
 from spark.log_entries import LogEntries, load_log_entries, missing_nodes
-from spark.message_fates import MessageFates, load_fates
+from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
 CHECKS: Final = SPARK_CHECKS
-RESTS_ON_FATES: Final = frozenset({"A1", "A5", "A6", "A7", "A8", "A9", "A35"})
+RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A5", "A6", "A7", "A8", "A9", "A35"})
 """What asks of messages what became of them: all tables laid over each other by key."""
-RESTS_ON_LOGS: Final = RESTS_ON_FATES | {"A15", "A34", "A48"}
+RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A48"}
 """What asks the replicas' logs; A48 whether they are there."""
 RESTS_ON_GAPS: Final = frozenset({"A1", "A5", "A45"})
 """What is said otherwise where the record has gaps."""
@@ -109,16 +109,16 @@ def run_checks(
     steps = _Steps(progress)
     context = steps.run("facts", lambda: load_context(session, history))
     entries: LogEntries | None = None
-    fates: MessageFates | None = None
+    outcomes: MessageOutcomes | None = None
     if context is not None:
         progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
         if RESTS_ON_LOGS & set(wanted):
             entries = _decode(steps, context)
-        if RESTS_ON_FATES & set(wanted):
-            fates = steps.run("messages", lambda: load_fates(context, entries))
-        if fates is not None:
+        if RESTS_ON_OUTCOMES & set(wanted):
+            outcomes = steps.run("messages", lambda: load_outcomes(context, entries))
+        if outcomes is not None:
             progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
-    results = _judge(steps, wanted, context, fates, entries)
+    results = _check(steps, wanted, context, outcomes, entries)
     quorum = entries.quorum if entries else 1
     contract = evaluate_contract(history.run, context.faults if context else [], quorum)
     problems = [*history.problems, *steps.failures]
@@ -127,7 +127,7 @@ def run_checks(
         results=results,
         contract=contract,
         verdict=decide(results, contract, told),
-        counts=_counts(results, fates, entries),
+        counts=_counts(results, outcomes, entries),
         problems=problems,
         seconds=steps.seconds,
     )
@@ -145,11 +145,11 @@ def _decode(steps: _Steps, context: Context) -> LogEntries | None:
     return entries
 
 
-def _judge(
+def _check(
     steps: _Steps,
     wanted: tuple[str, ...],
     context: Context | None,
-    fates: MessageFates | None,
+    outcomes: MessageOutcomes | None,
     entries: LogEntries | None,
 ) -> list[CheckResult]:
     """Return a result for every check that is wanted; what could not be made is unknown."""
@@ -158,10 +158,10 @@ def _judge(
     plan: dict[str, Callable[[], CheckResult]] = {}
     gaps = False
     if RESTS_ON_GAPS & set(wanted):
-        floor = _run_check(steps, "A45", lambda: check_floor(context))
+        floor = _run_check(steps, "A45", lambda: check_minimum_evidence(context))
         plan["A45"], gaps = (lambda: floor), "gap" in floor.details
-    if fates is not None:
-        plan |= _plan_of_messages(context, fates, entries, gaps=gaps)
+    if outcomes is not None:
+        plan |= _plan_of_messages(context, outcomes, entries, gaps=gaps)
     plan |= {
         "A11": lambda: check_order(context),
         "A15": lambda: check_offsets(context, entries),
@@ -192,17 +192,17 @@ def _judge(
 
 
 def _plan_of_messages(
-    context: Context, fates: MessageFates, entries: LogEntries | None, *, gaps: bool
+    context: Context, outcomes: MessageOutcomes, entries: LogEntries | None, *, gaps: bool
 ) -> dict[str, Callable[[], CheckResult]]:
     """Return the checks that ask what became of messages."""
     return {
-        "A1": lambda: check_loss(context, fates, entries, gaps=gaps),
-        "A5": lambda: check_phantom(context, fates, gaps=gaps),
-        "A6": lambda: check_corrupt(context, fates),
-        "A7": lambda: check_aborted(context, fates, entries),
-        "A8": lambda: check_duplicates(context, fates, entries),
-        "A9": lambda: check_redelivery(context, fates),
-        "A35": lambda: check_committed(context, entries, fates),
+        "A1": lambda: check_loss(context, outcomes, entries, gaps=gaps),
+        "A5": lambda: check_phantom(context, outcomes, gaps=gaps),
+        "A6": lambda: check_corrupt(context, outcomes),
+        "A7": lambda: check_aborted(context, outcomes, entries),
+        "A8": lambda: check_duplicates(context, outcomes, entries),
+        "A9": lambda: check_redelivery(context, outcomes),
+        "A35": lambda: check_committed(context, entries, outcomes),
     }
 
 
@@ -219,7 +219,7 @@ def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> Ch
         result = CheckResult(check=check, verdict=UNKNOWN, summary=steps.failures[-1])
         del steps.failures[known:]
     elif result.verdict != UNKNOWN:
-        result.judge()
+        result.validator()
     result.seconds = steps.seconds[check]
     steps.progress(
         f"{check:<4} {ENTRIES[check].title}: {result.verdict}, {result.count} "
@@ -229,11 +229,11 @@ def _run_check(steps: _Steps, check: str, call: Callable[[], CheckResult]) -> Ch
 
 
 def _counts(
-    results: list[CheckResult], fates: MessageFates | None, entries: LogEntries | None
+    results: list[CheckResult], outcomes: MessageOutcomes | None, entries: LogEntries | None
 ) -> dict[str, int | None]:
     found = {r.check: r.count for r in results}
-    totals: Mapping[str, int] = fates.totals if fates else {}
-    asked = bool(RESTS_ON_FATES & found.keys())
+    totals: Mapping[str, int] = outcomes.totals if outcomes else {}
+    asked = bool(RESTS_ON_OUTCOMES & found.keys())
     names = ("sent", "acknowledged", "unknown", "failed", "delivered", "redelivered")
     return {
         **{name: totals.get(name, 0) if asked else None for name in names},

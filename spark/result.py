@@ -45,7 +45,7 @@ class CheckResult:
     def __post_init__(self) -> None:
         self.severity = self.severity or CHECKS[self.check].severity
 
-    def judge(self) -> None:
+    def validator(self) -> None:
         """Set the verdict from count and severity, unless something already made it unknown."""
         if self.count and self.severity in {CRIT, MAJOR}:
             self.verdict = INVALID

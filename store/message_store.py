@@ -25,11 +25,11 @@ from store.queues.consume_queue import ConsumeQueues
 from store.read.key_query import KeyQuery, KeyResult
 from store.read.reader import Reader
 from store.recovery.checkpointer import Checkpointer
-from store.recovery.repair import Mender
+from store.recovery.repair import Repairer
 from store.recovery.start import Recovered, agree_with_log, load_queues
 from store.write.answering import refuse, refuse_batch
 from store.write.commit_log import CommitLog
-from store.write.notes import is_sound_note
+from store.write.hints import is_sound_hint
 from store.write.stamps import GroupClock
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.dispatch.anomalies import Anomalies
     from store.ports import Log, StoreListener
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
     from store.recovery.checkpointer import Times
     from store.results import (
         BatchCallback,
@@ -105,14 +105,14 @@ class MessageStore:
         self._reader: Reader
         self._key_query: KeyQuery | None = None
         self._recovered = Recovered()
-        self._bases: Sequence[QueueBase] = ()
+        self._bases: Sequence[QueueStart] = ()
         self._drops_files = False
         self._agreed = False
         self._committed = 0
         self._scheduled = False
         self._writable_term = 0
         self._checkpointer: Checkpointer
-        self._mender: Mender
+        self._repairer: Repairer
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -135,7 +135,7 @@ class MessageStore:
             self._anomalies,
         )  # fmt: skip
         self._reader = Reader(self._config, self._queues, log)
-        self._mender = Mender(self._queues, log, self._config.delay_levels_ms)
+        self._repairer = Repairer(self._queues, log, self._config.delay_levels_ms)
         self._checkpointer = Checkpointer(
             self._config, self._disk, self._queues, log, on_fatal=self._fail, times=times
         )
@@ -157,7 +157,7 @@ class MessageStore:
     def load(
         self,
         state_end: int = 0,
-        bases: "Sequence[QueueBase]" = (),
+        bases: "Sequence[QueueStart]" = (),
         *,
         recover: "Callable[[ConsumeQueues], Recovered] | None" = None,
         index_until: int | None = 0,
@@ -267,16 +267,16 @@ class MessageStore:
         return 0 if self._index is None else self._index.index.index_timestamp
 
     def is_sound_body(self, body: memoryview) -> bool:
-        """Tell whether a record has the CRC it states (`dledger.listener.BodyJudge`)."""
+        """Tell whether a record has the CRC it states (`dledger.listener.BodyValidator`)."""
         return record_is_sound(body)
 
-    def annotate(self, start: int, end: int) -> bytes:
-        """Return the note of entries that were just appended (`dledger.listener.Annotator`)."""
-        return self._commit_log.annotate(start, end)
+    def write_hint(self, start: int, end: int) -> bytes:
+        """Return the hint of entries that were just appended (`dledger.listener.HintWriter`)."""
+        return self._commit_log.write_hint(start, end)
 
-    def is_sound_note(self, note: bytes, entries: int) -> bool:
-        """Tell whether a note is one, of so many entries (`dledger.listener.Annotator`)."""
-        return is_sound_note(note, entries)
+    def is_sound_hint(self, hint: bytes, entries: int) -> bool:
+        """Tell whether a hint is one, of so many entries (`dledger.listener.HintWriter`)."""
+        return is_sound_hint(hint, entries)
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the body of the entry with which a leader opens its term."""
@@ -329,11 +329,11 @@ class MessageStore:
         if self._index is not None:
             await self._index.finish(self._maybe_mark(), is_last=False)
 
-    async def look_up_bases(self, position: int) -> None:
+    async def resolve_queue_starts(self, position: int) -> None:
         """Find out, a slice at a time, what `bases_at` and `on_trimmed` will need."""
         await beginning.look_up(self._queues, position)
 
-    def bases_at(self, position: int) -> "list[QueueBase]":
+    def bases_at(self, position: int) -> "list[QueueStart]":
         """Return where the queues begin in a log that begins at ``position``."""
         return beginning.bases_at(self._queues, position)
 
@@ -395,21 +395,21 @@ class MessageStore:
                 self._dispatch_turn()
             if self._drops_files:
                 self.drop_queue_files()
-            self._mend()
+            self._repair()
             self._checkpointer.tick(now_ms, self._dispatcher.applied)
         elif had_space:
             _log.warning(
                 "event=disk_full_consume_queues_wait units=%d", self._queues.unwritten_units
             )
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         if not self._queues.files.damaged or self._checkpointer.is_busy:
             return
         try:
-            self._mender.step(self.applied)
+            self._repairer.step(self.applied)
         except OSError as error:
             if error.errno not in NO_SPACE:
-                message = f"a consume queue cannot be mended: {error}"
+                message = f"a consume queue cannot be repaired: {error}"
                 raise FatalError(message, EXIT_ENVIRONMENT) from error
 
     def _on_timer(self) -> None:

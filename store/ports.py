@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from dledger.mark import LogMark
-    from dledger.storage.recent import Noted
+    from dledger.storage.recent import HintedSpan
     from store.layout import Keyed, Row
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 Body = tuple[int, bytes | memoryview, int, int]
 """``(physical offset, chunk, where in the chunk the body begins, its bytes)``."""
@@ -85,11 +85,11 @@ class Log(Protocol):
     def walk(self, start: int, end: int, limit: int) -> Iterator[Body]:
         """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
 
-        Errors: `RottenEntry` for a damaged one, when it is its turn.
+        Errors: `DamagedEntry` for a damaged one, when it is its turn.
         """
         ...
 
-    def maybe_hint(self, position: int) -> "Noted | None":
+    def maybe_hint(self, position: int) -> "HintedSpan | None":
         """Return the first dispatch hint kept about what follows ``position``, None for none."""
         ...
 
@@ -100,7 +100,7 @@ class Log(Protocol):
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the body that lies there, checked and not copied.
 
-        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        Errors: `DamagedEntry`; `LookupError` when no entry has its body there.
         """
         ...
 
@@ -109,7 +109,7 @@ class Log(Protocol):
         ...
 
     def last_body(self) -> memoryview | None:
-        """Return the body of the last entry, None for an empty log. Errors: `RottenEntry`."""
+        """Return the body of the last entry, None for an empty log. Errors: `DamagedEntry`."""
         ...
 
     def read_ahead(self, physical_offset: int, size: int) -> None:
@@ -170,7 +170,7 @@ class StoreListener(Protocol):
         """
         ...
 
-    def restore_state(self, state: bytes) -> "list[QueueBase]":
+    def restore_state(self, state: bytes) -> "list[QueueStart]":
         """Replace all state by that of a snapshot; return where the queues begin."""
         ...
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from broker.retention.retained_log import RetainedLog
     from broker.state.saver import TableSaver
     from ledgermq.remoting.transport.credentials import CredentialStore
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 
 class RunningLog(Protocol):
@@ -122,7 +122,7 @@ class Mode(Protocol):
         """Take that log or store cannot go on."""
         ...
 
-    def restore(self, state: bytes) -> list[QueueBase]:
+    def restore(self, state: bytes) -> list[QueueStart]:
         """Take over the state of a snapshot that took the log's place."""
         ...
 

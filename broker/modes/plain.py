@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from broker.core import Core
     from broker.retention_policy import Segment
     from store.message_store import MessageStore
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class PlainMode:
         del index
         return True
 
-    def restore(self, state: bytes) -> list[QueueBase]:
+    def restore(self, state: bytes) -> list[QueueStart]:
         """Refuse: nobody sends a snapshot to a log of its own."""
         del state
         raise FatalError("a snapshot of a group does not belong in a log without one")
@@ -238,6 +238,6 @@ class PlainRetainedLog:
         begin = limit - limit % segment_bytes
         if begin <= self._log.first_position:
             return Dropped(0, reason)
-        await self._store.look_up_bases(begin)
+        await self._store.resolve_queue_starts(begin)
         self._store.on_trimmed(begin)
         return Dropped(self._log.drop_before(begin), reason)

@@ -26,7 +26,7 @@ from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
     from broker.core import Core
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class RaftMode:
     def open(self) -> None:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
-        self.log.judge_states(state_problem)
+        self.log.validate_states(state_problem)
         self._store.compare_clocks(self.log.clocks)
 
     def load(self) -> None:
@@ -136,7 +136,7 @@ class RaftMode:
         """
         return await self.log.sync_to(index)
 
-    def restore(self, state: bytes) -> list[QueueBase]:
+    def restore(self, state: bytes) -> list[QueueStart]:
         """Take over the state of a snapshot that took the log's place."""
         return self.compactor.restore(state)
 

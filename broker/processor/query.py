@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from broker.answers import DAMAGED
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
@@ -97,7 +97,7 @@ class QueryProcessor:
             result = self._store.messages_of_key(
                 header.topic, header.key, limit, (header.begin_timestamp, header.end_timestamp)
             )
-        except RottenEntry:
+        except DamagedEntry:
             return make_response(request, *DAMAGED)
         fields = {
             "indexLastUpdateTimestamp": str(result.last_timestamp),
@@ -160,7 +160,7 @@ class QueryProcessor:
             offset = self._store.offset_by_time(
                 header.topic, header.queue_id, header.timestamp, boundary
             )
-        except RottenEntry:
+        except DamagedEntry:
             return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
 
@@ -170,7 +170,7 @@ class QueryProcessor:
         offset = decode_header(request, _ViewHeader).offset
         try:
             record = self._store.message_at(offset)
-        except RottenEntry:
+        except DamagedEntry:
             return make_response(request, *DAMAGED)
         if record is None:
             return make_response(
@@ -186,6 +186,6 @@ class QueryProcessor:
         header = decode_header(request, QueueHeader)
         try:
             value = ask(header.topic, header.queue_id)
-        except RottenEntry:
+        except DamagedEntry:
             return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.state.snapshot import in_turns
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dledger.node import DLedgerNode
     from dledger.replicated_log import ReplicatedLog
     from store.message_store import MessageStore
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Compactor:
         self._save = save
         self._lock = asyncio.Lock()
 
-    def load(self, saved_index: int) -> tuple[int, list[QueueBase]]:
+    def load(self, saved_index: int) -> tuple[int, list[QueueStart]]:
         """Return which index the tables include, and where the queues begin; at the start.
 
         ``saved_index``: what the tables on disk include, -1 if they must be made again.
@@ -102,7 +102,7 @@ class Compactor:
             saved_index = meta.state_index
         return saved_index, image.queues
 
-    def restore(self, state: bytes) -> list[QueueBase]:
+    def restore(self, state: bytes) -> list[QueueStart]:
         """Replace the tables; return where the queues begin."""
         image = decode_image(state)
         self._snapshot.restore(image.files)
@@ -120,13 +120,13 @@ class Compactor:
             limit, reason = self._limit(upto)
             before, position = node.first_index, node.first_position
             plan = node.trimmer.plan(limit)
-            bases: list[QueueBase] = []
+            bases: list[QueueStart] = []
             if plan is not None:
-                await self._store.look_up_bases(plan.position)
+                await self._store.resolve_queue_starts(plan.position)
                 try:
                     bases = self._store.bases_at(plan.position)
-                except RottenEntry as error:
-                    plan, reason = None, f"{error}; the store is mending it"
+                except DamagedEntry as error:
+                    plan, reason = None, f"{error}; the store is repairing it"
             if plan is not None:
                 # The tables as they are at this entry, whatever is applied until they are text.
                 state_index = self._log.index_before(self._store.applied)

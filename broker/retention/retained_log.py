@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from broker.retention_policy import Segment
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from store.layout import stored_or_zero
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class SegmentAges:
                 committed = self._log.committed_position
                 for _, chunk, at, _ in self._log.walk(position, committed, 1):
                     stamp = self._stamps[position] = stored_or_zero(chunk[at:])
-            except RottenEntry:
+            except DamagedEntry:
                 return None
         return stamp
 

@@ -20,7 +20,7 @@ from chaos.backends.engine import call, container_state, inspect
 TABLE: Final = "ledgermq_chaos"
 DIRECTIONS: Final = ("forward", "backward")
 _OURS: Final = ("table", "inet", TABLE)
-_FATES: Final = ("bytes", "withheld_bytes")
+_OUTCOMES: Final = ("bytes", "withheld_bytes")
 _FIELDS: Final = {"forward": "dport", "backward": "sport"}
 
 
@@ -74,7 +74,9 @@ class NetfilterLinks:
             counts |= await self._read(node)
         return {
             name: {
-                direction: {fate: counts.get((name, direction, fate), 0) for fate in _FATES}
+                direction: {
+                    outcome: counts.get((name, direction, outcome), 0) for outcome in _OUTCOMES
+                }
                 for direction in DIRECTIONS
             }
             for name in link_names(list(self._addresses))
@@ -110,7 +112,7 @@ class NetfilterLinks:
             for peer, address in self._addresses.items():
                 if peer == node:
                     continue
-                lines += [f"counter {direction}_{fate}_{peer} {{ }}" for fate in _FATES]
+                lines += [f"counter {direction}_{outcome}_{peer} {{ }}" for outcome in _OUTCOMES]
                 match = f"ip saddr {address} tcp {_FIELDS[direction]} {self._port}"
                 held = f"{direction}_withheld_bytes_{peer}"
                 rules.append(f"{match} ip saddr @{direction} counter name {held} drop")
@@ -142,8 +144,8 @@ class NetfilterLinks:
             if "counter" not in item:
                 continue
             direction, rest = item["counter"]["name"].split("_", 1)
-            fate, _, peer = rest.rpartition("_")
-            key = (self._link(node, peer, direction), direction, fate)
+            outcome, _, peer = rest.rpartition("_")
+            key = (self._link(node, peer, direction), direction, outcome)
             counts[key] = self._base(key) + int(item["counter"]["bytes"])
         return counts
 

@@ -1,4 +1,4 @@
-"""Processes of the harness: started on a leash, logged to a file, ended by pid, never by name."""
+"""Processes of the harness: they die with it, log to a file, are ended by pid, never by name."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ledgermq.runtime.cancel import timeout
 
-LEASH = Path(__file__).with_name("leash.py")
+DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,10 +33,10 @@ class Child:
         module of ours would be taken for it.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
-        leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
+        words = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())]
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
-                *leash,
+                *words,
                 *python(*command),
                 stdin=asyncio.subprocess.PIPE if pipes else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if pipes else out,

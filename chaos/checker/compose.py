@@ -11,7 +11,12 @@ from typing import Any
 from chaos.catalogue.checks import EXCUSABLE
 from chaos.catalogue.faults import exceeds
 from chaos.checker.copies import check_duplicates, check_offsets
-from chaos.checker.effects import check_coverage, check_failover, check_floor, check_harness
+from chaos.checker.effects import (
+    check_coverage,
+    check_failover,
+    check_harness,
+    check_minimum_evidence,
+)
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
 from chaos.checker.logs import check_committed, check_log_matching
 from chaos.checker.messages import (
@@ -43,7 +48,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A34": check_log_matching,
     "A35": check_committed,
     "A41": check_failover,
-    "A45": check_floor,
+    "A45": check_minimum_evidence,
     "A46": check_selection,
     "A47": check_coverage,
     "A48": check_harness,

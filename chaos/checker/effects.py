@@ -88,7 +88,7 @@ def _lifted(history: History, fault: Row) -> list[int]:
     ]
 
 
-def check_floor(history: History) -> Result:
+def check_minimum_evidence(history: History) -> Result:
     """A45: each phase with sends has acknowledged ones; the record has no gap and one clock."""
     complaints = [f"no {name}" for name in ("sends", "deliveries") if not getattr(history, name)]
     complaints += [line for line in (find_gap(history), find_jump(history)) if line]

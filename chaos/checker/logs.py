@@ -86,14 +86,14 @@ def check_committed(history: History) -> Result:
     divergent = sum(len(set(held.values())) > 1 for held in views.values())
     absent = list(_nowhere(history, views))
     replaced = _replaced(history, views, committed_keys)
-    sunk = _sunk(history, {row["msg_key"] for row in replaced})
+    under_replicated = _under_replicated(history, {row["msg_key"] for row in replaced})
     commits = {replica.node: replica.commit_index for replica in history.replicas}
     summary = f"{len(views)} committed entries compared, {divergent} differ"
     if absent:
         summary += f", {len(absent)} are in no log"
-    if sunk:
-        summary += f"; {len(sunk)} acknowledged messages were read and are on no majority any more"
-    found += absent + replaced + sunk + find_cut_commits(history)
+    if under_replicated:
+        summary += f"; {len(under_replicated)} acknowledged, read, and on no majority any more"
+    found += absent + replaced + under_replicated + find_cut_commits(history)
     return result("A35", found, summary, commit_index=commits, divergent=divergent)
 
 
@@ -149,7 +149,7 @@ def _replaced(history: History, views: Collection[Index], committed: set[int]) -
     return list(found.values())
 
 
-def _sunk(history: History, told: set[int]) -> list[Row]:
+def _under_replicated(history: History, told: set[int]) -> list[Row]:
     """Return acknowledged messages that somebody read and fewer than a majority of logs hold.
 
     What nobody read is for A1 to name; ``told``: already named. Nothing is said where a log has

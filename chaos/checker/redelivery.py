@@ -62,11 +62,11 @@ class Cause:
 def check_redelivery(history: History) -> Result:
     """A9: the deliveries of one message to one group beyond the first; each needs a cause."""
     pairs = list(_pairs(history))
-    judge = _Judge(history)
+    validator = _Causes(history)
     tally: Counter[str] = Counter()
     found = []
     for before, again in pairs:
-        cause = judge.cause_of(before, again)
+        cause = validator.cause_of(before, again)
         tally[cause or "unexplained"] += 1
         if not cause:
             found.append(_told(before, again))
@@ -78,7 +78,7 @@ def check_redelivery(history: History) -> Result:
     made = replace(result("A9", found, summary, **details), verdict=VALID)
     if len(found) <= allowed * given:
         return made
-    if judge.knows_members:
+    if validator.knows_members:
         return replace(made, verdict=INVALID)
     why = f"{summary}; the history has no consumer events, which would say why"
     return replace(made, verdict=UNKNOWN, summary=why)
@@ -105,7 +105,7 @@ def _told(before: Row, again: Row) -> Row:
     return {"msg_key": again["msg_key"], "t_recv": again["t_recv"], "explain": words}
 
 
-class _Judge:
+class _Causes:
     """What may explain a redelivery in one history."""
 
     def __init__(self, history: History) -> None:

@@ -98,7 +98,7 @@ class FuzzRun:
                 f"a process ended: {line}" for line in self._cluster.unexpected_exits()
             ]
             await self._cluster.stop()
-        await self._judge_files()
+        await self._check_files()
         self._tell()
         return self._outcome
 
@@ -112,9 +112,9 @@ class FuzzRun:
         self._outcome.figures |= {"seconds": round(seconds, 1), "frames": self._tally.frames}
         self._show(f"{self._tally.frames} frames in {seconds:.0f} s; quiet, then reading back")
         await polite.stop(30.0)
-        self._judge_polite()
+        self._check_polite()
         await asyncio.sleep(QUIET_S)
-        self._judge_memory()
+        self._check_memory()
         if not self._is_dead:
             await self._read_back()
         watch.cancel()
@@ -197,7 +197,7 @@ class FuzzRun:
     def _read_memory(self) -> dict[str, int]:
         return {name: rss_anon_kib(pid) for name, pid in self._cluster.pids().items()}
 
-    def _judge_memory(self) -> None:
+    def _check_memory(self) -> None:
         after = self._read_memory()
         self._outcome.figures["memory_kib"] = {
             name: [before, after[name]] for name, before in self._memory.items()
@@ -207,7 +207,7 @@ class FuzzRun:
             if after[name] and grown > GROWTH_KIB:
                 self._outcome.problems.append(f"{name} holds {grown // 1024} MiB more than before")
 
-    def _judge_polite(self) -> None:
+    def _check_polite(self) -> None:
         path = self._options.run / "polite.json"
         if not path.exists():
             self._outcome.problems.append(
@@ -233,7 +233,7 @@ class FuzzRun:
         self._outcome.figures["read_back"] = count
         self._outcome.problems += problems
 
-    async def _judge_files(self) -> None:
+    async def _check_files(self) -> None:
         run, tally = self._options.run, self._tally
         self._outcome.problems += tally.problems[:10]
         logs = {path.stem: path for path in sorted((run / "logs").glob("*.log"))}

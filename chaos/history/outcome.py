@@ -3,7 +3,7 @@
 An operation ends ``ok``, ``fail`` (it definitely did not and will not happen) or ``info`` (it may
 have happened, may still happen, or never will). Only a refusal that is known to come before the
 append is ``fail``; everything unforeseen is ``info``. Histories keep the raw codes, so a wrong row
-here is mended by checking again, not by running again.
+here is repaired by checking again, not by running again.
 
 Source: spec/proof.md 1 (rule), spec/wire.md 2.2, 3.3 (RocketMQ response codes and when they arise).
 """

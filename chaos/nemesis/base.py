@@ -62,7 +62,7 @@ class Fault(Protocol):
         """Return what the undo journal needs to lift the fault without this object."""
         ...
 
-    async def look_before(self) -> None:
+    async def probe_before(self) -> None:
         """Take the picture before."""
         ...
 
@@ -70,7 +70,7 @@ class Fault(Protocol):
         """Do it; returns when the machine says that it is done."""
         ...
 
-    async def look_during(self) -> None:
+    async def probe_during(self) -> None:
         """Take the picture while the fault is on."""
         ...
 
@@ -78,7 +78,7 @@ class Fault(Protocol):
         """Take the last picture while it is on, if one is needed, and lift the fault."""
         ...
 
-    async def look_after(self) -> None:
+    async def probe_after(self) -> None:
         """Take the picture after; the witness's ``effective`` is final now."""
         ...
 

@@ -36,7 +36,7 @@ class Cut:
         """Return the journal entry."""
         return {"do": "heal", "links": list(self.links)}
 
-    async def look_before(self) -> None:
+    async def probe_before(self) -> None:
         """Nothing to do: cutting answers with the counters."""
 
     async def apply(self) -> None:
@@ -47,7 +47,7 @@ class Cut:
         )
         self.witness.before = float(self._sum(self._at_on, "bytes"))
 
-    async def look_during(self) -> None:
+    async def probe_during(self) -> None:
         """Nothing to do: what was withheld is read when the cut ends."""
 
     async def undo(self) -> None:
@@ -65,7 +65,7 @@ class Cut:
         healed = await self._setting.cluster.links.heal(self.links)
         self._at_heal = self._sum(healed, "bytes")
 
-    async def look_after(self) -> None:
+    async def probe_after(self) -> None:
         """See that bytes pass again."""
 
         async def passes() -> bool:

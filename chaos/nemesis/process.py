@@ -44,7 +44,7 @@ class Kill:
         """Return the journal entry."""
         return {"do": "restart", "node": self._node}
 
-    async def look_before(self) -> None:
+    async def probe_before(self) -> None:
         """Note which boot answers."""
         before = await self._setting.probe.ask(self._node)
         self.witness.before = float(before.ok)
@@ -55,7 +55,7 @@ class Kill:
         await self._setting.cluster.kill(self._node)
         self._killed_ns = self._setting.clock.monotonic_ns()
 
-    async def look_during(self) -> None:
+    async def probe_during(self) -> None:
         """See that there is no process and no answer."""
         during = await self._setting.probe.ask(self._node)
         gone = self._setting.cluster.state(self._node) == "gone"
@@ -69,7 +69,7 @@ class Kill:
         self.witness.effective = self.witness.effective and not heard
         await self._setting.cluster.restart(self._node)
 
-    async def look_after(self) -> None:
+    async def probe_after(self) -> None:
         """Wait for the first answer of the new boot."""
 
         async def answers() -> bool:
@@ -98,7 +98,7 @@ class Pause:
         """Return the journal entry."""
         return {"do": "resume", "node": self._node}
 
-    async def look_before(self) -> None:
+    async def probe_before(self) -> None:
         """See that it answers, and which boot does."""
         before = await self._setting.probe.ask(self._node)
         self.witness.before = float(before.ok)
@@ -109,7 +109,7 @@ class Pause:
         await self._setting.cluster.pause(self._node)
         self._paused_ns = self._setting.clock.monotonic_ns()
 
-    async def look_during(self) -> None:
+    async def probe_during(self) -> None:
         """See that the kernel says stopped and that a question goes unanswered."""
 
         async def stopped() -> bool:
@@ -127,7 +127,7 @@ class Pause:
         self.witness.effective = self.witness.effective and still and not heard
         await self._setting.cluster.resume(self._node)
 
-    async def look_after(self) -> None:
+    async def probe_after(self) -> None:
         """Wait for the first answer of the same boot."""
 
         async def answers() -> bool:

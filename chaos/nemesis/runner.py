@@ -100,7 +100,7 @@ class Nemesis:
         record.method = self._method(record.kind)
         self._journal.will_apply(record.fault_id, fault.undo_entry())
         try:
-            await fault.look_before()
+            await fault.probe_before()
             record.t_on0 = now()
             await fault.apply()
             record.t_on1 = now()
@@ -108,7 +108,7 @@ class Nemesis:
             self.active[record.fault_id] = fault
             self._save(record)
             self._notice(f"{record.kind} {' - '.join(fault.targets)}")
-            await fault.look_during()
+            await fault.probe_during()
         except ClusterFailed as error:
             return self._end(record, "failed", str(error))
         self._save(record)
@@ -126,7 +126,7 @@ class Nemesis:
             record.t_off1 = now()
             self._journal.undone(name)
             self._notice(f"end of {record.kind} {' - '.join(fault.targets)}")
-            await fault.look_after()
+            await fault.probe_after()
         except ClusterFailed as error:
             return self._end(record, "heal_failed", str(error))
         return self._end(record, "healed", "effective" if fault.witness.effective else "no effect")

@@ -70,7 +70,7 @@ class RunData:
     run: dict[str, Any] = field(default_factory=dict)
     spark: dict[str, Any] = field(default_factory=dict)
     inprocess: dict[str, Any] = field(default_factory=dict)
-    judgement: dict[str, Any] = field(default_factory=dict)
+    combined: dict[str, Any] = field(default_factory=dict)
     """What follows from both checkers; empty if only one looked."""
     notes: list[str] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
@@ -88,7 +88,7 @@ def load_run(path: Path) -> RunData:
     data.run = _json(path / "run.json", data.notes)
     data.spark = _json(path / "verdict" / "results.json", data.notes)
     data.inprocess = _json(path / "verdict" / "inprocess.json", [])
-    data.judgement = _json(path / "verdict" / "judgement.json", [])
+    data.combined = _json(path / "verdict" / "judgement.json", [])
     sends = _table(path, "sends", data, "t_inv t_cmp outcome topic queue_id msg_key")
     probes = _table(path, "raft_probe", data, "node t0 t1 ok role term commit group")
     zero = _zero(data.run, sends, probes)

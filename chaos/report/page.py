@@ -93,16 +93,16 @@ def _e(value: object) -> str:
     return html.escape(str(value))
 
 
-def _judged(data: RunData) -> dict[str, Any]:
+def _checked_result(data: RunData) -> dict[str, Any]:
     """Return what a person was told: of both checkers, or of the only one that looked."""
-    return data.judgement or data.spark or data.inprocess
+    return data.combined or data.spark or data.inprocess
 
 
 def _verdict_word(data: RunData) -> str:
-    judged = _judged(data)
-    if judged.get("exit_code") == 3:
+    checked = _checked_result(data)
+    if checked.get("exit_code") == 3:
         return "valid, but the contract was exceeded"
-    return str(judged.get("verdict") or "not checked")
+    return str(checked.get("verdict") or "not checked")
 
 
 def _head(data: RunData, run_id: str) -> str:
@@ -116,7 +116,7 @@ def _head(data: RunData, run_id: str) -> str:
     ]
     if data.run.get("mutant"):
         facts.append(f"planted fault in the broker: {data.run['mutant']}")
-    reasons = _judged(data).get("reasons") or []
+    reasons = _checked_result(data).get("reasons") or []
     lines = "".join(f"<li>{_e(reason)}</li>" for reason in reasons)
     stated = data.spark.get("contract", {}).get("stated") or data.run.get("contract") or {}
     promise = ", ".join(f"{key} {value}" for key, value in stated.items())

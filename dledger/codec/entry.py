@@ -14,7 +14,7 @@
 | 48 | n | body | |
 
 Channel and chain CRC, of which DLedger makes no use, say the same twice: a configuration has both,
-an ordinary entry neither, and whatever else is rot. So no bit of the two goes unseen.
+an ordinary entry neither, and whatever else is corruption. So no bit of the two goes unseen.
 
 An entry never crosses a segment, and eight bytes always stay for the *end record*: magic -1 and an
 int32 with the bytes that remain, itself included; the next entry opens the next segment.
@@ -146,12 +146,12 @@ def index_units(
     return b"".join(units)
 
 
-def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = None) -> int:
+def count_sound(span: Span, is_sound_body: Callable[[memoryview], bool] | None = None) -> int:
     """Return how many entries from the first on are whole: as their units say, CRC and all.
 
     Args:
         span: what a disk gave back, or a peer sent.
-        judge_body: asked about bodies whose header has no CRC; None takes them as they are.
+        is_sound_body: asked about bodies whose header has no CRC; None takes them as they are.
     """
     data = memoryview(span.data)
     for number, unit in enumerate(UNIT.iter_unpack(span.units)):
@@ -172,7 +172,7 @@ def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = No
         ):
             return number
         body = data[start + HEADER_BYTES : start + size]
-        if body_crc != crc32(body) and (body_crc or (judge_body and not judge_body(body))):
+        if body_crc != crc32(body) and (body_crc or (is_sound_body and not is_sound_body(body))):
             return number
     return span.last_index - span.first_index + 1
 
@@ -180,8 +180,8 @@ def count_sound(span: Span, judge_body: Callable[[memoryview], bool] | None = No
 def sound_size(data: memoryview, offset: int, index: LogIndex, position: int) -> int:
     """Return the size of entry ``index`` at ``offset``, 0 unless it is there, whole.
 
-    Its term is not looked at. A body whose header has no CRC is not sound here; `RotGuard` can
-    tell more.
+    Its term is not looked at. A body whose header has no CRC is not sound here; `CorruptionGuard`
+    can tell more.
     """
     if offset + HEADER_BYTES > len(data):
         return 0

@@ -13,7 +13,7 @@ Frame: serialize type 1, a binary header without fields, oneway; its code names 
 | 16+f | n | names | group, sender, receiver: uint8 length and text each |
 | 16+f+n | rest | data | entries, raw as in the log, or a chunk of a snapshot; its CRC is a field |
 
-Behind entries there may be a note (`Span.note`), whose size and CRC are fields, too.
+Behind entries there may be a hint (`Span.hint`), whose size and CRC are fields, too.
 
 All big-endian. Entries are neither encoded nor copied here: a leader sends the bytes it wrote.
 The code numbers are ours (real DLedger uses 51001... with JSON; the two do not mix, see docs).
@@ -42,15 +42,15 @@ from dledger.core.messages import (
     FetchedSnapshot,
     FetchEntries,
     FetchSnapshot,
-    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
-    Readmit,
-    Readmitted,
+    RecoveringReply,
+    Rejoined,
+    RejoinGrant,
     SnapshotReply,
     TellClock,
     TimeoutNow,
@@ -82,9 +82,9 @@ CODES: Final[dict[type[Message], int]] = {
     AppendReject: 31007,
     Heartbeat: 31008,
     HeartbeatReply: 31009,
-    FreshReply: 31010,
-    Readmit: 31011,
-    Readmitted: 31012,
+    RecoveringReply: 31010,
+    RejoinGrant: 31011,
+    Rejoined: 31012,
     InstallSnapshot: 31020,
     SnapshotReply: 31021,
     TimeoutNow: 31030,
@@ -103,8 +103,8 @@ _CHUNKS: Final[dict[int, type[InstallSnapshot | FetchedSnapshot]]] = {
 _WITH_CHUNK: Final = (InstallSnapshot, FetchedSnapshot)
 _TRANSFER_VOTE_REQUEST: Final = 31031
 """A `VoteRequest` with ``transfer``; 31003 is one without."""
-APPEND_NOTED: Final = 31014
-"""An `Append` whose entries have a note; 31005 is one without."""
+APPEND_HINTED: Final = 31014
+"""An `Append` whose entries have a hint; 31005 is one without."""
 HELLO: Final = 31013
 """The first frame on a connection: where the sender is found. Behind the names: the address."""
 _WITH_TEXT: Final = frozenset({HELLO, CODES[ToldMembers]})
@@ -126,7 +126,7 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
     31011: struct.Struct(">Q"),  # generation
     31012: struct.Struct(">Q"),
     31013: struct.Struct(">I"),  # CRC of the address
-    31014: struct.Struct(">qqqqqqIII"),  # as 31005; bytes and CRC of the note
+    31014: struct.Struct(">qqqqqqIII"),  # as 31005; bytes and CRC of the hint
     31020: struct.Struct(">qqqIqI"),  # last_index, last_term, size, CRC of all; offset, CRC here
     31021: struct.Struct(">qqqIq"),  # last_index, last_term, size, CRC of all; offset
     31030: struct.Struct(">q"),  # last_index
@@ -142,7 +142,7 @@ _FIELDS: Final[dict[int, struct.Struct]] = {
 _BODY_CLASSES: Final[dict[int, type[Message]]] = {
     **{code: cls for cls, code in CODES.items()},
     _TRANSFER_VOTE_REQUEST: VoteRequest,
-    APPEND_NOTED: Append,
+    APPEND_HINTED: Append,
 }
 _HEADERS: Final[dict[int, bytes]] = {
     code: _HEADER.pack(code, _LANGUAGE_PYTHON, VERSION, 0, _FLAG_ONEWAY, 0, 0)
@@ -196,13 +196,13 @@ class PeerCodec:
         """The beginning of frequent frames: the part before the CRC, and the names."""
         self._summed: bytes | memoryview = b""
         self._sum = 0
-        self.is_sound_note: Callable[[bytes, int], bool] = _take_no_note
-        """Whether a note is one, of so many entries; the user of the log knows."""
+        self.is_sound_hint: Callable[[bytes, int], bool] = _take_no_hint
+        """Whether a hint is one, of so many entries; the user of the log knows."""
 
     def encode(self, message: Message) -> tuple[bytes | memoryview, ...]:
-        """Return the frame as one buffer, or more where entries and their note follow.
+        """Return the frame as one buffer, or more where entries and their hint follow.
 
-        A note that has no room beside its entries is left out: nobody needs it.
+        A hint that has no room beside its entries is left out: nobody needs it.
         Errors: `LocalProtocolError` for entries that no frame can carry.
         """
         kind = type(message)
@@ -213,26 +213,26 @@ class PeerCodec:
             pack, values = frequent
             body = pack(*values(message)) + names
             return (start + _pack_sum(crc32(body)) + body,)
-        if isinstance(message, Append) and message.span is not None and not message.span.note:
+        if isinstance(message, Append) and message.span is not None and not message.span.hint:
             return self._encode_span(message, message.span)
-        code, note = CODES[kind], b""
+        code, hint = CODES[kind], b""
         if isinstance(message, VoteRequest) and message.transfer:
             code = _TRANSFER_VOTE_REQUEST
-        elif isinstance(message, Append) and message.span is not None and _has_note(message.span):
-            code, note = APPEND_NOTED, message.span.note
+        elif isinstance(message, Append) and message.span is not None and _has_hint(message.span):
+            code, hint = APPEND_HINTED, message.span.hint
         fields, data = self._pack_fields(code, message)
         names = self._names_out.get(message.receiver) or self._add_receiver(message.receiver)
         body = _TERM.pack(message.term) + fields + names
         head = _SUM.pack(VERSION, len(names), 0, crc32(body)) + body
-        total = len(head) + len(data) + len(note)
+        total = len(head) + len(data) + len(hint)
         prefix = encode_frame(SERIALIZE_BINARY, _HEADERS[code], total, PEER_FRAME_BYTES_MAX)
         frame = prefix + head
-        if note:
-            return frame, data, note
+        if hint:
+            return frame, data, hint
         return (frame, data) if data else (frame,)
 
     def _encode_span(self, message: Append, span: Span) -> tuple[bytes | memoryview, ...]:
-        """Return the frame of entries without a note: each turn of a leader has one a follower."""
+        """Return the frame of entries without a hint: each turn of a leader has one a follower."""
         receiver, data = message.receiver, span.data
         names = self._names_out.get(receiver) or self._add_receiver(receiver)
         if data is not self._summed:  # the same span goes to every follower
@@ -317,7 +317,7 @@ class PeerCodec:
         places = (prev, message.prev_term, message.commit_index, span.first_index, span.last_index)
         if fields is _FIELDS[CODES[Append]]:
             return fields.pack(*places, span.term, self._sum)
-        return fields.pack(*places, span.term, self._sum, len(span.note), crc32(span.note))
+        return fields.pack(*places, span.term, self._sum, len(span.hint), crc32(span.hint))
 
     def decode(self, frame: Frame) -> Message | Hello:
         """Read a frame.
@@ -352,7 +352,7 @@ class PeerCodec:
         names = body[names_at:data_at]
         sender = self._senders.get(names) or self._add_sender(names)
         values = fields.unpack_from(body, _FIELDS_AT)
-        if code == APPEND_NOTED or code == CODES[Append]:
+        if code == APPEND_HINTED or code == CODES[Append]:
             return self._decode_append(sender, term, values, memoryview(body)[data_at:])
         if code == CODES[FetchedEntries]:
             found = _decode_span(values, memoryview(body)[data_at:])
@@ -383,26 +383,26 @@ class PeerCodec:
     def _decode_append(
         self, sender: NodeId, term: Term, values: tuple[int, ...], data: memoryview
     ) -> Append:
-        prev_index, prev_term, commit_index, first_index, last_index, span_term, crc, *note = values
+        prev_index, prev_term, commit_index, first_index, last_index, span_term, crc, *hint = values
         if first_index != prev_index + 1 or prev_index < -1 or prev_term > term:
             raise CorruptEntry(f"entries from {first_index} on do not follow {prev_index}")
         if last_index >= first_index and not prev_term <= span_term <= term:
             raise CorruptEntry(f"entries of term {span_term} behind one of {prev_term}")
-        text = self._check_note(data, last_index - prev_index, *note) if note else b""
+        text = self._check_hint(data, last_index - prev_index, *hint) if hint else b""
         if text:
             data = data[: -len(text)]
         span = _decode_span((first_index, last_index, span_term, crc), data, text)
         return Append(sender, self._self_id, term, prev_index, prev_term, commit_index, span)
 
-    def _check_note(self, data: memoryview, entries: int, note_bytes: int, crc: int) -> bytes:
-        """Return the note with which ``data`` ends. Errors: `CorruptEntry`."""
-        note = bytes(data[-note_bytes:]) if 0 < note_bytes < len(data) else b""
-        if not note or crc32(note) != crc or not self.is_sound_note(note, entries):
-            raise CorruptEntry(f"a note of {note_bytes} bytes is none about {entries} entries")
-        return note
+    def _check_hint(self, data: memoryview, entries: int, hint_bytes: int, crc: int) -> bytes:
+        """Return the hint with which ``data`` ends. Errors: `CorruptEntry`."""
+        hint = bytes(data[-hint_bytes:]) if 0 < hint_bytes < len(data) else b""
+        if not hint or crc32(hint) != crc or not self.is_sound_hint(hint, entries):
+            raise CorruptEntry(f"a hint of {hint_bytes} bytes is none about {entries} entries")
+        return hint
 
 
-def _decode_span(values: tuple[int, ...], data: memoryview, note: bytes = b"") -> Span | None:
+def _decode_span(values: tuple[int, ...], data: memoryview, hint: bytes = b"") -> Span | None:
     first_index, last_index, term, crc = values
     if last_index < first_index:
         if data:
@@ -414,18 +414,18 @@ def _decode_span(values: tuple[int, ...], data: memoryview, note: bytes = b"") -
     units = index_units(data, first_index, last_index, term, marked)
     position = int.from_bytes(data[24:32], "big")
     configs = read_configurations(data, units, marked) if marked else ()
-    return Span(first_index, last_index, term, position, data, units, configs, note)
+    return Span(first_index, last_index, term, position, data, units, configs, hint)
 
 
-def _has_note(span: Span) -> bool:
-    """Tell whether a span goes out with its note."""
-    note = len(span.note)
-    return note > 0 and len(span.data) + note + PEER_MESSAGE_BYTES <= MAX_FRAME_BYTES
+def _has_hint(span: Span) -> bool:
+    """Tell whether a span goes out with its hint."""
+    hint = len(span.hint)
+    return hint > 0 and len(span.data) + hint + PEER_MESSAGE_BYTES <= MAX_FRAME_BYTES
 
 
-def _take_no_note(note: bytes, entries: int) -> bool:
-    """Refuse every note: nobody here reads one."""
-    del note, entries
+def _take_no_hint(hint: bytes, entries: int) -> bool:
+    """Refuse every hint: nobody here reads one."""
+    del hint, entries
     return False
 
 

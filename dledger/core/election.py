@@ -11,8 +11,8 @@ from dledger.core.membership import may_campaign
 from dledger.core.messages import PreVoteReply, PreVoteRequest, VoteReply, VoteRequest
 from dledger.core.model import NodeId, Role
 from dledger.core.progress import Progress
-from dledger.core.readmission import may_vote, stop_being_fresh
 from dledger.core.ready import Event, EventKind
+from dledger.core.rejoin import may_vote, stop_recovering
 from dledger.core.state import LONG_AGO, UNREACHABLE_TICKS_MAX, RaftState
 
 
@@ -26,7 +26,7 @@ def tick_election(state: RaftState) -> None:
 def campaign(state: RaftState) -> None:
     """Ask the others whether this replica could win an election of the next term."""
     assert state.role is not Role.LEADER, state.term
-    if state.hindered is not None or not may_campaign(state):
+    if state.blocked is not None or not may_campaign(state):
         state.restart_election_timer()
         return
     state.become(Role.PRE_CANDIDATE, state.term, None)
@@ -46,7 +46,7 @@ def become_candidate(state: RaftState, *, transfer: bool = False) -> None:
     """
     state.become(Role.CANDIDATE, state.term + 1, None)
     state.voted_for = state.node_id
-    stop_being_fresh(state, state.node_id)
+    stop_recovering(state, state.node_id)
     log = state.log
     state.messages += [
         VoteRequest(state.node_id, peer, state.term, log.last_index, log.last_term, transfer)
@@ -104,7 +104,7 @@ def on_vote_request(state: RaftState, request: VoteRequest) -> None:
     )
     if granted:
         state.voted_for = request.sender
-        stop_being_fresh(state, request.sender)
+        stop_recovering(state, request.sender)
         state.restart_election_timer()
     kind = EventKind.VOTE if granted else EventKind.VOTE_REFUSED
     state.events.append(

@@ -59,8 +59,8 @@ def _check_membership(state: RaftState) -> None:
     assert state.is_voter == (state.node_id in voters), state.is_voter
     if state.role is LEADER:
         counted = [progress.node_id for progress in state.voting]
-        newcomers = state.newcomers
-        expected = [peer for peer in state.others if peer in voters and peer not in newcomers]
+        rejoining = state.rejoining
+        expected = [peer for peer in state.others if peer in voters and peer not in rejoining]
         assert counted == expected, (counted, expected)
         assert len(counted) + len(state.uncounted) + state.is_voter == len(voters), counted
         assert not state.fresh, "a leader has no past to wait for"

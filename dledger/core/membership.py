@@ -64,7 +64,7 @@ def is_caught_up(state: RaftState, node_id: NodeId) -> bool:
     Under load the commit index moves all the time: it counts where it stood a heartbeat ago.
     """
     progress = state.progress.get(node_id)
-    if progress is None or node_id in state.newcomers:
+    if progress is None or node_id in state.rejoining:
         return False
     heard = state.tick - progress.contact_tick < state.config.election_ticks_min
     return heard and not progress.probing and progress.match_index >= state.beat_commit_index
@@ -115,14 +115,14 @@ def _adjust_progress(state: RaftState) -> None:
         peer: known[peer] if peer in known else Progress(peer, next_index, state.tick)
         for peer in state.others
     }
-    state.newcomers = {
-        peer: newcomer for peer, newcomer in state.newcomers.items() if peer in state.progress
+    state.rejoining = {
+        peer: rejoin for peer, rejoin in state.rejoining.items() if peer in state.progress
     }
     state.count_followers()
 
 
 def maybe_step_down(state: RaftState) -> None:
-    """Leave office once the configuration without this leader is committed (4.2.2).
+    """Step down once the configuration without this leader is committed (4.2.2).
 
     The follower that has everything is asked to campaign at once, which saves an election timeout.
     """

@@ -175,7 +175,7 @@ class SnapshotReply(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
-class FreshReply(msgspec.Struct, frozen=True, gc=False):
+class RecoveringReply(msgspec.Struct, frozen=True, gc=False):
     """What a fresh replica says instead of `AppendReply` and `HeartbeatReply`: count me not yet.
 
     ``match_index`` as there, -1 where it says nothing new; ``generation`` tells one life of its
@@ -189,8 +189,8 @@ class FreshReply(msgspec.Struct, frozen=True, gc=False):
     generation: int
 
 
-class Readmit(msgspec.Struct, frozen=True, gc=False):
-    """The leader to a fresh replica: you may vote from now on, see `dledger.core.readmission`."""
+class RejoinGrant(msgspec.Struct, frozen=True, gc=False):
+    """The leader to a fresh replica: you may vote from now on, see `dledger.core.rejoin`."""
 
     sender: NodeId
     receiver: NodeId
@@ -198,8 +198,8 @@ class Readmit(msgspec.Struct, frozen=True, gc=False):
     generation: int
 
 
-class Readmitted(msgspec.Struct, frozen=True, gc=False):
-    """Answer to `Readmit`, once it is on disk."""
+class Rejoined(msgspec.Struct, frozen=True, gc=False):
+    """Answer to `RejoinGrant`, once it is on disk."""
 
     sender: NodeId
     receiver: NodeId
@@ -265,9 +265,9 @@ Message: TypeAlias = (
     | AppendReject
     | Heartbeat
     | HeartbeatReply
-    | FreshReply
-    | Readmit
-    | Readmitted
+    | RecoveringReply
+    | RejoinGrant
+    | Rejoined
     | TimeoutNow
     | FetchEntries
     | FetchedEntries
@@ -328,9 +328,9 @@ _DESCRIBE: Final[dict[type[Message], Callable[[Any], str]]] = {
     AppendReject: _describe_reject,
     Heartbeat: lambda m: f"commit={m.commit_index} round={m.round}",
     HeartbeatReply: lambda m: f"round={m.round}",
-    FreshReply: lambda m: f"match={m.match_index} generation={m.generation}",
-    Readmit: lambda m: f"generation={m.generation}",
-    Readmitted: lambda m: f"generation={m.generation}",
+    RecoveringReply: lambda m: f"match={m.match_index} generation={m.generation}",
+    RejoinGrant: lambda m: f"generation={m.generation}",
+    Rejoined: lambda m: f"generation={m.generation}",
     TimeoutNow: lambda m: f"last={m.last_index}",
     FetchEntries: lambda m: f"[{m.first_index}..{m.last_index}]",
     FetchedEntries: lambda m: f"first={m.first_index} {describe_span(m.span)}",

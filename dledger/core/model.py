@@ -68,7 +68,7 @@ class HardState(msgspec.Struct, frozen=True, gc=False):
     term: Term = NO_TERM
     voted_for: NodeId | None = None
     fresh: bool = False
-    """The directory began empty and nobody has let it vote yet, see `dledger.core.readmission`."""
+    """The directory began empty and nobody has let it vote yet, see `dledger.core.rejoin`."""
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -89,7 +89,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The entries' index units; rebuilt by a receiver, not sent."""
     configs: tuple[tuple[LogIndex, Configuration], ...] = ()
     """Those of the entries that are configurations, read for the core by whoever made the span."""
-    note: bytes = b""
+    hint: bytes = b""
     """What the leader's user says about all of these entries, for the others' users; it is never
     on disk, nobody below them looks into it, and a part of the span has none."""
 

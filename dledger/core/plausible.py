@@ -20,11 +20,11 @@ from dledger.core.messages import (
     Append,
     AppendReject,
     AppendReply,
-    FreshReply,
     Heartbeat,
     InstallSnapshot,
     Message,
     PreVoteRequest,
+    RecoveringReply,
     SnapshotReply,
     TimeoutNow,
     VoteRequest,
@@ -54,7 +54,7 @@ def _flaw_of_kind(state: RaftState, message: Message) -> str | None:
     match message:  # the frequent first
         case Heartbeat():
             return _flaw_of_indexes(message.commit_index)
-        case AppendReply() | FreshReply():
+        case AppendReply() | RecoveringReply():
             return _flaw_of_indexes(message.match_index)
         case Append():
             return _flaw_of_append(message)

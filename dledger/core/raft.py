@@ -15,11 +15,12 @@ from dledger.core import (
     membership,
     plausible,
     read_index,
-    readmission,
+    rejoin,
     replication,
     snapshot_sender,
     transfer,
 )
+from dledger.core.leadership import Transfer
 from dledger.core.log import RaftLog
 from dledger.core.messages import (
     Append,
@@ -30,15 +31,15 @@ from dledger.core.messages import (
     FetchedSnapshot,
     FetchEntries,
     FetchSnapshot,
-    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
-    Readmit,
-    Readmitted,
+    RecoveringReply,
+    Rejoined,
+    RejoinGrant,
     SnapshotReply,
     TellClock,
     TimeoutNow,
@@ -47,7 +48,6 @@ from dledger.core.messages import (
     VoteRequest,
 )
 from dledger.core.model import FOLLOWER, LEADER, HardState, LogIndex, NodeId, NoopBuilder, Rng, Span
-from dledger.core.office import Transfer
 from dledger.core.ready import Event, EventKind, Ready
 from dledger.core.snapshot import SnapshotMeta
 from dledger.core.state import RaftConfig, RaftState
@@ -100,19 +100,19 @@ class Raft:
             replication.maybe_commit(state)  # of fewer voters, fewer are a majority
 
     def resign(self) -> None:
-        """Give up office, or a candidacy; follow nobody until a leader is heard of."""
+        """Give up leadership, or a candidacy; follow nobody until a leader is heard of."""
         self.state.become_follower(self.state.term, None)
 
-    def hinder(self, reason: str | None) -> None:
+    def block(self, reason: str | None) -> None:
         """Keep this replica from leading for ``reason`` (one word), or let it again with None.
 
-        It goes on following, voting and acknowledging; a leader gives up office.
+        It goes on following, voting and acknowledging; a leader gives up leadership.
         """
         state = self.state
-        if state.hindered != reason:
-            state.hindered = reason
+        if state.blocked != reason:
+            state.blocked = reason
             state.events.append(
-                Event(EventKind.HINDERED, state.term, state.role, extra=f"reason={reason}")
+                Event(EventKind.BLOCKED, state.term, state.role, extra=f"reason={reason}")
             )
             if reason is not None and state.role is not FOLLOWER:
                 self.resign()
@@ -216,12 +216,12 @@ class Raft:
                 election.on_vote_request(state, message)
             case VoteReply():
                 election.on_vote_reply(state, message)
-            case FreshReply():
-                readmission.on_fresh_reply(state, message)
-            case Readmit():
-                readmission.on_readmit(state, message)
-            case Readmitted():
-                if readmission.on_readmitted(state, message):
+            case RecoveringReply():
+                rejoin.on_recovering_reply(state, message)
+            case RejoinGrant():
+                rejoin.on_rejoin_grant(state, message)
+            case Rejoined():
+                if rejoin.on_rejoined(state, message):
                     replication.maybe_commit(state)
             case TimeoutNow():
                 transfer.on_timeout_now(state, message)
@@ -269,7 +269,9 @@ class Raft:
             assert state.leader_id is not None, state.ack_index
             place = (state.node_id, state.leader_id, state.term, state.ack_index)
             state.replies.append(
-                FreshReply(*place, state.config.generation) if state.fresh else AppendReply(*place)
+                RecoveringReply(*place, state.config.generation)
+                if state.fresh
+                else AppendReply(*place)
             )
             state.ack_index = None
         committed = log.commit_index if log.commit_index > state.delivered_index else None
@@ -374,7 +376,7 @@ class Raft:
         """Take the report that the entries of ``ready`` could not be written; forget them.
 
         Its hard state and truncation are on disk; nothing of it was sent, acknowledged or applied.
-        A leader that cannot even open its term gives up office.
+        A leader that cannot even open its term gives up leadership.
         """
         assert ready is self._in_flight, "not the one in flight"
         assert ready.entries, "nothing to abort"

@@ -15,9 +15,9 @@ predecessors had committed (5.4.2).
 Source: Ongaro's dissertation 6.4; etcd raft, read_only.go.
 """
 
+from dledger.core.leadership import Round
 from dledger.core.messages import Heartbeat
 from dledger.core.model import Role
-from dledger.core.office import Round
 from dledger.core.ready import ReadConfirmed
 from dledger.core.state import RaftState
 

@@ -31,9 +31,9 @@ from dledger.core.configuration import ConfigEntry
 from dledger.core.messages import (
     AppendReject,
     AppendReply,
-    FreshReply,
     Message,
     PreVoteReply,
+    RecoveringReply,
     VoteReply,
 )
 from dledger.core.model import HardState, LogIndex, NodeId, Role, Span, Term
@@ -59,7 +59,7 @@ class EventKind(Enum):
     LOST_QUORUM = "lost_quorum"
     RIVAL = "rival"
     """Another leader of the own term: somebody forgot a vote."""
-    HINDERED = "hindered"
+    BLOCKED = "blocked"
     """This replica may not lead, or may again: ``extra`` has the reason, or that there is none."""
     ABORT = "abort"
     REFUSED = "refused"
@@ -87,7 +87,7 @@ class ReadConfirmed(msgspec.Struct, frozen=True, gc=False):
     index: LogIndex
 
 
-Reply = AppendReply | FreshReply | AppendReject | VoteReply | PreVoteReply
+Reply = AppendReply | RecoveringReply | AppendReject | VoteReply | PreVoteReply
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):

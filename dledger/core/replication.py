@@ -9,17 +9,17 @@ Source: Raft paper 5.3, 5.4.2 and Figure 2; pipelining from Ongaro's dissertatio
 
 from typing import Final
 
-from dledger.core import membership, readmission
+from dledger.core import membership, rejoin
 from dledger.core.election import check_quorum
 from dledger.core.messages import (
     NO_ROUND,
     Append,
     AppendReject,
     AppendReply,
-    FreshReply,
     Heartbeat,
     HeartbeatReply,
     InstallSnapshot,
+    RecoveringReply,
 )
 from dledger.core.model import FOLLOWER, LEADER, NO_INDEX, NO_TERM, LogIndex
 from dledger.core.plausible import span_fits
@@ -47,8 +47,8 @@ def tick_leader(state: RaftState) -> None:
         state.heartbeat_elapsed = 0
         state.heartbeat_round += 1
         state.beat_commit_index = state.log.commit_index
-    if state.newcomers:
-        readmission.tick(state)
+    if state.rejoining:
+        rejoin.tick(state)
     for progress in state.progress.values():
         if progress.is_stalled(state.tick):
             give_up_window(state, progress)
@@ -250,7 +250,7 @@ def on_heartbeat(state: RaftState, heartbeat: Heartbeat) -> None:
         if heartbeat.round == NO_ROUND:
             return
         state.messages.append(
-            FreshReply(
+            RecoveringReply(
                 state.node_id, heartbeat.sender, state.term, NO_INDEX, state.config.generation
             )
             if state.fresh

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dledger.core.configuration import ConfigEntry, Membership
+from dledger.core.leadership import Phase, Reads, Rejoin, Transfer
 from dledger.core.log import RaftLog
 from dledger.core.model import (
     FOLLOWER,
@@ -23,7 +24,6 @@ from dledger.core.model import (
     Role,
     Term,
 )
-from dledger.core.office import Newcomer, Phase, Reads, Transfer
 from dledger.core.quorum import majority
 from dledger.core.ready import Event, EventKind, Reply
 from dledger.core.snapshot import SNAPSHOT_CHUNK_BYTES
@@ -73,13 +73,13 @@ class RaftState:
     """Everything a replica knows. Changed only by `Raft`, `election` and `replication`."""
 
     __slots__ = (
-        "ack_index", "barrier_tick", "beat_commit_index", "config", "contact_tick",
+        "ack_index", "barrier_tick", "beat_commit_index", "blocked", "config", "contact_tick",
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
-        "heartbeat_elapsed", "heartbeat_round", "hindered", "is_voter", "leader_id", "log",
-        "make_noop", "membership", "messages", "newcomers", "node_id", "others", "prefer_pause",
-        "prefer_tick", "progress", "quorum", "reads", "refused_tick", "replies", "rng",
-        "role", "saved", "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted",
-        "voted_for", "voters", "votes", "voting",
+        "heartbeat_elapsed", "heartbeat_round", "is_voter", "leader_id", "log", "make_noop",
+        "membership", "messages", "node_id", "others", "prefer_pause", "prefer_tick", "progress",
+        "quorum", "reads", "refused_tick", "rejoining", "replies", "rng", "role", "saved",
+        "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted", "voted_for",
+        "voters", "votes", "voting",
     )  # fmt: skip
 
     def __init__(
@@ -104,13 +104,13 @@ class RaftState:
         self.leader_id: NodeId | None = None
         self.votes: dict[NodeId, bool] = {}
         """Who answered the candidacy, and what: voters are counted, not votes."""
-        self._begin_office()
+        self._begin_power()
         self.ack_index: LogIndex | None = None
         """What to acknowledge to the leader at the next `Ready`."""
 
         self.staging: Staging | None = None
         """The snapshot on its way in; outlives terms."""
-        self.hindered: str | None = None
+        self.blocked: str | None = None
         """Why this replica does not campaign, None if it may."""
         self.tick = 0
         self.refused_tick = LONG_AGO
@@ -140,18 +140,18 @@ class RaftState:
         self.quorum = 0
         self.count_members()
 
-    def _begin_office(self) -> None:
+    def _begin_power(self) -> None:
         """Make the fields that only a leader fills."""
         self.progress: dict[NodeId, Progress] = {}
         """How far each follower is; empty unless this replica leads."""
         self.voting: list[Progress] = []
-        """How far each counted follower is: voters that are not newcomers."""
+        """How far each counted follower is: voters that are not rejoining."""
         self.uncounted: list[LogIndex] = []
         """A -1 for each voter that is not counted."""
-        self.newcomers: dict[NodeId, Newcomer] = {}
+        self.rejoining: dict[NodeId, Rejoin] = {}
         """Followers that are fresh."""
         self.barrier_tick = 0
-        """The leader appends no barrier for a newcomer before this tick."""
+        """The leader appends no barrier for a rejoining member before this tick."""
         self.beat_commit_index: LogIndex = self.log.commit_index
         """Where the commit index was at the last heartbeat."""
         self.reads = Reads()
@@ -172,14 +172,14 @@ class RaftState:
         self.quorum = majority(len(self.voters))
 
     def count_followers(self) -> None:
-        """Bring ``voting`` and ``uncounted`` in line with the configuration and the newcomers."""
-        voters, newcomers = self.voters, self.newcomers
+        """Bring ``voting`` and ``uncounted`` in line with the configuration and the rejoining."""
+        voters, rejoining = self.voters, self.rejoining
         self.voting = [
             progress
             for peer, progress in self.progress.items()
-            if peer in voters and peer not in newcomers
+            if peer in voters and peer not in rejoining
         ]
-        self.uncounted = [NO_INDEX for peer in newcomers if peer in voters]
+        self.uncounted = [NO_INDEX for peer in rejoining if peer in voters]
 
     def restart_election_timer(self) -> None:
         """Wait a new random time before the next campaign.
@@ -216,15 +216,15 @@ class RaftState:
             self.voted_for = None
             self.ack_index = None
         if role is not Role.LEADER:
-            self._leave_office()
+            self._leave_leadership()
         self.role = role
         self.leader_id = leader_id
         self.votes = {}
         self.restart_election_timer()
 
-    def _leave_office(self) -> None:
+    def _leave_leadership(self) -> None:
         """Forget what only a leader has under way."""
-        self.progress, self.newcomers = {}, {}
+        self.progress, self.rejoining = {}, {}
         self.count_followers()
         self.reads.drop()
         if self.transfer is not None:

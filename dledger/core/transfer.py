@@ -21,10 +21,10 @@ Source: Ongaro's dissertation 3.10; etcd raft, leadTransferee.
 from typing import Final
 
 from dledger.core.election import become_candidate
+from dledger.core.leadership import Phase, Transfer
 from dledger.core.membership import may_campaign
 from dledger.core.messages import TimeoutNow
 from dledger.core.model import NodeId, Role
-from dledger.core.office import Phase, Transfer
 from dledger.core.ready import Event, EventKind
 from dledger.core.state import RaftState
 from dledger.errors import TransferFailed
@@ -32,7 +32,7 @@ from dledger.errors import TransferFailed
 PREFER_PAUSE_TIMEOUTS: Final = 10
 PREFER_PAUSE_TIMEOUTS_MAX: Final = 640
 """A transfer to the preferred leader that failed is tried again after so many election timeouts,
-doubled with every failure: one that answers and cannot take office, because its disk hangs for
+doubled with every failure: one that answers and cannot take over, because its disk hangs for
 example, must not stop the sends of the group again and again."""
 
 
@@ -58,7 +58,7 @@ def find_problem(state: RaftState, target: NodeId) -> str | None:
     progress = state.progress.get(target)
     if progress is None or target not in state.voters:
         return f"{target} is no voter of this group"
-    if target in state.newcomers:
+    if target in state.rejoining:
         return f"{target} lost its directory and may not vote yet"
     if state.transfer is not None:
         return f"a transfer to {state.transfer.target} is under way"
@@ -101,7 +101,7 @@ def on_timeout_now(state: RaftState, message: TimeoutNow) -> None:
         and state.leader_id == message.sender
         and state.log.last_index == message.last_index
         and may_campaign(state)
-        and state.hindered is None
+        and state.blocked is None
     ):
         become_candidate(state, transfer=True)
 

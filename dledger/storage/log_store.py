@@ -27,11 +27,11 @@ from dledger.codec.entry import (
 from dledger.codec.index import UNIT
 from dledger.core.model import NO_INDEX, NO_TERM, UNIT_BYTES, LogIndex, SnapshotId, Span, Term
 from dledger.core.snapshot import SnapshotMeta, StageWork
-from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.errors import DamagedEntry, DiskFull, EntryTooLarge
 from dledger.segments.places import pieces
 from dledger.segments.row import Dropped, Segments
+from dledger.storage.corruption import Bounds, CorruptionGuard, Place
 from dledger.storage.recent import RecentSpans
-from dledger.storage.rot import Bounds, Place, RotGuard
 from dledger.storage.snapshot_files import SnapshotFiles, Staged
 from dledger.storage.trim import SegmentHead, TrimPlan, plan_trim, segment_heads
 from ledgermq.runtime.disk import NO_SPACE, File, read_ahead
@@ -78,7 +78,7 @@ class LogStore:
         """Term of the entry before the first one; `NO_TERM` where that is unknown, or none."""
         self.snapshots = snapshots
         """What stands for the entries before the first one."""
-        self.rot = RotGuard(data, index, self._bounds)
+        self.corruption = CorruptionGuard(data, index, self._bounds)
         """What is known to be damaged."""
         self.recent = RecentSpans()
         """What was written last, in memory."""
@@ -178,7 +178,7 @@ class LogStore:
         self._erase_from(index, end_position)
 
     def _erase_from(self, index: LogIndex, position: int) -> None:
-        self.rot.forget_from(index)
+        self.corruption.forget_from(index)
         self.recent.forget_from(index)
         try:
             self._index.cut(index * UNIT_BYTES)
@@ -187,12 +187,12 @@ class LogStore:
             raise _failed("truncate", error) from error
 
     def restore(self, span: Span) -> list[LogIndex]:
-        """Write a peer's copy over damaged entries; see `RotGuard.restore`.
+        """Write a peer's copy over damaged entries; see `CorruptionGuard.restore`.
 
         Returns those that are sound now, none if the disk has no space. Errors: `FatalError`.
         """
         try:
-            return self.rot.restore(span)
+            return self.corruption.restore(span)
         except OSError as error:
             if error.errno in NO_SPACE:
                 return []
@@ -230,7 +230,7 @@ class LogStore:
         index = self._index.drop_below(plan.first_index * UNIT_BYTES)
         self.first_index, self.first_position = plan.first_index, plan.position
         self.base_term = plan.base_term
-        self.rot.forget_below(plan.first_index)
+        self.corruption.forget_below(plan.first_index)
         return partial(self._remove, data, index)
 
     def _remove(self, data: Dropped, index: Dropped) -> None:
@@ -260,7 +260,7 @@ class LogStore:
 
     def restart(self, meta: SnapshotMeta) -> None:
         """Remove the whole log; it begins, empty, behind the snapshot. Errors: `FatalError`."""
-        self.rot.forget_from(self.first_index)
+        self.corruption.forget_from(self.first_index)
         self.recent.forget_from(self.first_index)
         try:
             self._data.clear()
@@ -300,7 +300,7 @@ class LogStore:
     def entry(self, index: LogIndex) -> tuple[int, int, Term]:
         """Return position, size with header, and term of an entry; its body is not looked at.
 
-        Errors: `RottenEntry` when neither its index unit nor its header can be read.
+        Errors: `DamagedEntry` when neither its index unit nor its header can be read.
         """
         assert self.first_index <= index <= self.last_index, (index, self.last_index)
         unit_at = index * UNIT_BYTES
@@ -314,18 +314,18 @@ class LogStore:
             place = _unpack_place(data, offset)
             if place == (ENTRY_MAGIC, size, index, term, position):
                 return position, size, term
-        return self.rot.settle(index)
+        return self.corruption.settle(index)
 
     def body_view(self, index: LogIndex) -> memoryview:
-        """Return the body of an entry, checked and not copied. Errors: `RottenEntry`."""
+        """Return the body of an entry, checked and not copied. Errors: `DamagedEntry`."""
         place = Place(*self.entry(index))
-        self.rot.check(index, place)
+        self.corruption.check(index, place)
         return self._data.view(place.position + HEADER_BYTES, place.size - HEADER_BYTES)
 
     def body_at(self, physical_offset: int, size_bytes: int) -> memoryview:
         """Return the body that lies there, checked and not copied. The hot path of reads.
 
-        Errors: `RottenEntry`; `LookupError` when no entry has its body there.
+        Errors: `DamagedEntry`; `LookupError` when no entry has its body there.
         """
         position = physical_offset - HEADER_BYTES
         offset = position % self._segment_bytes
@@ -336,7 +336,7 @@ class LogStore:
             header = _unpack_header(data, offset)
             magic, size, _, _, where, channel, chain_crc, body_crc, body_bytes = header
             if (
-                (body_crc == crc32(body) or (not body_crc and self.rot.judge_body(body)))
+                (body_crc == crc32(body) or (not body_crc and self.corruption.is_sound_body(body)))
                 and where == position
                 and size_bytes == body_bytes == size - HEADER_BYTES
                 and magic == ENTRY_MAGIC
@@ -402,21 +402,23 @@ class LogStore:
         """Return entries of one term and one segment; see `LogView.read`. Their bytes are copied.
 
         A copy, because the span may wait in a socket while the log under it is cut. Every entry is
-        read through, and one that is damaged ends the span: rot is not handed on.
+        read through, and one that is damaged ends the span: corruption is not handed on.
         """
-        if self.rot.damaged:
-            if first_index in self.rot.damaged:
+        if self.corruption.damaged:
+            if first_index in self.corruption.damaged:
                 return None
-            last_index = min(i - 1 for i in (last_index + 1, *self.rot.damaged) if i > first_index)
+            last_index = min(
+                i - 1 for i in (last_index + 1, *self.corruption.damaged) if i > first_index
+            )
         try:
             span = self._copy(first_index, last_index, bytes_max)
-        except RottenEntry:
+        except DamagedEntry:
             return None
-        sound = count_sound(span, self.rot.judge_body)
+        sound = count_sound(span, self.corruption.is_sound_body)
         damaged = first_index + sound
         if damaged > span.last_index:
             return span
-        self.rot.settle(damaged)
+        self.corruption.settle(damaged)
         return span.before_index(damaged) if sound else None
 
     def _copy(self, first_index: LogIndex, last_index: LogIndex, bytes_max: int) -> Span:

@@ -10,7 +10,7 @@ from typing import Final
 from dledger.codec.configuration import decode_membership, encode_membership, read_configuration
 from dledger.codec.entry import HEADER_BYTES, decode_header, is_configuration
 from dledger.core.configuration import ConfigEntry, Configuration
-from dledger.errors import CorruptEntry, DiskFull, RottenEntry
+from dledger.errors import CorruptEntry, DamagedEntry, DiskFull
 from dledger.storage.log_store import LogStore
 from ledgermq.runtime.disk import NO_SPACE, Disk
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -84,7 +84,7 @@ def _check(entry: ConfigEntry, store: LogStore) -> ConfigEntry | None:
         if not is_configuration(decode_header(store.view(position, HEADER_BYTES))):
             return None
         found = read_configuration(body)
-    except (CorruptEntry, RottenEntry):
+    except (CorruptEntry, DamagedEntry):
         return entry  # damaged on this disk; the file knows what it was
     is_same = _places(found) == _places(entry.configuration)
     return ConfigEntry(entry.index, entry.term, found) if is_same else None

@@ -2,7 +2,7 @@
 
 They were checked when they came, and they are what was written; so what follows the log closely
 (dispatch on a follower) is spared a second check and the faults of pages that were never mapped.
-Their notes (`Span.note`), tens of bytes an entry in place of kilobytes, are kept for longer: who
+Their hints (`Span.hint`), tens of bytes an entry in place of kilobytes, are kept for longer: who
 has fallen behind can still do without the entries. Bounded by bytes; the oldest go first.
 """
 
@@ -14,17 +14,17 @@ from dledger.codec.index import UNIT
 from dledger.core.model import LogIndex, Span, Term
 
 BYTES_MAX: Final = 2 * 1024 * 1024
-NOTED_BYTES_MAX: Final = 4 * 1024 * 1024
+HINTED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-class Noted(NamedTuple):
-    """What remains of a span: its note, and where its entries lie."""
+class HintedSpan(NamedTuple):
+    """What remains of a span: its hint, and where its entries lie."""
 
     first_index: LogIndex
     last_index: LogIndex
     term: Term
     units: bytes
-    note: bytes
+    hint: bytes
 
     @property
     def start(self) -> int:
@@ -41,7 +41,7 @@ class Noted(NamedTuple):
 
     @property
     def sample(self) -> tuple[int, int, int]:
-        """Which entry to compare with the note, another in each span; where it starts and ends."""
+        """Which entry to compare with the hint, another in each span; where it starts and ends."""
         number = self.first_index % (self.last_index + 1 - self.first_index)
         unit = UNIT.unpack_from(self.units, number * UNIT.size)
         return number, unit[1], unit[1] + unit[2]
@@ -57,19 +57,19 @@ class Noted(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Bytes in all."""
-        return len(self.units) + len(self.note)
+        return len(self.units) + len(self.hint)
 
 
 class RecentSpans:
-    """Spans that follow each other, the last of which ends the log; notes of theirs and before."""
+    """Spans that follow each other, the last of which ends the log; hints of theirs and before."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX, noted_bytes_max: int = NOTED_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, hint_bytes_max: int = HINTED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._noted_bytes_max = noted_bytes_max
+        self._hint_bytes_max = hint_bytes_max
         self._spans: deque[Span] = deque()
-        self._noted: deque[Noted] = deque()
+        self._hinted: deque[HintedSpan] = deque()
         self._bytes = 0
-        self._noted_bytes = 0
+        self._hint_bytes = 0
 
     def add(self, span: Span) -> None:
         """Take a span that was written behind the others."""
@@ -77,12 +77,12 @@ class RecentSpans:
         self._bytes += len(span.data)
         while self._bytes > self._bytes_max:
             self._drop_first()
-        if span.note:
-            noted = Noted(span.first_index, span.last_index, span.term, span.units, span.note)
-            self._noted.append(noted)
-            self._noted_bytes += noted.size_bytes
-            while self._noted_bytes > self._noted_bytes_max:
-                self._drop_first_noted()
+        if span.hint:
+            hinted = HintedSpan(span.first_index, span.last_index, span.term, span.units, span.hint)
+            self._hinted.append(hinted)
+            self._hint_bytes += hinted.size_bytes
+            while self._hint_bytes > self._hint_bytes_max:
+                self._drop_first_hinted()
 
     def maybe_find(self, index: LogIndex) -> Span | None:
         """Return the span that holds ``index``; those before it are forgotten.
@@ -94,27 +94,27 @@ class RecentSpans:
             self._drop_first()
         return spans[0] if spans and spans[0].first_index <= index else None
 
-    def maybe_noted(self, index: LogIndex) -> Noted | None:
-        """Return the first note about ``index`` or what follows; those before it are forgotten."""
-        noted = self._noted
-        while noted and noted[0].last_index < index:
-            self._drop_first_noted()
-        return noted[0] if noted else None
+    def maybe_hinted(self, index: LogIndex) -> HintedSpan | None:
+        """Return the first hint about ``index`` or what follows; those before it are forgotten."""
+        hinted = self._hinted
+        while hinted and hinted[0].last_index < index:
+            self._drop_first_hinted()
+        return hinted[0] if hinted else None
 
     def first_index(self) -> LogIndex | None:
         """Return the first entry held, None for none."""
         return self._spans[0].first_index if self._spans else None
 
     def forget_below(self, index: LogIndex) -> None:
-        """Forget the spans, and notes, all of whose entries lie before ``index``."""
+        """Forget the spans, and hints, all of whose entries lie before ``index``."""
         self.maybe_find(index)
-        self.maybe_noted(index)
+        self.maybe_hinted(index)
 
     def forget_from(self, index: LogIndex) -> None:
         """Take that entries from ``index`` on were cut off."""
-        spans, noted = self._spans, self._noted
-        while noted and noted[-1].last_index >= index:
-            self._noted_bytes -= noted.pop().size_bytes
+        spans, hinted = self._spans, self._hinted
+        while hinted and hinted[-1].last_index >= index:
+            self._hint_bytes -= hinted.pop().size_bytes
         while spans and spans[-1].last_index >= index:
             span = spans.pop()
             self._bytes -= len(span.data)
@@ -124,5 +124,5 @@ class RecentSpans:
     def _drop_first(self) -> None:
         self._bytes -= len(self._spans.popleft().data)
 
-    def _drop_first_noted(self) -> None:
-        self._noted_bytes -= self._noted.popleft().size_bytes
+    def _drop_first_hinted(self) -> None:
+        self._hint_bytes -= self._hinted.popleft().size_bytes

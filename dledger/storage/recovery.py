@@ -5,7 +5,7 @@ it continues the one before, its body's CRC, its index unit. The log ends where 
 
 - Behind the last entry that the checkpoint knows as synced, a failure is a torn write: the tail is
   cut, with one line that says so.
-- At or below it an entry has rotted, which may have been acknowledged. Where its index unit says
+- At or below it an entry was corrupted, which may have been acknowledged. Where its index unit says
   how long it is, and a sound entry follows, it is noted as damaged and the log goes on: it is
   fetched from a peer, and not read before. Otherwise the node does not start (`FatalError`).
 
@@ -33,10 +33,10 @@ from dledger.core.model import NO_TERM, UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
 from dledger.segments.row import Segments
 from dledger.segments.walk import NEXT_FILE, NOTHING_WRITTEN, walk
+from dledger.storage.corruption import Place
 from dledger.storage.log_store import LogExtent, LogStore
-from dledger.storage.rot import Place
 from dledger.storage.snapshot_files import SnapshotFiles
-from dledger.storage.trim import settle_beginning
+from dledger.storage.trim import settle_log_start
 from ledgermq.runtime.errors import FatalError
 
 _log: Final = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def open_log_store(
     It begins behind the loaded snapshot, where there is one; what lies before that is removed.
     Errors: `FatalError` naming file, offset and index.
     """
-    base = settle_beginning(data, index, snapshots)
+    base = settle_log_start(data, index, snapshots)
     walk = _Walk(data, index, checkpoint, term)
     if base is not None:
         walk.begin_behind(base)
@@ -70,7 +70,7 @@ def open_log_store(
     walk.finish(reason)
     store = LogStore(data, index, walk.extent(), snapshots)
     for damaged, place in walk.damaged.items():
-        store.rot.note(damaged, place)
+        store.corruption.note(damaged, place)
     return store
 
 

@@ -62,7 +62,7 @@ class SnapshotFiles:
         self._part_id: SnapshotId | None = None
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
-        self.judge: Callable[[bytes], str] = lambda _state: ""
+        self.validator: Callable[[bytes], str] = lambda _state: ""
         """Says what is wrong with a state, for whoever uses the log; not called in the loop."""
 
     def load(self) -> SnapshotMeta | None:
@@ -140,7 +140,7 @@ class SnapshotFiles:
             problem = (
                 f"it says {meta.id.describe()}"
                 if meta.id != announced
-                else (find_problem(meta, self._segment_bytes) or self.judge(state))
+                else (find_problem(meta, self._segment_bytes) or self.validator(state))
             )
         except ValueError as error:
             problem = str(error)

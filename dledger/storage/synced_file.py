@@ -1,10 +1,10 @@
 """The file ``synced``: how far the log was synced, of later than the ``checkpoint``.
 
 The checkpoint costs a sync, and is up to a second old. Entries that were synced since, and then
-acknowledged, would pass for a torn write if they rotted, and be cut at the next start. So whenever
-a sync of the log has returned this file is written, and not synced: one small write. When the
-process is killed the file is true to the last sync. When the power goes it is as old as the disk
-has it, and never ahead of the truth: before the log is cut, it is lowered and synced.
+acknowledged, would pass for a torn write if they were corrupted, and be cut at the next start. So
+whenever a sync of the log has returned this file is written, and not synced: one small write.
+When the process is killed the file is true to the last sync. When the power goes it is as old as
+the disk has it, and never ahead of the truth: before the log is cut, it is lowered and synced.
 
 It names the checkpoint that it goes with, and counts with no other: whoever writes that file and
 does not know this one (DLedger) has made it void.

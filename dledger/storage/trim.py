@@ -1,6 +1,6 @@
 """Where a log may be made to begin: whole segments go, and only what a snapshot stands for.
 
-`settle_beginning` finishes at the start what a crash interrupted: the file ``snapshot`` says where
+`settle_log_start` finishes at the start what a crash interrupted: the file ``snapshot`` says where
 the log begins, and whatever lies before that is removed; the marker of an install says that the
 whole log goes (see `dledger.storage.snapshot_files`).
 """
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from dledger.codec.entry import decode_header, header_problem
 from dledger.core.model import UNIT_BYTES, LogIndex, Term
 from dledger.core.snapshot import SnapshotMeta
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.segments.row import Segments
 from dledger.storage.snapshot_files import SnapshotFiles
 
@@ -20,7 +20,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 EntryLookup = Callable[[LogIndex], tuple[int, int, Term]]
-"""Returns position, size and term of an entry of the log. Errors: `RottenEntry`."""
+"""Returns position, size and term of an entry of the log. Errors: `DamagedEntry`."""
 
 
 class SegmentHead(NamedTuple):
@@ -81,7 +81,7 @@ def _heads(
         # segment before.
         try:
             lies_there = entry(index)[0] == base
-        except RottenEntry:
+        except DamagedEntry:
             continue
         if lies_there:
             yield SegmentHead(base, index)
@@ -96,7 +96,7 @@ def _maybe_first_index(data: Segments, base: int) -> LogIndex | None:
     return None if header_problem(header, index, base, len(view)) is not None else index
 
 
-def settle_beginning(
+def settle_log_start(
     data: Segments, index: Segments, snapshots: SnapshotFiles
 ) -> SnapshotMeta | None:
     """Finish an install or a trim that was interrupted; return what stands before the log."""

@@ -28,7 +28,7 @@ Body = tuple[int, bytes | memoryview, int, int]
 def walk_bodies(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[Body]:
     """Walk the bodies of entries ``first..last``.
 
-    Errors: `RottenEntry` for a damaged one, when it is its turn.
+    Errors: `DamagedEntry` for a damaged one, when it is its turn.
     """
     index = first
     while index <= last:
@@ -65,7 +65,7 @@ def _walk_disk(store: "LogStore", first: LogIndex, last: LogIndex) -> Iterator[B
         if not size:
             position, size, _ = store.entry(index)
             base = position
-            if index in store.rot.damaged:
+            if index in store.corruption.damaged:
                 store.body_view(index)  # says so; the file that held it may be missing
             given = chunk = store.view(position, max(size, CHUNK_BYTES))
             if last - index >= COPIED_ENTRIES_MIN:

@@ -199,7 +199,7 @@ class Delivery:
     async def _find_leader(self, error: RemotingError, failed_at_ns: int) -> None:
         """Refresh the route; if it still names a suspect or nobody, wait and refresh again."""
         await self._refresh(failed_at_ns)
-        if self._has_fresh_leader():
+        if self._has_live_leader():
             return
         await self._back_off(error)
         await self._refresh(self._sender.clock.monotonic_ns())
@@ -214,7 +214,7 @@ class Delivery:
         except RemotingError:
             return  # The next attempt goes by the old route, or fails and tells why.
 
-    def _has_fresh_leader(self) -> bool:
+    def _has_live_leader(self) -> bool:
         routes = self._sender.routes
         if self._queue is not None:
             names = {self._queue.broker_name}

@@ -122,7 +122,7 @@ class PushConsumer(StartStop):
         """Join the group and begin consuming, in the background.
 
         Topics that do not exist yet are picked up once they do, and name servers that are down
-        are asked again: what hinders is logged as a warning, told by `problems`, and raised by
+        are asked again: what blocks is logged as a warning, told by `problems`, and raised by
         `wait_joined`. Errors: ``ValueError`` without any subscription.
         """
         if not self._subscriptions:
@@ -135,7 +135,7 @@ class PushConsumer(StartStop):
         background.every(config.persist_offset_ms, self.assignment.commit_due, "commit")
 
     async def wait_joined(self, timeout_s: float = 10.0) -> None:
-        """Wait until this member has its share of every topic; raises what hinders it by then.
+        """Wait until this member has its share of every topic; raises what blocks it by then.
 
         Errors: ``NameServersUnreachable``, ``NoRoute`` for a topic that nobody knows, or what a
         broker said. The consumer goes on trying: call `stop` to give up.
@@ -258,22 +258,22 @@ class PushConsumer(StartStop):
                 route = await self.routes.get(topic)
             except NoRoute as error:
                 self._queues_at_first.setdefault(topic, frozenset())
-                self._hindered(topic, error)
+                self._blocked(topic, error)
                 continue  # It does not exist yet; _check_leaders goes on looking.
             except RemotingError as error:
-                self._hindered(topic, error)
+                self._blocked(topic, error)
                 balanced = False
                 continue
             queues = route.subscribe_queues
             self._queues_at_first.setdefault(topic, frozenset(queues))
             if not queues:
-                self._hindered(topic, NoRoute(f"topic {topic} has no queue that can be read"))
+                self._blocked(topic, NoRoute(f"topic {topic} has no queue that can be read"))
                 continue
             try:
                 await self._check_filter(topic, queues[0])
                 ids = await self._group_members(queues[0])
             except RemotingError as error:
-                self._hindered(topic, error)
+                self._blocked(topic, error)
                 balanced = False
                 continue
             mine = self.options.allocate(self.client_id, queues, ids)
@@ -283,7 +283,7 @@ class PushConsumer(StartStop):
             self._joined.set()
         return balanced
 
-    def _hindered(self, topic: str, error: RemotingError) -> None:
+    def _blocked(self, topic: str, error: RemotingError) -> None:
         """Keep why a topic is not consumed; each reason is a warning once."""
         if topic == self._retry_topic:  # made by the broker that counts this member
             _log.info("topic=%s event=not_consumed error=%s", topic, error)

@@ -18,8 +18,8 @@ from ledgermq.remoting.protocol.errors import RemotingError
 from sim.clients import shapes
 from sim.clients.forged import forged_peer_frames, forged_registration
 from sim.clients.wire import MS_PER_S, RawConnection, frame_of
-from sim.judges import ALONE_NAME
 from sim.kinds import Odd
+from sim.validators import ALONE_NAME
 from sim.workload import ODD_TOPIC, TOPIC, Op
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from ledgermq.remoting.protocol.command import RemotingCommand
     from sim.context import Host
-    from sim.judges import Judges
     from sim.record import Row
     from sim.rng import SplitRng
+    from sim.validators import Validators
 
 PID: Final = 1 << 21
 """The producer id in the keys of these clients' messages."""
@@ -64,11 +64,11 @@ class Places(NamedTuple):
 class OddApp:
     """Carries out the odd operations of a run."""
 
-    def __init__(self, name: str, machine: Host, judges: Judges, places: Places) -> None:
+    def __init__(self, name: str, machine: Host, validators: Validators, places: Places) -> None:
         self.name = name
         self._machine = machine
-        self._judges = judges
-        self._record = record = judges.record
+        self._validators = validators
+        self._record = record = validators.record
         self._places = places
         self._tag = bytes.fromhex(record.tag)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -225,8 +225,8 @@ class OddApp:
             self._record.sent([row], "ok", err_code=None, attempts=1, possible=1, **place)
         if rows:
             keys = [row["msg_key"] for row in rows]
-            judge = self._judges.of(MessageQueue(topic, broker, queue_id))
-            judge.on_acknowledged((topic, queue_id), offset, keys)
+            validator = self._validators.of(MessageQueue(topic, broker, queue_id))
+            validator.on_acknowledged((topic, queue_id), offset, keys)
 
     def _note(self, rows: list[Row], outcome: Outcome, code: int | None) -> None:
         possible = 0 if outcome is Outcome.FAIL else 1
@@ -238,7 +238,7 @@ class OddApp:
 
     def _properties(self, key: int) -> str:
         """Return the properties that a message is judged by; those of the library have an order."""
-        message = self._judges.message(TOPIC, key, b"")
+        message = self._validators.message(TOPIC, key, b"")
         parts = [f"KEYS\x01{message.keys}"]
         parts += [f"{name}\x01{value}" for name, value in message.properties.items()]
         if message.tags:

@@ -80,8 +80,8 @@ RETRIES: Final = 40
 """How long a fault waits for the budget: two seconds."""
 POLL_MS: Final = 200
 """How often it is noted who leads."""
-ROTTEN_LIVES: Final = 2
-"""How often a process with rotten bytes may end after healing, before its disk is emptied."""
+CORRUPT_LIVES: Final = 2
+"""How often a process with corrupt bytes may end after healing, before its disk is emptied."""
 
 
 @dataclass(slots=True)
@@ -145,9 +145,9 @@ class Nemesis:
         """Return when any fault was on, began or ended, those that disturb no broker as well."""
         return now_ms if any(one.status == "active" for one in self.applied) else self._ended_ms
 
-    def rotten(self) -> tuple[str, ...]:
-        """Return the replicas on whose disk bytes may still be rotten."""
-        return tuple(self._guard.rotten)
+    def corrupt(self) -> tuple[str, ...]:
+        """Return the replicas on whose disk bytes may still be corrupt."""
+        return tuple(self._guard.corrupt)
 
     def effective(self) -> Counter[str]:
         """Return how many events of each kind had an effect."""
@@ -181,8 +181,8 @@ class Nemesis:
             if target.disk(name).life or name in self._stage.voters():
                 target.start(name)
         target.trace.event("healed", "-")
-        for name in self._guard.rotten:
-            self._replace_rotten(name, target.disk(name).life)
+        for name in self._guard.corrupt:
+            self._replace_corrupt(name, target.disk(name).life)
 
     def _poll(self) -> None:
         if not self._is_over:
@@ -239,12 +239,12 @@ class Nemesis:
             role=one.event.target, witness=one.after or one.during or one.before,
         )  # fmt: skip
 
-    def _replace_rotten(self, name: str, life: int) -> None:
+    def _replace_corrupt(self, name: str, life: int) -> None:
         """Do what an operator does with a replica that refuses to start: give it an empty disk."""
         target = self._target
-        is_early = target.disk(name).life - life < ROTTEN_LIVES
+        is_early = target.disk(name).life - life < CORRUPT_LIVES
         if is_early or self._guard.objection_to_wipe((name,)):
-            self._stage.after(1_000, partial(self._replace_rotten, name, life))
+            self._stage.after(1_000, partial(self._replace_corrupt, name, life))
         else:
             target.trace.event("replaced", name)
             target.wipe(name)

@@ -3,7 +3,7 @@
 Availability needs no budget: in the safety phase everything may be down at once, and at its end all
 is healed. What needs one is *damage*, that is, faults after which a replica no longer has what it
 once acknowledged: unsynced writes lost where acknowledgements do not wait for a sync, a wiped disk,
-rotten bytes, a sync that failed. At any time at most a minority of the replicas may be damaged and
+corrupt bytes, a sync that failed. At any time at most a minority of the replicas may be damaged and
 not yet repaired. The plan keeps to that by counting; since it knows roles and not replicas,
 `sim.faults.guard` asks again when a fault is to be applied, of the real logs. Pure.
 Source: TigerBeetle's ClusterFaultAtlas; spec/proof.md D9 (leave a quorum of intact copies).

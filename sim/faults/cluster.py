@@ -177,11 +177,11 @@ class Add(Order):
 
     def todo(self) -> list[Step]:
         """See `Order`."""
-        newcomer = self.spare()
-        assert newcomer is not None
-        self.target.start(newcomer)
+        rejoin = self.spare()
+        assert rejoin is not None
+        self.target.start(rejoin)
         kinds = (ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE)
-        return [self.change(kind, newcomer) for kind in kinds]
+        return [self.change(kind, rejoin) for kind in kinds]
 
     def spare(self) -> str | None:
         """Return a broker that is no member."""

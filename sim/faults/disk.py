@@ -1,4 +1,4 @@
-"""Faults of disks: errors, no space, slow, hung, rotten bytes, nothing left, syncs that lie.
+"""Faults of disks: errors, no space, slow, hung, corrupt bytes, nothing left, syncs that lie.
 
 Source: spec/proof.md D2-D10.
 """
@@ -125,30 +125,30 @@ class DiskFull(Effect):
 class BitRot(Effect):
     """Some synced bytes of a log change."""
 
-    _rotted = 0
+    _corrupted = 0
 
     def objection(self) -> str:
-        """See `Effect`. One replica may rot in a run: what is repaired cannot be seen."""
+        """See `Effect`. One replica may have corrupt bytes in a run: a repair cannot be seen."""
         guard = self.stage.guard
-        if any(name != self.name for name in guard.rotten):
-            return "another replica has rotten bytes"
+        if any(name != self.name for name in guard.corrupt):
+            return "another replica has corrupt bytes"
         return guard.objection_to_loss(self.names)
 
     def apply(self) -> None:
         """Flip bits."""
-        self.stage.guard.rotten[self.name] = None
+        self.stage.guard.corrupt[self.name] = None
         self.stage.excused[self.name] = None
         self.flip_all()
-        self.target.watch.excuse_rot(self.name)
+        self.target.watch.excuse_corruption(self.name)
 
     def flip_all(self) -> None:
         """Flip as many bits as the event says."""
         for number in range(int(self.event.number("bytes", 1))):
-            self._rotted += self._flip(number)
+            self._corrupted += self._flip(number)
 
     def count(self) -> float:
-        """Return how many bytes are rotten."""
-        return self._rotted
+        """Return how many bytes are corrupt."""
+        return self._corrupted
 
     def _flip(self, number: int) -> bool:
         disk = self.target.disk(self.name)
@@ -160,7 +160,7 @@ class BitRot(Effect):
             rng = self.rng.split(f"{number}/{attempt}")
             path = rng.choice(paths)
             offset = rng.randint(0, disk.nonzero_end(path) - 1)
-            if disk.rot(path, offset, 1 << rng.randint(0, 7)):
+            if disk.corrupt(path, offset, 1 << rng.randint(0, 7)):
                 return True
         return False
 
@@ -195,7 +195,7 @@ class Wipe(Effect):
         """Empty the disk."""
         self._files = len(self.target.disk(self.name).paths())
         self.target.wipe(self.name)
-        self.stage.guard.rotten.pop(self.name, None)
+        self.stage.guard.corrupt.pop(self.name, None)
 
     def undo(self) -> None:
         """Start the process on the empty disk."""

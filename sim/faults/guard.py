@@ -18,8 +18,8 @@ class Guard:
 
     def __init__(self, target: "Target") -> None:
         self._target = target
-        self.rotten: dict[str, None] = {}
-        """Replicas whose disk has rotten bytes, as far as anybody knows."""
+        self.corrupt: dict[str, None] = {}
+        """Replicas whose disk has corrupt bytes, as far as anybody knows."""
 
     def voters(self) -> tuple[str, ...]:
         """Return the voters, by the log that is known to be the longest committed."""
@@ -53,10 +53,12 @@ class Guard:
         A majority of empty directories is a new group, whatever the others hold: who was removed
         and began empty counts, since it knows no other group than the first.
         """
-        replicas, is_fresh = self._target.watch.replicas, self._target.is_fresh
+        replicas, is_recovering = self._target.watch.replicas, self._target.is_recovering
         first = self._target.watch.truth.first_voters
         empty = [
-            name for name in first if name in victims or is_fresh(name) or replicas[name].is_wiped
+            name
+            for name in first
+            if name in victims or is_recovering(name) or replicas[name].is_wiped
         ]
         if 2 * len(empty) > len(first):
             return f"{len(empty)} of the first {len(first)} voters would begin with nothing"
@@ -97,7 +99,7 @@ class Guard:
     def _is_sound(self, name: str) -> bool:
         target = self._target
         is_up = target.watch.replicas[name].is_up and target.host(name).alive
-        return is_up and name not in self.rotten and not target.is_fresh(name)
+        return is_up and name not in self.corrupt and not target.is_recovering(name)
 
     def _holds_all(self, name: str, lost: Sequence[str]) -> bool:
         target = self._target

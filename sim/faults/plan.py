@@ -321,7 +321,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     format: int = FORMAT
 
     @property
-    def judges_age(self) -> bool:
+    def checks_age(self) -> bool:
         """Whether all clocks agree, and nobody but time has a broker drop its log."""
         workload = self.workload
         is_odd = self.options.clock_spread_ms or workload.compact_p or workload.term_compact_p

@@ -93,7 +93,7 @@ class Knowledge(Protocol):
         """Return the committed log."""
         ...
 
-    def excuse_rot(self, name: str) -> None:
+    def excuse_corruption(self, name: str) -> None:
         """Take that bytes on a disk have just been damaged on purpose."""
         ...
 
@@ -138,7 +138,7 @@ class Target(Protocol):
         """Return the replica that runs on a host, None while none does."""
         ...
 
-    def is_fresh(self, name: str) -> bool:
+    def is_recovering(self, name: str) -> bool:
         """Whether the replica on a host began empty and nobody has let it vote yet."""
         ...
 

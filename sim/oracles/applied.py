@@ -115,7 +115,7 @@ class Applied:
         by_name = replica.controller.store._queues.by_name
         for (topic, queue_id), begin in begins(self._truth, replica.base).items():
             queue = by_name.get((topic, queue_id))
-            if queue is None or replica.is_rotten:
+            if queue is None or replica.is_corrupt:
                 continue
             if queue.min_offset > begin or (is_late and queue.min_offset < begin):
                 raise Violation(
@@ -179,7 +179,7 @@ def begins(truth: Truth, first_index: int) -> dict[tuple[str, int], int]:
 def check_keys(truth: Truth, replica: Replica) -> None:
     """Ask a replica for messages by key that it has dispatched. Errors: `Violation`."""
     store = replica.controller.store
-    if replica.is_rotten or store._index is None:
+    if replica.is_corrupt or store._index is None:
         return
     # A removed member that starts again knows nothing to be committed but what its checkpoint says.
     readable = min(replica.applied_index, replica.controller.node.commit_index)

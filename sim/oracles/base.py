@@ -65,14 +65,14 @@ class Findings:
 
 
 def guarded(
-    judge: Callable[Concatenate[_Reporting, _P], None],
+    validator: Callable[Concatenate[_Reporting, _P], None],
 ) -> Callable[Concatenate[_Reporting, _P], None]:
     """Have what ``judge`` raises reported to its object's findings instead."""
 
-    @functools.wraps(judge)
+    @functools.wraps(validator)
     def judging(self: _Reporting, /, *args: _P.args, **named: _P.kwargs) -> None:
         try:
-            judge(self, *args, **named)
+            validator(self, *args, **named)
         except Exception as error:  # noqa: BLE001 - the caller is production's code
             self.findings.report(error)
 

@@ -82,7 +82,7 @@ class Brokers:
         """Addresses of clients that say what they mean."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-        self._judges: dict[int, Callable[[Replica, Said, Said], None]] = {
+        self._validators: dict[int, Callable[[Replica, Said, Said], None]] = {
             PULL: self._on_pull,
             BY_KEY: self._on_by_key,
             QUERY_OFFSET: self._on_offset,
@@ -131,9 +131,9 @@ class Brokers:
         self._check_time(replica, request, answer)
         if answer.code == SUCCESS and request.code in OF_LEADERS:
             self._check_leads(replica, request, leads=leads)
-        judge = self._judges.get(request.code)
-        if judge is not None and not replica.is_rotten:
-            judge(replica, request, answer)
+        validator = self._validators.get(request.code)
+        if validator is not None and not replica.is_corrupt:
+            validator(replica, request, answer)
 
     def on_tick(self, replica: Replica) -> None:
         """Look for requests that wait for too long. Errors: `Violation`."""

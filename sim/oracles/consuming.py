@@ -43,11 +43,11 @@ class Member:
         assignment, service = push.assignment, push.service
         self._take, self._release = assignment._take, assignment._release
         self._listener = service._listener
-        assignment._take = self._judged_take  # type: ignore[method-assign]  # to listen to it
-        assignment._release = self._judged_release  # type: ignore[method-assign]  # likewise
-        service._listener = self._judged_listener
+        assignment._take = self._checked_take  # type: ignore[method-assign]  # to listen to it
+        assignment._release = self._checked_release  # type: ignore[method-assign]  # likewise
+        service._listener = self._checked_listener
 
-    async def _judged_take(self, queue: MessageQueue) -> bool:
+    async def _checked_take(self, queue: MessageQueue) -> bool:
         self._held.add(queue)
         self._done[queue] = set()
         if not await self._take(queue):
@@ -63,11 +63,11 @@ class Member:
         puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return True
 
-    async def _judged_release(self, queue: MessageQueue) -> None:
+    async def _checked_release(self, queue: MessageQueue) -> None:
         await self._release(queue)
         self._held.discard(queue)
 
-    async def _judged_listener(
+    async def _checked_listener(
         self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeStatus:  # fmt: skip
         queue = context.queue

@@ -96,12 +96,12 @@ class Durable:
             )
 
     def on_kill(self, replica: Replica) -> None:
-        """Judge what a killed process leaves: entries known as synced, so that no rot is cut.
+        """Judge what a killed process leaves: entries known as synced, so no corruption is cut.
 
         They are noted whenever a sync has returned; a process that is killed loses no such write.
         """
         disk, node = replica.disk, replica.node
-        if disk.is_watched or replica.is_rotten or disk.has_failed_syncs():
+        if disk.is_watched or replica.is_corrupt or disk.has_failed_syncs():
             return
         if disk.writes_refused > self._refused.get(replica.name, 0):
             return  # it was full, and the old note, which is still true, was left
@@ -128,12 +128,12 @@ class Durable:
         file = disk.durable_file(replica.checkpoint_path)
         if file is None:
             return
-        judged = self._checkpoints.get(replica.name)
-        if judged is not None and judged[0] is file and judged[1] == file.changes_made:
+        checked = self._checkpoints.get(replica.name)
+        if checked is not None and checked[0] is file and checked[1] == file.changes_made:
             return
         self._checkpoints[replica.name] = (file, file.changes_made)
         store = replica.controller.node._store
-        if replica.is_rotten:
+        if replica.is_corrupt:
             return
         try:
             index = max(decode_checkpoint(file.content()))
@@ -173,7 +173,7 @@ class Durable:
 
     def _check_acknowledged(self, replica: Replica, index: int) -> None:
         store = replica.controller.node._store
-        if replica.is_rotten or _disk(replica).has_failed_syncs():
+        if replica.is_corrupt or _disk(replica).has_failed_syncs():
             return  # what it lacks may be far from what is acknowledged now
         if not store.first_index <= index <= store.last_index:
             return
@@ -188,7 +188,7 @@ class Durable:
 
     def _holds(self, voter: str, index: int, mark: Mark) -> bool:
         replica = self._replicas[voter]
-        if voter in self._damaged or replica.is_rotten or replica.is_wiped:
+        if voter in self._damaged or replica.is_corrupt or replica.is_wiped:
             return True
         if _disk(replica).has_failed_syncs():
             return True

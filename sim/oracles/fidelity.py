@@ -48,7 +48,7 @@ def check_stored(
 ) -> None:
     """Compare what was sent with where it is said to lie. Errors: `Violation`."""
     sent = sent_of(request)
-    if sent is None or replica.is_rotten:
+    if sent is None or replica.is_corrupt:
         return
     if len(sent) != len(rows):
         raise Violation(NAME, f"{len(sent)} messages were sent, {len(rows)} acknowledged")

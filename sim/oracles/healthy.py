@@ -1,4 +1,4 @@
-"""A leader that nothing has hindered stays leader: an election without a cause is a failure.
+"""A leader that nothing has blocked stays leader: an election without a cause is a failure.
 
 Strict about what it calls calm: for some seconds no fault was on, none began or ended, every broker
 ran, and nobody asked for another leader. Source: dissertation 4.2.3, 9.6 (disruptive servers).
@@ -22,7 +22,7 @@ CALM_NS: Final = 5_000_000_000
 
 
 class Healthy:
-    """Judges the end of an office. ``disturbed_ns``: when anything happened that may end one."""
+    """Judges the end of a leadership. ``disturbed_ns``: when anything happened that may end one."""
 
     name = "A43 leader deposed without a cause"
 

@@ -35,7 +35,7 @@ class InForce:
         self._check(replica)
 
     def _check(self, replica: Replica) -> None:
-        if not self._truth.configurations or replica.is_rotten:
+        if not self._truth.configurations or replica.is_corrupt:
             return
         state = replica.state
         log = state.log

@@ -65,14 +65,14 @@ class Leaver:
         self._take, self._release = assignment._take, assignment._release
         self._commit, self._commit_all = assignment._commit, assignment.commit_all
         self._listener, self._stop = service._listener, push.stop
-        assignment._take = self._judged_take  # type: ignore[method-assign]  # to listen to it
-        assignment._release = self._judged_release  # type: ignore[method-assign]  # likewise
+        assignment._take = self._checked_take  # type: ignore[method-assign]  # to listen to it
+        assignment._release = self._checked_release  # type: ignore[method-assign]  # likewise
         assignment._commit = self._noted_commit  # type: ignore[method-assign]  # likewise
         assignment.commit_all = self._noted_commit_all  # type: ignore[method-assign]  # likewise
         service._listener = self._noted_listener
-        push.stop = self._judged_stop  # type: ignore[method-assign]  # likewise
+        push.stop = self._checked_stop  # type: ignore[method-assign]  # likewise
 
-    async def _judged_take(self, queue: MessageQueue) -> bool:
+    async def _checked_take(self, queue: MessageQueue) -> bool:
         self._holdings[queue] = Holding()
         is_taken = await self._take(queue)
         if is_taken:
@@ -87,11 +87,11 @@ class Leaver:
             puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return is_taken
 
-    async def _judged_release(self, queue: MessageQueue) -> None:
+    async def _checked_release(self, queue: MessageQueue) -> None:
         holding = self._holdings[queue]
         wanted = holding.wanted
         await self._release(queue)
-        self._judge(queue, holding, wanted)
+        self._check(queue, holding, wanted)
 
     async def _noted_commit(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
         self._note(held)
@@ -121,7 +121,7 @@ class Leaver:
             holding.finished = max(holding.finished, *offsets)
         return status
 
-    async def _judged_stop(self) -> None:
+    async def _checked_stop(self) -> None:
         push = self._push
         began_ms = push.clock.monotonic_ms()
         is_first = push._instance.running
@@ -133,9 +133,9 @@ class Leaver:
             queue = held.process_queue.queue
             holding = self._holdings.get(queue)
             if holding is not None:
-                self._judge(queue, holding, holding.wanted)
+                self._check(queue, holding, holding.wanted)
 
-    def _judge(self, queue: MessageQueue, holding: Holding, wanted: int) -> None:
+    def _check(self, queue: MessageQueue, holding: Holding, wanted: int) -> None:
         if wanted and (holding.asked is None or holding.asked < wanted):
             text = (
                 f"{self._push.client_id} leaves {queue.topic}/{queue.queue_id}, of which it has"

@@ -97,23 +97,23 @@ class Library:
         """Judge what a producer says from now on."""
         send, send_batch = producer.send, producer.send_batch
 
-        async def judged(
+        async def checked(
             message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None
         ) -> SendResult:
-            return await self._judge(send(message, queue, timeout_ms), [message.keys], queue)
+            return await self._check(send(message, queue, timeout_ms), [message.keys], queue)
 
-        async def judged_batch(
+        async def checked_batch(
             messages: Sequence[Message],
             queue: MessageQueue | None = None,
             timeout_ms: int | None = None,
         ) -> SendResult:
             keys = [message.keys for message in messages]
-            return await self._judge(send_batch(messages, queue, timeout_ms), keys, queue)
+            return await self._check(send_batch(messages, queue, timeout_ms), keys, queue)
 
-        producer.send = judged  # type: ignore[method-assign]  # to listen to it
-        producer.send_batch = judged_batch  # type: ignore[method-assign]  # likewise
+        producer.send = checked  # type: ignore[method-assign]  # to listen to it
+        producer.send_batch = checked_batch  # type: ignore[method-assign]  # likewise
 
-    async def _judge(
+    async def _check(
         self, sending: Any, keys: Sequence[str], queue: MessageQueue | None  # noqa: ANN401  # a private kind
     ) -> SendResult:  # fmt: skip
         if queue is not None:

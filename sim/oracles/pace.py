@@ -27,7 +27,7 @@ FATAL: Final = ("/data/", "/index/", "/currterm")
 
 
 class FlushLag:
-    """Entries are on the disk some time after they were written, unless the disk is hindered."""
+    """Entries are on the disk some time after they were written, unless the disk is blocked."""
 
     name = "A38 not synced in time"
 
@@ -43,7 +43,7 @@ class FlushLag:
         """Note where the log ends; look whether what was there long ago is synced."""
         marks = self._marks[replica.name]
         disk = replica.disk
-        if change.kept_index < change.old_last or disk.is_watched or replica.is_rotten:
+        if change.kept_index < change.old_last or disk.is_watched or replica.is_corrupt:
             marks.clear()
             return
         tick = replica.state.tick
@@ -66,7 +66,7 @@ class FlushLag:
 
 
 class HungDisk:
-    """A leader whose entries cannot be synced, because the disk hangs, gives up office."""
+    """A leader whose entries cannot be synced, because the disk hangs, gives up leadership."""
 
     name = "A43 leader with a hung disk"
 

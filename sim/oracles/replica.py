@@ -73,7 +73,7 @@ class Replica:
         self.is_wiped = False
         """The directory was emptied since the last boot."""
         self.lost_power = False
-        self.is_rotten = False
+        self.is_corrupt = False
         """Bytes on its disk were damaged on purpose."""
         self.known: Mapping[tuple[int, int], Mark] = {}
         """Marks by (index, term) as the first replica that had the entry had it."""
@@ -176,9 +176,9 @@ class Replica:
 
     # Following the log
 
-    def note_rot(self) -> None:
+    def mark_corrupt(self) -> None:
         """Take that bytes of its running process's log have just been damaged on purpose."""
-        self.is_rotten = True
+        self.is_corrupt = True
         if not self.is_up or self.process is None or not self.process.alive:
             return  # the next start reads all of it
         for index, mark in enumerate(self.marks, self.base):
@@ -224,11 +224,11 @@ class Replica:
         crc = self._crc(mark.position, mark.size)
         if crc in (mark.crc, self._spoiled.get(index)):
             return True
-        # Spoiled while it was down, or before a part of it was mended.
-        return self.is_rotten and self._was(index, mark)
+        # Spoiled while it was down, or before a part of it was repaired.
+        return self.is_corrupt and self._was(index, mark)
 
     def _was(self, index: int, mark: Mark) -> bool:
-        """Whether rotten bytes were this entry: its header, or all but the header, still is."""
+        """Whether corrupt bytes were this entry: its header, or all but the header, still is."""
         try:
             data = self.entry_bytes(mark)
         except LookupError:
@@ -258,9 +258,9 @@ class Replica:
         mark = None
         if header is not None and header[2] == index and header[4] == position:
             mark = Mark(header[3], position, header[1], self._crc(position, header[1]))
-        if not self.is_rotten or (mark is not None and mark == self.known.get((index, mark.term))):
+        if not self.is_corrupt or (mark is not None and mark == self.known.get((index, mark.term))):
             return mark
-        # Header and body may both have rotted: then only the place says which entry it was.
+        # Header and body may both be corrupt: then only the place says which entry it was.
         # One that is whole, and known or of the term in force, is what it says: if it may not be
         # there, that is for others to tell.
         unknown = (

@@ -2,7 +2,7 @@
 
 Reads belong to the leader. Who waits for a message is woken when it comes, and sent away when the
 leader is deposed. An offset that a leader took is its answer until it takes another one, whatever
-is replicated meanwhile; what it has not replicated goes with its office.
+is replicated meanwhile; what it has not replicated goes with its leadership.
 Source: docs/adr/0007; spec/wire.md 3.5, 3.7, 7.2; `broker.state.consumer_offset`.
 """
 
@@ -35,7 +35,7 @@ class Serving:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self._taken: dict[str, dict[Place, int]] = {}
-        """By replica: the offsets that it took in its present office."""
+        """By replica: the offsets that it took in its present leadership."""
         self._applied: dict[str, int] = {}
         """By replica: how many records of offsets it had applied at the last look."""
         self._held: dict[str, tuple[int, set[int]]] = {}
@@ -57,7 +57,7 @@ class Serving:
         store = replica.controller.store
         get, owed = store.get, self._owed[replica.name]
 
-        def judged(*place: Any) -> Any:  # noqa: ANN401  # whatever it takes, and returns
+        def checked(*place: Any) -> Any:  # noqa: ANN401  # whatever it takes, and returns
             if not store.writable:
                 text = f"{replica.name} reads {place[0]}/{place[1]}@{place[2]} for a client"
                 self._report(self.read_name, text, replica)
@@ -66,7 +66,7 @@ class Serving:
                     del owed[token]
             return get(*place)
 
-        store.get = judged
+        store.get = checked
 
     def _listen_to_held(self, replica: Replica) -> None:
         table, owed = replica.controller.tables.held, self._owed[replica.name]
@@ -92,7 +92,7 @@ class Serving:
         table = controller.tables.offsets
         commit, drop_pending = table.commit, table.drop_pending
 
-        def judged(group: str, topic: str, queue_id: int, offset: int) -> bool:
+        def checked(group: str, topic: str, queue_id: int, offset: int) -> bool:
             is_taken = commit(group, topic, queue_id, offset)
             if is_taken:
                 taken[group, topic, queue_id] = offset
@@ -108,7 +108,7 @@ class Serving:
                 text = f"{replica.name} leads no more, and still tells what it had not replicated"
                 self._report(self.offset_name, text, replica)
 
-        table.commit = judged  # type: ignore[method-assign]  # to listen to it
+        table.commit = checked  # type: ignore[method-assign]  # to listen to it
         table.drop_pending = dropped  # type: ignore[method-assign]  # likewise
 
     def on_change(self, replica: Replica, change: Change) -> None:

@@ -25,11 +25,11 @@ HARNESS: Final = ("sim", "chaos")
 
 LOG_CHARS: Final = 300
 EXPECTED: Final = (
-    "event=slow_write", "event=fatal", "event=disk_full", "event=queue_rot", "event=rot",
-    "event=index_damaged", "event=disk_hung", "event=listener_failed",
+    "event=slow_write", "event=fatal", "event=disk_full", "event=queue_corruption",
+    "event=corruption", "event=index_damaged", "event=disk_hung", "event=listener_failed",
 )  # fmt: skip
 """What an operator is to read, and no mistake: a disk that is slow or full, bytes that a loss of
-power has torn and that are mended, a listener of ours that fails, the end of a process, which is
+power has torn and that are repaired, a listener of ours that fails, the end of a process, which is
 judged for itself."""
 
 
@@ -41,11 +41,11 @@ class Ear(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self._findings: Findings | None = None
-        self._is_hindered: Callable[[str], bool] = lambda _host: False
+        self._is_blocked: Callable[[str], bool] = lambda _host: False
 
-    def follow(self, findings: Findings, is_hindered: Callable[[str], bool]) -> None:
-        """Report there; ``is_hindered`` tells whether a fault explains an error of a host."""
-        self._findings, self._is_hindered = findings, is_hindered
+    def follow(self, findings: Findings, is_blocked: Callable[[str], bool]) -> None:
+        """Report there; ``is_blocked`` tells whether a fault explains an error of a host."""
+        self._findings, self._is_blocked = findings, is_blocked
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line of the log."""
@@ -54,14 +54,14 @@ class Ear(logging.Handler):
             return
         package, host = record.name.partition(".")[0], process.host.name
         text = record.getMessage()
-        if package in HARNESS or any(word in text for word in EXPECTED) or self._is_hindered(host):
+        if package in HARNESS or any(word in text for word in EXPECTED) or self._is_blocked(host):
             return
         error = record.exc_info[1] if record.exc_info else None
         why = f"{host}: {text}" + (f": {error!r}" if error is not None else "")
         self._findings.report(Violation(self.name, why[:LOG_CHARS], node=host))
 
 
-def judge_tasks(loop: SimLoop) -> None:
+def check_tasks(loop: SimLoop) -> None:
     """Look at all that has ended. Errors: `Violation`; the error itself if it is the harness's."""
     for name, error in _errors(loop):
         if not is_unexpected(error):

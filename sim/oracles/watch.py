@@ -24,8 +24,7 @@ from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
 from sim.oracles.healthy import Healthy
 from sim.oracles.in_force import InForce
-from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
-from sim.oracles.office import (
+from sim.oracles.leadership import (
     Amnesia,
     Changes,
     Elected,
@@ -34,6 +33,7 @@ from sim.oracles.office import (
     Matches,
     Tenure,
 )
+from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
@@ -151,15 +151,15 @@ class Watch:
         replica.is_up = False
         return replica
 
-    def excuse_rot(self, name: str) -> None:
+    def excuse_corruption(self, name: str) -> None:
         """Take that bytes on a disk have just been damaged on purpose."""
-        self.replicas[name].note_rot()
+        self.replicas[name].mark_corrupt()
         self.truth.may_fall = True
 
     def looking_at(self, replica: Replica) -> Callable[[], None]:
         """Return what is to be called after each event of its process. Errors: `Violation`."""
         node, look = replica.node, self._look
-        judge_matches, judge_tick = self.matches.on_event, self._judge_tick
+        check_matches, check_tick = self.matches.on_event, self._check_tick
 
         def after_event() -> None:
             if not (replica.is_up and node._opened):
@@ -181,22 +181,22 @@ class Watch:
             if state.role is LEADER:
                 if replica.tick != state.tick:
                     replica.tick = state.tick
-                    judge_tick(replica)
-                judge_matches(replica)
+                    check_tick(replica)
+                check_matches(replica)
             if key != replica.key:
                 look(replica, key)
             if replica.deferred:
-                self._judge_deferred(replica)
+                self._check_deferred(replica)
 
         return after_event
 
     @staticmethod
-    def _judge_deferred(replica: Replica) -> None:
+    def _check_deferred(replica: Replica) -> None:
         deferred, replica.deferred = replica.deferred, []
-        for judge in deferred:
-            judge()
+        for validator in deferred:
+            validator()
 
-    def _judge_tick(self, replica: Replica) -> None:
+    def _check_tick(self, replica: Replica) -> None:
         """Look at a leader, once a tick."""
         self.tenure.on_event(replica)
         self.hung_disk.on_tick(replica)
@@ -204,7 +204,7 @@ class Watch:
         if not replica.tick % ANSWER_TICKS:
             self.brokers.on_tick(replica)
 
-    def judge_end(self, name: str) -> None:
+    def check_end(self, name: str) -> None:
         """Look at what a process leaves behind that is about to be killed."""
         replica = self.replicas[name]
         if replica.is_up and replica.node._opened:
@@ -217,7 +217,7 @@ class Watch:
         """Read the whole log of a replica once more, at the end of a run. Errors: `Violation`."""
         replica = self.replicas[name]
         self.tables.at_end(replica)
-        if replica.is_up and not replica.is_rotten:
+        if replica.is_up and not replica.is_corrupt:
             known = replica.marks
             base = replica.base
             self._read(replica)
@@ -232,11 +232,11 @@ class Watch:
         replica.deferred = []
         replica.attach()
         driver = replica.node._driver
-        send, judge, report = driver._send, self._on_message, self.findings.report
+        send, validator, report = driver._send, self._on_message, self.findings.report
 
         def tapped(message: Message) -> None:
             try:
-                judge(replica, message)
+                validator(replica, message)
             except Exception as error:  # noqa: BLE001 - the caller is production's code
                 report(error)
             send(message)
@@ -261,12 +261,12 @@ class Watch:
         replica.key = key
         self._on_change(replica, change)
         if before[0] is key[0] and before[1] == key[1]:
-            self._judge_work(replica, change)
+            self._check_work(replica, change)
         else:
             for oracle in self._oracles:
                 oracle.on_change(replica, change)
 
-    def _judge_work(self, replica: Replica, change: Change) -> None:
+    def _check_work(self, replica: Replica, change: Change) -> None:
         """Ask those oracles that can have something to say while role and term are as before."""
         before, now, kept, old_last = change
         self.durable.on_change(replica, change)
@@ -297,7 +297,7 @@ class Watch:
             self._damaged(replica, error)
 
     def _damaged(self, replica: Replica, error: Damaged) -> None:
-        if not replica.is_rotten:
+        if not replica.is_corrupt:
             raise Violation("A34 log matching", str(error), node=replica.name) from error
 
     def _on_message(self, replica: Replica, message: Message) -> None:

@@ -10,17 +10,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import CheckResult
 
 
-def check_corrupt(context: Context, fates: MessageFates) -> CheckResult:
+def check_corrupt(context: Context, outcomes: MessageOutcomes) -> CheckResult:
     """Return A6."""
-    result = CheckResult(check="A6", count=fates.totals["corrupt"])
+    result = CheckResult(check="A6", count=outcomes.totals["corrupt"])
     result.summary = "every delivered body is what was sent"
     parts = []
     if result.count:
-        parts.append(_differing(context, fates.suspects.filter("corrupt")))
+        parts.append(_differing(context, outcomes.suspects.filter("corrupt")))
     if context.unkeyed_rows:
         unreadable = unkeyed_deliveries(context).filter("sent_key is not null")
         unreadable = unreadable.dropDuplicates(["sent_key"])

@@ -11,21 +11,21 @@ from chaos.catalogue.checks import CRIT
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
 from spark.log_entries import LogEntries
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import INVALID, CheckResult
 
 
 def check_duplicates(
-    context: Context, fates: MessageFates, entries: LogEntries | None
+    context: Context, outcomes: MessageOutcomes, entries: LogEntries | None
 ) -> CheckResult:
     """Return A8. CRIT if the contract promises idempotent sends, else MINOR."""
     result = CheckResult(check="A8", summary="no message lies at more places than it was sent to")
     promised = str(context.history.run.get("contract", {}).get("duplicates", ""))
     if promised in {"exactly-once", "idempotent"}:
         result.severity = CRIT
-    if not fates.totals["duplicate"]:
+    if not outcomes.totals["duplicate"]:
         return result
-    suspects = fates.suspects.filter("duplicate").select("msg_key", "attempts")
+    suspects = outcomes.suspects.filter("duplicate").select("msg_key", "attempts")
     columns = ("msg_key", "topic", "queue_id", "queue_offset")
     places = context.deliveries.filter("own and not copied").select(*columns)
     if entries is not None:

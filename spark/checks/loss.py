@@ -15,27 +15,29 @@ from spark.context import AUDITOR, GROUPS_PER_MASK, Context
 from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
 from spark.history import few_rows
 from spark.log_entries import LogEntries
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, UNKNOWN, CheckResult
 
 WHERE_NOT_CHECKED = "not checked"
 
 
 def check_loss(
-    context: Context, fates: MessageFates, entries: LogEntries | None, *, gaps: bool
+    context: Context, outcomes: MessageOutcomes, entries: LogEntries | None, *, gaps: bool
 ) -> CheckResult:
     """Return A1; ``gaps``: the history lost records, so a missing delivery proves nothing."""
     result = CheckResult(check="A1")
     if not context.delivered_rows:
         result.verdict, result.summary = UNKNOWN, "no delivery was recorded"
         return result
-    if not context.judged_groups:
+    if not context.checked_groups:
         result.verdict, result.summary = UNKNOWN, "no group consumed anything"
         return result
-    if not fates.totals["lost"]:
-        result.summary = f"all {fates.totals['acknowledged']} acknowledged messages were delivered"
+    if not outcomes.totals["lost"]:
+        result.summary = (
+            f"all {outcomes.totals['acknowledged']} acknowledged messages were delivered"
+        )
         return result
-    absent = _absent(context, fates.suspects).persist(StorageLevel.MEMORY_AND_DISK)
+    absent = _absent(context, outcomes.suspects).persist(StorageLevel.MEMORY_AND_DISK)
     counts = {
         (r.state, r.kind): r["count"] for r in absent.groupBy("state", "kind").count().collect()
     }
@@ -105,7 +107,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
 def _missing_from(context: Context, number: int) -> Column:
     """Return the group's name if it owes the row's topic and its bit is not set, else null."""
     name = list(context.groups)[number]
-    if name not in context.judged_groups:
+    if name not in context.checked_groups:
         return F.lit(None).cast("string")
     chunk, bit = divmod(number, GROUPS_PER_MASK)
     unseen = F.col(f"seen_{chunk}").bitwiseAND(F.lit(1 << bit)) == 0

@@ -13,16 +13,16 @@ from spark.checks.corrupt import unkeyed_deliveries
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
 from spark.log_entries import LogEntries
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import UNKNOWN, CheckResult
 
 
-def check_phantom(context: Context, fates: MessageFates, *, gaps: bool) -> CheckResult:
+def check_phantom(context: Context, outcomes: MessageOutcomes, *, gaps: bool) -> CheckResult:
     """Return A5; ``gaps``: the history lost records, so a missing send proves nothing."""
-    result = CheckResult(check="A5", count=fates.totals["phantom"])
+    result = CheckResult(check="A5", count=outcomes.totals["phantom"])
     parts = []
     if result.count:
-        parts.append(deliveries_of(context, fates.suspects.filter("phantom")))
+        parts.append(deliveries_of(context, outcomes.suspects.filter("phantom")))
     if context.unkeyed_rows:
         nameless = unkeyed_deliveries(context).filter("sent_key is null")
         nameless = nameless.dropDuplicates(["topic", "queue_id", "queue_offset"])
@@ -52,13 +52,15 @@ def check_phantom(context: Context, fates: MessageFates, *, gaps: bool) -> Check
     return result
 
 
-def check_aborted(context: Context, fates: MessageFates, entries: LogEntries | None) -> CheckResult:
+def check_aborted(
+    context: Context, outcomes: MessageOutcomes, entries: LogEntries | None
+) -> CheckResult:
     """Return A7."""
-    result = CheckResult(check="A7", count=fates.totals["aborted"])
+    result = CheckResult(check="A7", count=outcomes.totals["aborted"])
     result.summary = "no refused send took effect"
     if not result.count:
         return result
-    suspects = fates.suspects.filter("aborted")
+    suspects = outcomes.suspects.filter("aborted")
     keys = suspects.select("msg_key")
     seen = keys.join(deliveries_of(context, suspects), "msg_key", "left")
     if entries is None:

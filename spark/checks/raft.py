@@ -3,9 +3,9 @@
 A34 log matching: one (index, term) with two contents on any two replicas, committed or not; also a
 committed entry whose checksums are wrong. A35 (i): two replicas that both call an index committed
 hold different entries there, or one lacks it. A35 (ii): an acknowledged send whose entry is not
-what the replicas committed at its index. A35 (iii) is in `raft_events`, (iv) in `sunk`. Rows
-spoiled by a witnessed disk fault of their own node, torn uncommitted tails, and indexes before a
-node's first are not faults.
+what the replicas committed at its index. A35 (iii) is in `raft_events`, (iv) in `under_replicated`.
+Rows spoiled by a witnessed disk fault of their own node, torn uncommitted tails, and indexes before
+a node's first are not faults.
 Source: spec/proof.md A34, A35.
 """
 
@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.checks.raft_events import cut_commits
-from spark.checks.sunk import find_sunk
+from spark.checks.under_replicated import find_under_replicated
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
 from spark.log_entries import LogEntries, NodeLog
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
 
 NO_LOGS = "the run has neither replicas nor the table replica_log"
@@ -78,10 +78,10 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
 
 
 def check_committed(
-    context: Context, entries: LogEntries | None, fates: MessageFates
+    context: Context, entries: LogEntries | None, outcomes: MessageOutcomes
 ) -> CheckResult:
     """Return A35; ``details['divergent']`` counts the indexes that replicas dispute."""
-    result = _compare_logs(context, entries, fates)
+    result = _compare_logs(context, entries, outcomes)
     if entries is None and context.history.rows("raft_event"):
         result.verdict, result.summary = VALID, "no replica noted that it lost a committed entry"
     cut = cut_commits(context)
@@ -96,7 +96,9 @@ def check_committed(
     return result
 
 
-def _compare_logs(context: Context, entries: LogEntries | None, fates: MessageFates) -> CheckResult:
+def _compare_logs(
+    context: Context, entries: LogEntries | None, outcomes: MessageOutcomes
+) -> CheckResult:
     """A35 (i), (ii) and (iv)."""
     result = CheckResult(check="A35")
     if entries is None:
@@ -108,9 +110,9 @@ def _compare_logs(context: Context, entries: LogEntries | None, fates: MessageFa
     }
     parts = [_divergent(context, entries)] if entries.divergent or entries.missing else []
     overwritten = _overwritten(context, entries)
-    sunk = find_sunk(context, entries, fates, overwritten)
+    under_replicated = find_under_replicated(context, entries, outcomes, overwritten)
     result.count = entries.divergent + entries.missing + entries.nowhere
-    for found in (overwritten, sunk):
+    for found in (overwritten, under_replicated):
         if found is not None:
             result.count += found.count()
             parts.append(found)
@@ -128,7 +130,7 @@ def _compare_logs(context: Context, entries: LogEntries | None, fates: MessageFa
     if entries.nowhere:
         result.summary += f", {entries.nowhere} are in no log"
         result.evidence += [_hole(node) for node in holes]
-    if sunk is not None:
+    if under_replicated is not None:
         result.summary += "; acknowledged messages were read and are on no majority any more"
     if parts:
         attach(result, reduce(DataFrame.unionByName, parts))

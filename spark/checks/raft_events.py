@@ -43,7 +43,7 @@ def check_leaders(context: Context) -> CheckResult:
         "term ", F.col("term"), " has ", F.size("nodes"), " leaders: ",
         F.concat_ws(", ", "nodes"),
     )  # fmt: skip
-    return _judge(context, "A30", found, explain, "a term has one leader")
+    return _check(context, "A30", found, explain, "a term has one leader")
 
 
 def check_votes(context: Context) -> CheckResult:
@@ -63,7 +63,7 @@ def check_votes(context: Context) -> CheckResult:
         F.col("node"), " voted in term ", F.col("term"), " for ",
         F.concat_ws(", ", "candidates"),
     )  # fmt: skip
-    return _judge(context, "A31", found, explain, "one vote of a node in a term")
+    return _check(context, "A31", found, explain, "one vote of a node in a term")
 
 
 def check_terms(context: Context) -> CheckResult:
@@ -76,7 +76,7 @@ def check_terms(context: Context) -> CheckResult:
         _falls_of_events(_kept(context, events), "term", "term", ("node",)),
         _falls_of_answers(_kept(context, answers), "term", "term", ("node",)),
     ]
-    return _judge_falls(context, "A32", falls, "terms rise")
+    return _check_falls(context, "A32", falls, "terms rise")
 
 
 def check_commits(context: Context) -> CheckResult:
@@ -91,7 +91,7 @@ def check_commits(context: Context) -> CheckResult:
         _falls_of_answers(answers.filter("commit is not null"), "commit", "commit index", life),
         _falls_of_answers(answers.filter("applied is not null"), "applied", "applied index", life),
     ]
-    return _judge_falls(context, "A33", falls, "commit and applied index rise")
+    return _check_falls(context, "A33", falls, "commit and applied index rise")
 
 
 def cut_commits(context: Context) -> DataFrame | None:
@@ -148,7 +148,7 @@ def _falls_of_answers(answers: DataFrame, column: str, what: str, life: Sequence
     )  # fmt: skip
 
 
-def _judge_falls(
+def _check_falls(
     context: Context, check: str, falls: Sequence[DataFrame], summary: str
 ) -> CheckResult:
     found = reduce(DataFrame.unionByName, falls).withColumn(
@@ -158,10 +158,10 @@ def _judge_falls(
         F.col("node"), ": ", F.col("what"), " fell from ", F.col("before"), " to ", F.col("after"),
         " (", F.col("where"), ")",
     )  # fmt: skip
-    return _judge(context, check, found, explain, summary)
+    return _check(context, check, found, explain, summary)
 
 
-def _judge(
+def _check(
     context: Context, check: str, found: DataFrame, explain: Column, summary: str
 ) -> CheckResult:
     result = CheckResult(check=check)

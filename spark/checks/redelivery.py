@@ -21,7 +21,7 @@ from pyspark.sql.window import Window
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
 from spark.history import few_rows
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 from spark.result import INVALID, UNKNOWN, VALID, CheckResult
 
 CAUSES: Final = (
@@ -43,14 +43,16 @@ _CAUSE_COLUMNS: Final = (
 )
 
 
-def check_redelivery(context: Context, fates: MessageFates) -> CheckResult:
+def check_redelivery(context: Context, outcomes: MessageOutcomes) -> CheckResult:
     """Return A9; ``count`` is the unexplained redeliveries, ``details`` has them by cause."""
     result = CheckResult(check="A9", summary="nothing was delivered twice")
-    total = fates.totals["redelivered"]
+    total = outcomes.totals["redelivered"]
     if not total:
         return result
     members = _member_events(context)
-    again = _caused(context, _again(context, fates), members).persist(StorageLevel.MEMORY_AND_DISK)
+    again = _caused(context, _again(context, outcomes), members).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     causes = {r.cause: r["count"] for r in again.groupBy("cause").count().collect()}
     result.count = causes.get(UNEXPLAINED, 0)
     result.details = {"by_cause": causes, "redelivered": total}
@@ -62,7 +64,7 @@ def check_redelivery(context: Context, fates: MessageFates) -> CheckResult:
     if result.count:
         _explain(context, again, result)
     allowed = float(context.history.run.get("contract", {}).get("redelivery_ratio_max") or 0)
-    if result.count > allowed * (fates.totals["delivered"] + total):
+    if result.count > allowed * (outcomes.totals["delivered"] + total):
         result.verdict = INVALID if members else UNKNOWN
         if not members:
             result.summary += "; no consumer events were recorded, which would say why"
@@ -89,9 +91,9 @@ def _explain(context: Context, again: DataFrame, result: CheckResult) -> None:
     )
 
 
-def _again(context: Context, fates: MessageFates) -> DataFrame:
+def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
     """Return every delivery after the first of its (group, message), with the one before."""
-    suspects = fates.suspects.filter("redelivered").select("msg_key")
+    suspects = outcomes.suspects.filter("redelivered").select("msg_key")
     order = Window.partitionBy("gname", "msg_key").orderBy("t_recv", "op_id", "pos")
     queue = Window.partitionBy("gname", "topic", "queue_id").orderBy("t_recv")
     excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))

@@ -28,11 +28,11 @@ def check_refused(context: Context) -> CheckResult:
         .groupBy(F.col("grp").alias("gname"), "msg_key")
         .agg(F.max("t_inv").alias("t"))
     )
-    judged = context.deliveries.filter("own").filter(
+    checked = context.deliveries.filter("own").filter(
         ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
     )
     last = (
-        judged.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
+        checked.join(refused.select("gname", "msg_key"), ["gname", "msg_key"], "left_semi")
         .groupBy("gname", "msg_key")
         .agg(F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("last"))
     )
@@ -61,10 +61,10 @@ def check_selection(context: Context) -> CheckResult:
     if not chosen:
         return result
     wishes = few_rows(context.session, chosen, "gname string, topic string, tags array<string>")
-    judged = context.deliveries.filter("own and msg_key is not null").filter(
+    checked = context.deliveries.filter("own and msg_key is not null").filter(
         ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
     )
-    got = judged.select("gname", "msg_key").distinct()
+    got = checked.select("gname", "msg_key").distinct()
     sent = context.sends.select("msg_key", "topic", "tag")
     wanted = F.coalesce(F.array_contains("tags", F.col("tag")), F.lit(col=False))
     rows = (

@@ -13,7 +13,7 @@ place of a size) lie in their place. That happens only if the log shows as many 
 message behind the last one of the queue; otherwise this replica has lost units, or the record lies.
 
 `Unreplicated` is the way of a log whose records no CRC of ours covers and no replica has: RocketMQ
-may have written it, and may go on with it. What nobody can mend there ends the process, before
+may have written it, and may go on with it. What nobody can repair there ends the process, before
 anything is made of it.
 """
 
@@ -21,7 +21,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
@@ -62,7 +62,7 @@ class Anomalies(Protocol):
         """Take that dispatch begins; no unit of a queue is of a message from ``queues_end`` on."""
         ...
 
-    def on_damage(self, error: RottenEntry) -> None:
+    def on_damage(self, error: DamagedEntry) -> None:
         """Take that an entry is damaged, and dispatch waits before it. Errors: `FatalError`."""
         ...
 
@@ -113,7 +113,7 @@ class Quarantine:
     def begin(self, queues_end: int | None) -> None:
         """Nothing follows from it."""
 
-    def on_damage(self, error: RottenEntry) -> None:
+    def on_damage(self, error: DamagedEntry) -> None:
         """Wait: the log fetches the entry from a peer."""
 
     def check_state(self, physical: int, record: bytes | memoryview) -> None:
@@ -153,8 +153,8 @@ class Quarantine:
         if end != queue.max_offset:
             try:
                 last = UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0]
-            except RottenEntry:
-                return False  # it is mended
+            except DamagedEntry:
+                return False  # it is repaired
             self._ends[queue] = (queue.max_offset, last)
         if physical <= last:
             return False
@@ -175,7 +175,7 @@ class Quarantine:
             fields = whole_record(self._log.body_at(physical, size), 0, size, physical)
         except (CorruptRecord, LookupError):
             return False
-        except RottenEntry as error:
+        except DamagedEntry as error:
             message = f"what the unit {offset} of {queue.topic}/{queue.queue_id} names: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
         return fields[1:3] == (queue.queue_id, offset) and not fields[3] & FLAG_NOT_INDEXED
@@ -245,14 +245,14 @@ class Quarantine:
                 is_queued = not fields[3] & FLAG_NOT_INDEXED
                 if is_queued and (fields[5], fields[1], fields[2]) == wanted:
                     return None
-        except RottenEntry as error:
+        except DamagedEntry as error:
             message = f"the entry at {upto} cannot be dispatched: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
         return count
 
 
 class Unreplicated(Quarantine):
-    """Ends the process at what no CRC vouches for and no replica can mend."""
+    """Ends the process at what no CRC vouches for and no replica can repair."""
 
     def __init__(self, log: "Log", queues: "ConsumeQueues") -> None:
         super().__init__(log, queues)
@@ -269,7 +269,7 @@ class Unreplicated(Quarantine):
         queues = self._queues.by_key.values()
         self.foreign = {one for one in queues if one.max_offset > one.min_offset}
 
-    def on_damage(self, error: RottenEntry) -> None:
+    def on_damage(self, error: DamagedEntry) -> None:
         """End. Errors: `FatalError`."""
         message = f"{error}; no replica has it: restore the file from a copy"
         raise FatalError(message, EXIT_ENVIRONMENT) from error
@@ -293,7 +293,7 @@ class Unreplicated(Quarantine):
         end = self._queues_end
         if queue not in self.foreign or (end is not None and physical >= end):
             return False
-        with suppress(RottenEntry):
+        with suppress(DamagedEntry):
             if physical < UNIT.unpack(queue.read(queue.max_offset - 1, 1))[0]:
                 return True
         self.foreign.discard(queue)

@@ -1,9 +1,9 @@
 """Dispatch: committed entries, in log order, become consume queue units and applied state.
 
 On a leader the entries are its own: what the unit needs is still in memory, and the entry is
-dispatched in the same step that answers its sender. A follower has it from the leader, in notes
-(`store.write.notes`). Everywhere else (restart, rebuild, spans that were sent again), and where a
-note is not what is expected here, records are read back from the log. A bounded number in one turn
+dispatched in the same step that answers its sender. A follower has it from the leader, in hints
+(`store.write.hints`). Everywhere else (restart, rebuild, spans that were sent again), and where a
+hint is not what is expected here, records are read back from the log. A bounded number in one turn
 of the loop. Nobody waits for a follower's queues: it lets entries come together, until there are
 many, or until the next tick of the store, and whoever becomes leader catches up first.
 
@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from dledger.codec.index import UNIT as LOG_UNIT
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from store.dispatch.read_back import NO_MESSAGE, light_part, read_back
 from store.dispatch.sample import agrees, claim_about
 from store.layout import (
@@ -34,11 +34,11 @@ from store.layout import (
     tags_code,
 )
 from store.results import PutStatus
-from store.write.notes import ALIKE, LOOKED_INTO, Note, Run, maybe_read_note, rows_of
+from store.write.hints import ALIKE, LOOKED_INTO, DispatchHint, Run, maybe_decode_hint, rows_of
 from store.write.uncommitted import OwnBatch, OwnMessage
 
 if TYPE_CHECKING:
-    from dledger.storage.recent import Noted
+    from dledger.storage.recent import HintedSpan
     from store.config import StoreConfig
     from store.dispatch.anomalies import Anomalies
     from store.dispatch.read_back import ReadBack
@@ -150,7 +150,7 @@ class Dispatcher:
                 last = own
             try:
                 budget -= self._dispatch_next(first, last, budget)
-            except RottenEntry as error:
+            except DamagedEntry as error:
                 self._wait_for_repair(error)
                 break
         else:
@@ -165,7 +165,7 @@ class Dispatcher:
             return self._queues.has_space and not self._is_waiting and self._keys_have_room()
         return False
 
-    def _wait_for_repair(self, error: RottenEntry) -> None:
+    def _wait_for_repair(self, error: DamagedEntry) -> None:
         """Go no further: the log fetches the entry from a peer, and the store tries again.
 
         Errors: `FatalError` when there is no peer.
@@ -216,33 +216,33 @@ class Dispatcher:
 
         Errors: as `_dispatch_log`.
         """
-        noted = self._log.maybe_hint(first)
-        if noted is not None and (start := noted.start) < last:
-            end = noted.end
+        hinted = self._log.maybe_hint(first)
+        if hinted is not None and (start := hinted.start) < last:
+            end = hinted.end
             is_before = first < start and self._log.following(first) < start
             if not is_before and start >= first and end <= last:
-                return self._dispatch_noted(noted, limit)
-            # A note is about a whole span: one that is cut by either end is looked into.
+                return self._dispatch_hinted(hinted, limit)
+            # A hint is about a whole span: one that is cut by either end is looked into.
             last = min(last, start if is_before else end)
         return self._dispatch_log(first, last, limit)
 
-    def _dispatch_noted(self, noted: "Noted", limit: int) -> int:
-        """Dispatch a span by its note; return how many entries.
+    def _dispatch_hinted(self, hinted: "HintedSpan", limit: int) -> int:
+        """Dispatch a span by its hint; return how many entries.
 
-        From where the note does not fit on what is here, at most ``limit`` entries are looked into.
+        From where the hint does not fit on what is here, at most ``limit`` entries are looked into.
         """
         begin = done = 0
-        entries = len(noted.units) // LOG_UNIT.size
-        note = maybe_read_note(noted.note)
-        if note is not None and not (note.has_keys or self.keys is None):
-            note = None
-        if note is not None and not self._bears_out(noted, note):
-            _log.warning("event=dispatch_hint_refused start=%d end=%d", noted.start, noted.end)
-            note = None
-        if note is not None:
-            queues = self._queues_of(note)
-            header, units = self._header_bytes, LOG_UNIT.iter_unpack(noted.units)
-            for run in note.runs:
+        entries = len(hinted.units) // LOG_UNIT.size
+        hint = maybe_decode_hint(hinted.hint)
+        if hint is not None and not (hint.has_keys or self.keys is None):
+            hint = None
+        if hint is not None and not self._bears_out(hinted, hint):
+            _log.warning("event=dispatch_hint_refused start=%d end=%d", hinted.start, hinted.end)
+            hint = None
+        if hint is not None:
+            queues = self._queues_of(hint)
+            header, units = self._header_bytes, LOG_UNIT.iter_unpack(hinted.units)
+            for run in hint.runs:
                 places = [
                     (position + header, size - header)
                     for _, position, size, _, _ in islice(units, run.entries)
@@ -251,7 +251,7 @@ class Dispatcher:
                     start, end = places[0][0] - header, sum(places[-1])
                     done = self._dispatch_log(start, end, limit)
                     limit -= done
-                    queues = self._queues_of(note)  # what was applied may have changed them
+                    queues = self._queues_of(hint)  # what was applied may have changed them
                 elif run.kind == ALIKE:
                     done = self._dispatch_alike(run, queues[run.queue], places)
                 else:
@@ -260,23 +260,23 @@ class Dispatcher:
                 if done < run.entries or limit <= 0:
                     break
         if begin < entries and limit > 0:
-            begin += self._dispatch_log(self.applied_end, noted.end, limit)
+            begin += self._dispatch_log(self.applied_end, hinted.end, limit)
         return begin
 
-    def _bears_out(self, noted: "Noted", note: Note) -> bool:
-        """Tell whether one entry of the span, another in each, is what its note says of it."""
-        number, start, end = noted.sample
-        claim = claim_about(note, number)
+    def _bears_out(self, hinted: "HintedSpan", hint: DispatchHint) -> bool:
+        """Tell whether one entry of the span, another in each, is what its hint says of it."""
+        number, start, end = hinted.sample
+        claim = claim_about(hint, number)
         if claim is None:
             return True
         found: list[ReadBack] = []
-        with suppress(RottenEntry):
+        with suppress(DamagedEntry):
             read_back(self._log.walk(start, end, 1), found)
-        return not found or agrees(note, claim, found[0], self.keys)
+        return not found or agrees(hint, claim, found[0], self.keys)
 
-    def _queues_of(self, note: Note) -> "list[ConsumeQueue | None]":
+    def _queues_of(self, hint: DispatchHint) -> "list[ConsumeQueue | None]":
         by_topic = self._queues.by_topic
-        return [by_topic.get(topic, _NO_QUEUES).get(queue_id) for topic, queue_id in note.queues]
+        return [by_topic.get(topic, _NO_QUEUES).get(queue_id) for topic, queue_id in hint.queues]
 
     def _dispatch_alike(self, run: Run, queue: "ConsumeQueue | None", places: "Places") -> int:
         """Dispatch a run of one queue; return its length, or 0 if the queue does not expect it."""
@@ -317,13 +317,13 @@ class Dispatcher:
     def _dispatch_log(self, first: int, last: int, limit: int) -> int:
         """Read entries in ``[first, last)`` back from the log and dispatch them; return how many.
 
-        Errors: `RottenEntry`, what comes before it is dispatched; `FatalError` if a queue lacks
+        Errors: `DamagedEntry`, what comes before it is dispatched; `FatalError` if a queue lacks
         what comes before.
         """
         found: list[ReadBack] = []
         try:
             read_back(self._log.walk(first, last, limit), found)
-        except RottenEntry:
+        except DamagedEntry:
             self._dispatch_records(found)
             raise
         assert found, (first, last, limit)

@@ -3,7 +3,7 @@
 Entries wait in ``tail`` and are written many at a time, each once. Slots change all over the file,
 so they stay in memory (`SlotTable`) and are written seldom, always after the entries that they name
 are synced. After a crash they count if they have the CRCs of their last write, and entries behind
-it give the rest; if not, they were written since, or have rotted: then all entries, which have CRCs
+it give the rest; if not, they were written since, or corrupted: then all entries, which have CRCs
 of their own, give the table anew, since an entry has its hash. The header follows the slots, so
 that a file on disk is at any time one that RocketMQ can read. It does not know which messages there
 are. Source: spec/disk.md 5.4; RocketMQ IndexFile.

@@ -83,7 +83,7 @@ def misread(view: memoryview, at: int) -> bool:
 def _true_layout(view: memoryview, at: int) -> tuple[int, int]:
     """Return the size of a record that other widths of its hosts explain, with these; else 0.
 
-    All of it must be there, and a CRC that says so: a torn or rotten record is none of these.
+    All of it must be there, and a CRC that says so: a torn or corrupt record is none of these.
     """
     stated = view[at + 39] >> 4 & 3
     has_crc = any(view[at + 8 : at + 12])

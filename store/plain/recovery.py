@@ -17,7 +17,7 @@ A record that is all there and only says that its hosts are wider than they are 
 is what an earlier version wrote: the walk steps over it, whatever follows, and dispatch names it.
 
 But when a sound message lies behind the damage that was certainly synced (it is older than the
-checkpoint, or the stop was clean), stored messages have rotted. RocketMQ cuts them off all the
+checkpoint, or the stop was clean), stored messages were corrupted. RocketMQ cuts them off all the
 same, with everything behind. We refuse to start (`FatalError`), unless ``cut_damaged`` is set.
 
 Cutting begins with the last file, so that a start that is interrupted finds the same end again.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dledger.core.model import Role
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.mark import LogMark
 from dledger.segments.row import Segments
 from ledgermq.runtime.disk import read_ahead
@@ -28,7 +28,7 @@ from store.plain.writer import Extent
 
 DAMAGED_MAX: Final = 1000
 TERM: Final = 1
-"""Of every entry, and of the one office that there is."""
+"""Of every entry, and of the one leadership that there is."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -125,8 +125,8 @@ class PlainView:
         """Walk at most ``limit`` records in ``[start, end)``.
 
         They are checked, and not copied. One whose body alone is damaged is yielded, too: there is
-        no replica to mend it, and its queue has to count it; `body_at` does not hand it out.
-        Errors: `RottenEntry` for any other damage, when it is its turn.
+        no replica to repair it, and its queue has to count it; `body_at` does not hand it out.
+        Errors: `DamagedEntry` for any other damage, when it is its turn.
         """
         segments = self._segments
         segment_bytes = segments.segment_bytes
@@ -136,7 +136,7 @@ class PlainView:
             base = position - position % segment_bytes
             view = segments.segment_view(base)
             if view is None:
-                raise RottenEntry(position, f"{segments.path(position)} is not there any more")
+                raise DamagedEntry(position, f"{segments.path(position)} is not there any more")
             size = IS_BLANK
             while limit > 0 and position < end:
                 size = inspect(view, position - base, position)
@@ -153,7 +153,7 @@ class PlainView:
             if size == IS_BLANK:
                 position = base + segment_bytes
             elif size < 0:
-                raise self._rotten(position, size)
+                raise self._corrupt(position, size)
 
     def maybe_hint(self, position: int) -> None:
         """Return None: there is no leader to say anything about entries."""
@@ -162,19 +162,19 @@ class PlainView:
         """Do nothing: nothing is kept."""
 
     def last_body(self) -> memoryview | None:
-        """Return the last record, None for an empty log. Errors: `RottenEntry`."""
+        """Return the last record, None for an empty log. Errors: `DamagedEntry`."""
         _, start, end = self.written
         if start < self._segments.start:
             return None
         size = self._inspect(start)
         if size <= 0 or start + size != end:
-            raise self._rotten(start, size)
+            raise self._corrupt(start, size)
         return self.view(start, size)
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the record that lies there, checked and not copied. The hot path of reads.
 
-        Errors: `RottenEntry`; `LookupError` when there is no trace of one.
+        Errors: `DamagedEntry`; `LookupError` when there is no trace of one.
         """
         segments = self._segments
         at = physical_offset % segments.segment_bytes
@@ -185,7 +185,7 @@ class PlainView:
         if found != size:
             if found > 0 or view[at + 4 : at + 7] != MAGIC_START:
                 raise LookupError(physical_offset)
-            raise self._rotten(physical_offset, found)
+            raise self._corrupt(physical_offset, found)
         return view[at : at + size]
 
     def read_ahead(self, physical_offset: int, size: int) -> None:
@@ -232,10 +232,12 @@ class PlainView:
         """Tell of damage, once for each place; of a thousand at most."""
         if position not in self._damaged and len(self._damaged) < DAMAGED_MAX:
             self._damaged.add(position)
-            _log.error("event=rot %s reason=%r", self._segments.describe(position), PROBLEMS[code])
+            _log.error(
+                "event=corruption %s reason=%r", self._segments.describe(position), PROBLEMS[code]
+            )
 
-    def _rotten(self, position: int, code: int) -> RottenEntry:
+    def _corrupt(self, position: int, code: int) -> DamagedEntry:
         if code in PROBLEMS:
             self._note_damage(position, code)
         problem = PROBLEMS.get(code, "another message is there")
-        return RottenEntry(position, f"{self._segments.describe(position)}: {problem}")
+        return DamagedEntry(position, f"{self._segments.describe(position)}: {problem}")

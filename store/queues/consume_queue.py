@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.segments.places import pieces, segment_name
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
@@ -37,7 +37,7 @@ _QUEUE_ID_MAX: Final = 0x7FFFFFFF
 _log = logging.getLogger(__name__)
 
 
-class DamagedUnits(RottenEntry):
+class DamagedUnits(DamagedEntry):
     """Units of a queue are not what was written; they can be made again from the log."""
 
     def __init__(self, queue: "ConsumeQueue", block: int) -> None:
@@ -52,7 +52,7 @@ class GuardedFiles(QueueFiles):
     def __init__(self, disk: "Disk", directory: str, *, file_bytes: int, open_max: int) -> None:
         super().__init__(disk, directory, file_bytes=file_bytes, open_max=open_max)
         self.damaged: dict[tuple[ConsumeQueue, int], None] = {}
-        """Blocks found to be damaged and not mended yet."""
+        """Blocks found to be damaged and not repaired yet."""
 
     def note_damage(self, queue: "ConsumeQueue", block: int) -> bool:
         """Remember that a block is damaged; returns whether that is news."""
@@ -269,7 +269,7 @@ class ConsumeQueue:
             start, _ = self.block_range(block)
             at = start % self._files.file_bytes
             _log.error(
-                "event=queue_rot file=%s offset=%d units_from=%d",
+                "event=queue_corruption file=%s offset=%d units_from=%d",
                 self.path(start - at), at, start // UNIT_BYTES,
             )  # fmt: skip
 

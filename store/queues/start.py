@@ -2,7 +2,7 @@
 
 When the beginning of the log goes, so do the units of its messages; a queue whose every message is
 gone keeps counting all the same. So the next offset of each queue at the place where the log begins
-belongs to what stands for that beginning (`QueueBase`), and a queue never falls below it.
+belongs to what stands for that beginning (`QueueStart`), and a queue never falls below it.
 It does not know the log; positions are bytes in it.
 Source: RocketMQ ConsumeQueue.correctMinOffset (which forgets a queue that has become empty).
 """
@@ -27,7 +27,7 @@ SLICE_QUEUES: Final = 256
 
 _log = logging.getLogger(__name__)
 
-QueueBase = tuple[str, int, int]
+QueueStart = tuple[str, int, int]
 """``(topic, queue id, offset)``: the queue's next offset where the log begins."""
 
 
@@ -76,7 +76,7 @@ async def look_up(queues: "ConsumeQueues", position: int) -> None:
     queues.known_at = (position, known)
 
 
-def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueBase]:
+def bases_at(queues: "ConsumeQueues", position: int) -> list[QueueStart]:
     """Return the offset of each queue at ``position``; a queue that begins with 0 is left out.
 
     Errors: `DamagedUnits`.
@@ -97,7 +97,7 @@ def _known_offset(queues: "ConsumeQueues", queue: "ConsumeQueue", position: int)
 def advance_to(queues: "ConsumeQueues", position: int) -> None:
     """Let every queue begin at ``position``; its files go later, see `ConsumeQueue.drop_files`.
 
-    A queue whose units are damaged begins where it did until they are mended.
+    A queue whose units are damaged begins where it did until they are repaired.
     """
     for queue in queues.by_key.values():
         with suppress(DamagedUnits):
@@ -105,7 +105,7 @@ def advance_to(queues: "ConsumeQueues", position: int) -> None:
     queues.forget_known()
 
 
-def install(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
+def install(queues: "ConsumeQueues", bases: Iterable[QueueStart]) -> None:
     """Forget all queues, and let those of ``bases`` begin, empty, where they say."""
     for queue in queues.by_key.values():
         queue.remove_files()
@@ -113,7 +113,7 @@ def install(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
     settle(queues, bases)
 
 
-def settle(queues: "ConsumeQueues", bases: Iterable[QueueBase]) -> None:
+def settle(queues: "ConsumeQueues", bases: Iterable[QueueStart]) -> None:
     """Bring queues that fall below their base up to it; nothing before it is in the log."""
     for topic, queue_id, offset in bases:
         queue = queues.maybe_make(topic.encode(), queue_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import PROPERTIES_BYTES_MAX
 from store.index import Span, search
 from store.index.keys import has_key
@@ -52,13 +52,13 @@ class KeyQuery:
 
         ``span``: first and last store time, ms; times are compared in whole seconds from the first
         message of an index file, as RocketMQ does. The newest are taken, and returned oldest first.
-        Errors: `RottenEntry` if there is none but one that is damaged on this disk; `OSError`.
+        Errors: `DamagedEntry` if there is none but one that is damaged on this disk; `OSError`.
         """
         begin, end = span
         limit = min(limit, self._config.offsets_max)
         wanted = topic.encode("utf-8", "replace"), key.encode("utf-8", "replace")
         result = KeyResult([])
-        rotten: RottenEntry | None = None
+        corrupt: DamagedEntry | None = None
         if limit <= 0 or not key or max(map(len, wanted)) > PROPERTIES_BYTES_MAX:
             return result  # no message has so long a key, and hashing it would take time
         # Candidates may be of other keys: so there are more of them than are wanted, and a later
@@ -73,12 +73,12 @@ class KeyQuery:
             result.last_timestamp, result.last_physical = found.last_timestamp, found.last_physical
             try:
                 result.records, end = self._read_all(sorted(found.physicals), wanted, limit, end)
-            except RottenEntry as error:
-                rotten = error
+            except DamagedEntry as error:
+                corrupt = error
             if result.records or end < begin:
                 break
-        if rotten is not None and not result.records:
-            raise rotten
+        if corrupt is not None and not result.records:
+            raise corrupt
         return result
 
     def _read_all(
@@ -86,19 +86,19 @@ class KeyQuery:
     ) -> tuple[list[memoryview], int]:
         """Return the newest ``limit`` wanted records, oldest first, and the oldest time looked at.
 
-        Errors: `RottenEntry` if no record is left and one is damaged.
+        Errors: `DamagedEntry` if no record is left and one is damaged.
         """
         topic, key = wanted
         records: list[memoryview] = []
         total = 0
-        rotten: RottenEntry | None = None
+        corrupt: DamagedEntry | None = None
         for physical in reversed(physicals):
             if len(records) == limit:
                 break
             try:
                 record = self._read(physical)
-            except RottenEntry as error:
-                rotten = error
+            except DamagedEntry as error:
+                corrupt = error
                 continue
             if record is None:
                 continue
@@ -109,6 +109,6 @@ class KeyQuery:
                 if records and total > ANSWER_BYTES_MAX:
                     break
                 records.append(record)
-        if rotten is not None and not records:
-            raise rotten
+        if corrupt is not None and not records:
+            raise corrupt
         return records[::-1], end

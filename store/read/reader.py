@@ -4,9 +4,9 @@ Only what was dispatched can be found in a queue, and only committed entries are
 nothing uncommitted is ever read. It changes nothing.
 
 Each record is compared with its CRC in each read, although the one before may have done it: what is
-in memory may be dropped and read from a rotten disk again at any time, and nobody is told. It is a
+in memory may be dropped and read from a corrupt disk again at any time, and nobody is told. It is a
 quarter of what a read costs. A record must also be that of the queue and offset asked for, so that
-a unit that rotted since it was checked never shows another message.
+a unit that was corrupted since it was checked never shows another message.
 
 Units are read in pieces that serve several reads of a queue. What lies far behind the end of the
 log is probably not in memory: fewer messages are read then, so that nobody else waits long for the
@@ -19,7 +19,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from store.layout import (
     FLAGS_HOSTS_V6,
     SKIPPED_BYTES,
@@ -186,7 +186,7 @@ class Reader:
                 at_place = (queue_offset, queue_id) == (offset + scanned - 1, queue.queue_id)
                 if not at_place or flags & FLAGS_HOSTS_V6:
                     _check_record(queue, record, physical, at_place=at_place)
-            except (RottenEntry, LookupError) as error:
+            except (DamagedEntry, LookupError) as error:
                 if size == SKIPPED_BYTES or isinstance(error, _NoMessage):
                     continue
                 scanned -= 1
@@ -240,7 +240,7 @@ class Reader:
         return buffers, total, scanned, status
 
     def _note(self, queue: "ConsumeQueue", offset: int, physical: int, error: Exception) -> None:
-        """Look again at units that name no message of their queue: they may have rotted.
+        """Look again at units that name no message of their queue: they may be corrupt.
 
         If not, what they name has, and nobody knows it for a message any more.
         """
@@ -291,7 +291,7 @@ class Reader:
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there.
 
-        Errors: `RottenEntry` when it is damaged on this disk.
+        Errors: `DamagedEntry` when it is damaged on this disk.
         """
         log = self._log
         first = log.first_position + log.header_bytes
@@ -363,7 +363,7 @@ class Reader:
             first = end
 
     def _stored_at(self, queue: "ConsumeQueue", offset: int) -> int:
-        """Return when a message was stored (ms). Errors: `RottenEntry`."""
+        """Return when a message was stored (ms). Errors: `DamagedEntry`."""
         physical, size, _ = UNIT.unpack(queue.read(offset, 1))
         while size == SKIPPED_BYTES and offset + 1 < queue.max_offset:
             offset += 1  # the message behind stands for what was skipped before it
@@ -374,7 +374,7 @@ class Reader:
                 return int.from_bytes(record[40:48], "big")  # born then, at least
             return store_timestamp(record)
         except LookupError as error:
-            raise RottenEntry(-1, self._log.describe(physical)) from error
+            raise DamagedEntry(-1, self._log.describe(physical)) from error
 
 
 def _check_record(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import UNIT_BYTES, stored_or_zero
@@ -233,7 +233,7 @@ class Checkpointer:
         mark, stored = log.mark(start, end), 0
         if mark.position >= 0:
             physical = start + log.header_bytes
-            with suppress(RottenEntry, LookupError):
+            with suppress(DamagedEntry, LookupError):
                 stored = stored_or_zero(log.body_at(physical, end - physical))
         files = self._queues.files
         head = CheckpointHead(

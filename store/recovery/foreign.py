@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.segments.places import segment_name
 from store.layout import UNIT_BYTES, stored_or_zero
 from store.queues import start as beginning
@@ -25,7 +25,7 @@ from store.recovery.checkpoint import (
     QueueMark,
     maybe_decode_checkpoint,
 )
-from store.recovery.foreign_queues import Adoption, LeftBehind
+from store.recovery.foreign_queues import ForeignQueueRecovery, LeftBehind
 from store.recovery.start import Recovered, load_queues
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _adopt(
         directory.mark_unclean()
         directory.lower_times()
 
-    begin = Adoption(disk, queues, log, left, before_change=before_change).run()
+    begin = ForeignQueueRecovery(disk, queues, log, left, before_change=before_change).run()
     for name in (CHECKPOINT_FILE, CLEAN_FILE):
         disk.remove(f"{directory.path}/{name}")
     return Recovered(rebuild=False, begin=begin)
@@ -137,7 +137,7 @@ def _counts(checkpoint: Checkpoint, disk: "Disk", queues: "ConsumeQueues", log: 
         return False
     try:
         stored = stored_or_zero(log.body_at(mark.position, end - mark.position))
-    except (RottenEntry, LookupError):
+    except (DamagedEntry, LookupError):
         return False
     if stored != head.store_timestamp:
         return False

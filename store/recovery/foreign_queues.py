@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.segments.places import is_segment_name
 from ledgermq.runtime.errors import FatalError
 from store.layout import (
@@ -99,7 +99,7 @@ class _Scan(msgspec.Struct):
     """Whether there is anything behind the last good unit."""
 
 
-class Adoption:
+class ForeignQueueRecovery:
     """Takes the queue files of a directory over.
 
     Args:
@@ -303,7 +303,7 @@ class Adoption:
         physical, size, tags = UNIT.unpack(queue.read(offset, 1))
         try:
             record = read_record(self._log.body_at(physical, size))
-        except RottenEntry:
+        except DamagedEntry:
             return True
         except (LookupError, CorruptRecord):
             return False
@@ -335,7 +335,7 @@ class Adoption:
                 record = read_record(chunk, at)
                 if not record[3] & FLAG_NOT_INDEXED and not self._is_in_queue(record, physical):
                     return physical
-        except (RottenEntry, CorruptRecord) as error:
+        except (DamagedEntry, CorruptRecord) as error:
             _log.warning("event=records_not_looked_up from=%d reason=%s", start, error)
         return None
 
@@ -379,7 +379,7 @@ class Adoption:
             try:
                 walk = self._log.walk(max(start, self._log_begin), self._log_end, 1)
                 first = next(walk, None)
-            except RottenEntry:
+            except DamagedEntry:
                 continue
             if first is not None and 0 < store_timestamp(first[1][first[2] :]) <= promised:
                 return start

@@ -1,14 +1,14 @@
-"""Mending: units of a queue that rotted on disk are made again from the log while the store runs.
+"""Units of a queue that were corrupted on disk are made again from the log while the store runs.
 
 A block that does not have its CRC is refused from then on (`DamagedUnits`). Its messages are still
-in the log: the mender walks it from the last unit before the block, a bounded number of entries in
-one tick, and writes the block anew. It changes nothing else.
+in the log: the repairer walks it from the last unit before the block, a bounded number of entries
+in one tick, and writes the block anew. It changes nothing else.
 """
 
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from store.layout import (
     FLAG_NOT_INDEXED,
     GAP_UNIT,
@@ -33,7 +33,7 @@ STEP_ENTRIES: Final = 2048
 _log = logging.getLogger(__name__)
 
 
-class Mender:
+class Repairer:
     """Makes damaged blocks anew, one after the other."""
 
     def __init__(self, queues: "ConsumeQueues", log: "Log", delays_ms: "Sequence[int]") -> None:
@@ -41,7 +41,7 @@ class Mender:
         self._log = log
         self._delays_ms = delays_ms
         self._block: tuple[ConsumeQueue, int] | None = None
-        """What is being mended."""
+        """What is being repaired."""
         self._next = 0
         """Where in the log to look on."""
         self._found: dict[int, bytes] = {}
@@ -67,7 +67,7 @@ class Mender:
         queue, block = self._block
         try:
             is_at_end = self._walk(queue, block, applied)
-        except RottenEntry:
+        except DamagedEntry:
             return  # the log may be repaired; it is tried again
         self._maybe_finish(queue, block, is_at_end=is_at_end)
 
@@ -80,7 +80,7 @@ class Mender:
         if block > 0 and before >= queue.min_offset:
             try:
                 physical = UNIT.unpack(queue.read(before, 1))[0]
-            except RottenEntry:
+            except DamagedEntry:
                 return
             size = self._log.maybe_size(physical)
             if size is not None:
@@ -128,7 +128,7 @@ class Mender:
                 self._hopeless.add((queue, block))
                 self._block = None
                 _log.error(
-                    "event=queue_not_mended topic=%s queue=%d units_from=%d",
+                    "event=queue_not_repaired topic=%s queue=%d units_from=%d",
                     queue.topic, queue.queue_id, start,
                 )  # fmt: skip
             return
@@ -136,7 +136,7 @@ class Mender:
         queue.replace_block(block, units)
         self._block = None
         _log.warning(
-            "event=queue_mended topic=%s queue=%d units_from=%d units=%d",
+            "event=queue_repaired topic=%s queue=%d units_from=%d units=%d",
             queue.topic, queue.queue_id, start, end - start,
         )  # fmt: skip
 

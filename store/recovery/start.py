@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from store.ports import Log
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import QueueFiles
-    from store.queues.start import QueueBase
+    from store.queues.start import QueueStart
 
 CHECKED_BYTES: Final = 32 * 1024 * 1024
 """Bytes of queue files that a start compares with their CRCs."""
@@ -68,7 +68,7 @@ class Recovered(msgspec.Struct):
 
 
 def load_queues(
-    directory: str, disk: "Disk", queues: "ConsumeQueues", bases: "Iterable[QueueBase]" = ()
+    directory: str, disk: "Disk", queues: "ConsumeQueues", bases: "Iterable[QueueStart]" = ()
 ) -> Recovered:
     """Fill ``queues`` with what the checkpoint vouches for; remove all other queue files.
 
@@ -102,7 +102,7 @@ def _restore_all(
     marks: "Sequence[QueueMark]",
     recovered: Recovered,
     queues: "ConsumeQueues",
-    bases: "Iterable[QueueBase]",
+    bases: "Iterable[QueueStart]",
 ) -> bool:
     """Take over the queues of a checkpoint; returns whether files are left that nobody needs."""
     begins = {(topic, queue_id): offset for topic, queue_id, offset in bases}

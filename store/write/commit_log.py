@@ -20,7 +20,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from dledger.errors import DiskFull, EntryTooLarge, NotLeader, PendingFull, RottenEntry
+from dledger.errors import DamagedEntry, DiskFull, EntryTooLarge, NotLeader, PendingFull
 from ledgermq.remoting.protocol.message import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
@@ -49,7 +49,7 @@ from store.results import (
     PutStatus,
     StateCallback,
 )
-from store.write.notes import write_note
+from store.write.hints import encode_hint
 from store.write.stamps import Stamps
 from store.write.uncommitted import OwnBatch, OwnMessage, OwnState, Uncommitted
 
@@ -269,13 +269,13 @@ class CommitLog:
         """Return the record that holds a configuration of the group (`ConfigurationListener`)."""
         return self._state_record(physical_offset, payload, state_properties(KIND_RAFT_CONFIG))
 
-    def annotate(self, start: int, end: int) -> bytes:
-        """Return the note of own entries in ``[start, end)``, see `store.write.notes`.
+    def write_hint(self, start: int, end: int) -> bytes:
+        """Return the hint of own entries in ``[start, end)``, see `store.write.hints`.
 
         It is empty when what lies there was put together with what lies beside it.
         """
         items = self.uncommitted.between(start, end)
-        return write_note(items, has_keys=self.keys is not None) if items else b""
+        return encode_hint(items, has_keys=self.keys is not None) if items else b""
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""
@@ -296,7 +296,7 @@ class CommitLog:
         self.uncommitted.abandon()
 
     def _carry_timestamp_on(self) -> None:
-        with suppress(RottenEntry):
+        with suppress(DamagedEntry):
             last = self._log.last_body()
             self.stamps.carry_on(0 if last is None else stored_or_zero(last))
 

@@ -82,12 +82,12 @@ class Stamps:
         wall_ms = self._own_wall_ms() + self._correction_ms
         if wall_ms > self.last:
             if wall_ms > self._trusted_ms:
-                wall_ms = self._judge(wall_ms)
+                wall_ms = self._check(wall_ms)
             self.last = max(self.last, wall_ms)
         return self.last
 
     def carry_on(self, stored_ms: int) -> None:
-        """Go on behind the last stamp in the log, 0 for none; at the beginning of an office."""
+        """Go on behind the last stamp in the log, 0 for none; at the beginning of a leadership."""
         self.last = max(self.last, stored_ms)
         monotonic_ms = self._clock.monotonic_ms()
         line_ms = self._line(monotonic_ms)
@@ -102,7 +102,7 @@ class Stamps:
         self._compare(self.group.correction_ms())
         self._maybe_wait_no_more()
         wall_ms = self._wall_ms()
-        self._judge(wall_ms)
+        self._check(wall_ms)
         monotonic_ms = self._clock.monotonic_ms()
         if (
             monotonic_ms - self._line_at_ms >= FOLLOW_MS
@@ -153,7 +153,7 @@ class Stamps:
         self._line_ms, self._line_at_ms = time_ms, monotonic_ms
         self._trusted_ms = time_ms + JUMP_MS
 
-    def _judge(self, wall_ms: int) -> int:
+    def _check(self, wall_ms: int) -> int:
         """Return the time to go by: the wall clock's, or the line's if that has leapt."""
         monotonic_ms = self._clock.monotonic_ms()
         line_ms = self._line(monotonic_ms)

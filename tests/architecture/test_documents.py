@@ -79,14 +79,14 @@ def test_every_page_of_the_handbook_is_listed() -> None:
 
 TERMS = re.findall(r"\S+", """
     acknowledged append applied at-least-once auditor back-pressure baseline batch broker
-    check-quorum checkpoint committed configuration consumer contract dispatch drained
+    check-quorum checkpoint committed configuration consumer contract dispatch dispatch-hint drained
     entry flush follower frame group heartbeat held history index IndexFile key leader learner lease
-    message mutant nemesis no-op note offset oneway opaque oracle page-cache phantom
+    message mutant nemesis no-op offset oneway opaque oracle page-cache phantom
     physical plan position producer pull push quarantine queue queue_offset quorum
-    read-index rebalance record replica retention rot route segment snapshot span subscription tag
-    tags-code term topic torn-write transfer truncate uncommitted unknown verdict voter witness
-    name-server consumer-group consume-queue commit-log group-commit commit_index plain-log
-    long-polling dead-letter unique-key
+    read-index rebalance record replica retention corruption route segment snapshot span
+    subscription tag tags-code term topic torn-write transfer truncate uncommitted unknown verdict
+    voter witness name-server consumer-group consume-queue commit-log group-commit commit_index
+    plain-log long-polling dead-letter unique-key
 """)  # fmt: skip
 """Terms of the field and of this project that the handbook uses without explaining them anew."""
 

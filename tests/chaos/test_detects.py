@@ -10,7 +10,7 @@ from chaos.convert import read_table
 from chaos.parts import RunOptions
 from chaos.run import run_scenario
 from chaos.scenario import Scenario, Workload, minority_leader
-from chaos.verdict import SparkOutcome, combine, judge_in_process, judge_with_spark
+from chaos.verdict import SparkOutcome, check_in_process, check_with_spark, combine
 from chaos.view import View
 from ledgermq.runtime.clock import SystemClock
 
@@ -37,14 +37,14 @@ def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path
             async with asyncio.timeout(90):
                 await run_scenario(SHORT, RunOptions(run=run, seed=1, mutant=mutant), view)
         # One JVM is enough: a valid run is what the demo shows Spark every time.
-        return await judge_with_spark(run) if mutant is not None else SparkOutcome(found=None)
+        return await check_with_spark(run) if mutant is not None else SparkOutcome(found=None)
 
     spark = asyncio.run(body())
-    judgement = combine(judge_in_process(run), spark.found, spark_wanted=mutant is not None)
-    said = (judgement.reasons, screen.getvalue())
-    assert judgement.disagreements == (), said
-    assert judgement.verdict == verdict, said
-    lost = judgement.local["checks"]["A1"]
+    combined = combine(check_in_process(run), spark.found, spark_wanted=mutant is not None)
+    said = (combined.reasons, screen.getvalue())
+    assert combined.disagreements == (), said
+    assert combined.verdict == verdict, said
+    lost = combined.local["checks"]["A1"]
     assert (lost["count"] > 10) is (mutant is not None)
     for item in lost["evidence"]:
         assert item["where"] == "vanished"

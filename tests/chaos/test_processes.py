@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.process import LEASH, Child, process_state
+from chaos.backends.process import DIE_WITH_PARENT, Child, process_state
 from chaos.generator import Emit, Limit, Op, constant
 from chaos.interpreter import Completion, Interpreter, Slots
 from chaos.record import Recorder, read_recording
@@ -33,7 +33,8 @@ def test_children_die_with_the_harness(tmp_path):
     """The middle process plays the harness; when it is killed its child must be gone."""
     middle = (
         "import subprocess, sys, os, time\n"
-        f"p = subprocess.Popen([sys.executable, '-I', '-S', {str(LEASH)!r}, str(os.getpid()),"
+        f"p = subprocess.Popen([sys.executable, '-I', '-S', {str(DIE_WITH_PARENT)!r},"
+        " str(os.getpid()),"
         " sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "print(p.pid, flush=True)\n"
         "time.sleep(60)\n"
@@ -45,7 +46,7 @@ def test_children_die_with_the_harness(tmp_path):
         )
         assert process.stdout is not None
         grandchild = int(await process.stdout.readline())
-        while Path(f"/proc/{grandchild}/cmdline").read_bytes().find(b"leash") >= 0:
+        while Path(f"/proc/{grandchild}/cmdline").read_bytes().find(b"die_with_parent") >= 0:
             await asyncio.sleep(0.01)
         process.kill()
         await process.wait()

@@ -1,4 +1,4 @@
-"""A real disk that fails, fills up, hangs or rots on demand."""
+"""A real disk that fails, fills up, hangs or is corrupted on demand."""
 
 import errno
 import fnmatch
@@ -79,7 +79,7 @@ class FaultyFile:
 
 
 def flip(path, offset):
-    """Let one byte of a file rot; the page cache, and with it every map, sees it at once."""
+    """Corrupt one byte of a file; the page cache, and with it every map, sees it at once."""
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]

@@ -151,7 +151,7 @@ def test_nothing_is_dropped_while_units_of_a_queue_are_damaged(tmp_path, monkeyp
                 report = await compact(group, 0)
             assert report["dropped_entries"] == 0
             assert "units of T queue 0" in report["reason"]
-            assert "mending" in report["reason"]
+            assert "repairing" in report["reason"]
             assert (await read_all(group, 0, "T", 0))[0] == list(range(300))
             assert (await compact(group, 0))["dropped_entries"] > 100
 

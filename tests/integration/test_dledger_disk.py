@@ -1,4 +1,4 @@
-"""Real nodes whose disks hang, are slow, full, broken or rotten.
+"""Real nodes whose disks hang, are slow, full, broken or corrupt.
 
 At the end are the planted bugs that the same scenarios catch.
 """
@@ -14,9 +14,9 @@ from dledger.config import FlushDiskType
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import Role
 from dledger.disk_watch import DiskWatch
-from dledger.errors import DiskFull, MembershipRefused, RottenEntry
+from dledger.errors import DamagedEntry, DiskFull, MembershipRefused
+from dledger.storage.corruption import CorruptionGuard
 from dledger.storage.log_store import LogStore
-from dledger.storage.rot import RotGuard
 from dledger.storage.state_files import HardStateFile
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT
 from mutants.patches import BY_TESTS
@@ -67,13 +67,13 @@ async def hung_leader_is_replaced(path, flush=SYNC):
         disk.hang("sync *")
         old.reserve(5)
         index = old.append((b"after",), 5)
-        await soon(lambda: old._raft.state.hindered == "disk_hung")
+        await soon(lambda: old._raft.state.blocked == "disk_hung")
         assert group.listeners[old.self_id].roles[-1][0] is not Role.LEADER, "pending: unknown"
         await soon(lambda: any(group.nodes[i].is_leader for i in others(group, old)))
         await asyncio.sleep(0.6)
         assert old.role is Role.FOLLOWER, "it does not campaign while its disk hangs"
         disk.heal()
-        await soon(lambda: old._raft.state.hindered is None)
+        await soon(lambda: old._raft.state.blocked is None)
         await group.append(20)
         await group.settle()
         assert old.end_index > index
@@ -81,7 +81,7 @@ async def hung_leader_is_replaced(path, flush=SYNC):
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-def test_leader_whose_disk_hangs_gives_up_office_until_it_is_back(tmp_path, flush, caplog):
+def test_leader_whose_disk_hangs_gives_up_leadership_until_it_is_back(tmp_path, flush, caplog):
     run(hung_leader_is_replaced(tmp_path, flush))
     assert caplog.text.count("event=disk_hung") == 1
     assert caplog.text.count("event=disk_back") == 1
@@ -95,7 +95,7 @@ def test_follower_whose_disk_hangs_costs_nothing(tmp_path):
             follower = others(group, leader)[0]
             group.disks[follower].hang("sync *", "replace *")
             await group.append(50)
-            await soon(lambda: group.nodes[follower]._raft.state.hindered)
+            await soon(lambda: group.nodes[follower]._raft.state.blocked)
             assert await group.append(50) is leader
             group.disks[follower].heal()
             await group.settle()
@@ -124,7 +124,7 @@ def test_vote_that_hangs_does_not_leave_and_nothing_piles_up(tmp_path):
     run(main())
 
 
-async def slow_write_ends_an_office(path):
+async def slow_write_ends_a_leadership(path):
     async with group_of(path) as group:
         await group.start()
         leader = await group.append(10)
@@ -140,12 +140,12 @@ async def slow_write_ends_an_office(path):
         await group.settle()
 
 
-def test_leader_that_a_write_held_for_an_election_timeout_gives_up_office(tmp_path, caplog):
-    run(slow_write_ends_an_office(tmp_path))
+def test_leader_that_a_write_held_for_an_election_timeout_gives_up_leadership(tmp_path, caplog):
+    run(slow_write_ends_a_leadership(tmp_path))
     assert "event=slow_write" in caplog.text
 
 
-def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_office(
+def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_leadership(
     tmp_path, caplog
 ):
     """Found by the simulator: a change of members was being made durable meanwhile."""
@@ -175,7 +175,7 @@ def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_o
     assert "event=bug" not in caplog.text
 
 
-# Rot
+# Corruption
 
 
 def place(group, node, index):
@@ -190,9 +190,9 @@ def entries(node):
 
 
 def is_whole(node):
-    with contextlib.suppress(RottenEntry):
+    with contextlib.suppress(DamagedEntry):
         entries(node)
-    return not node._store.rot.damaged
+    return not node._store.corruption.damaged
 
 
 async def follower_repairs_what_it_reads(path, offsets=(0, 4, 10, 20, 30, 41, 44, 60, 140)):
@@ -206,7 +206,7 @@ async def follower_repairs_what_it_reads(path, offsets=(0, 4, 10, 20, 30, 41, 44
             file, at = place(group, node, 5 + 3 * number)
             flip(file, at + offset)
         assert group.files(node.self_id, "data") != before
-        with pytest.raises(RottenEntry):
+        with pytest.raises(DamagedEntry):
             node.body_view(5)
         await soon(lambda: is_whole(node))
         assert entries(node) == entries(leader)
@@ -214,9 +214,9 @@ async def follower_repairs_what_it_reads(path, offsets=(0, 4, 10, 20, 30, 41, 44
         assert not group.fatal
 
 
-def test_rot_is_found_by_reading_and_repaired_from_a_peer(tmp_path, caplog):
+def test_corruption_is_found_by_reading_and_repaired_from_a_peer(tmp_path, caplog):
     run(follower_repairs_what_it_reads(tmp_path))
-    assert caplog.text.count("event=rot ") == 9
+    assert caplog.text.count("event=corruption ") == 9
     assert caplog.text.count("event=repaired ") == 9
 
 
@@ -235,13 +235,13 @@ def test_index_unit_is_derived_and_written_anew(tmp_path, caplog):
             unit = 32 * 10
             found = file.read_bytes()
             assert found[unit + 4 :] == before[file.name][unit + 4 :], "the magic is not looked at"
-            assert not node._store.rot.damaged
+            assert not node._store.corruption.damaged
 
     run(main())
     assert "event=index_repaired" in caplog.text
 
 
-def test_entry_and_unit_both_rotten_are_told_by_their_neighbours(tmp_path):
+def test_entry_and_unit_both_corrupt_are_told_by_their_neighbours(tmp_path):
     async def main():
         async with group_of(tmp_path) as group:
             await group.start()
@@ -259,7 +259,7 @@ def test_entry_and_unit_both_rotten_are_told_by_their_neighbours(tmp_path):
     run(main())
 
 
-async def leader_sends_no_rot(path):
+async def leader_sends_no_corruption(path):
     async with group_of(path) as group:
         await group.start()
         leader = await group.append(60)
@@ -276,15 +276,15 @@ async def leader_sends_no_rot(path):
         await group.start(behind)
         await group.settle()
         assert entries(group.nodes[behind]) == entries(group.nodes[other]) == entries(leader)
-        assert leader.is_leader, "it needs not give up office for that"
+        assert leader.is_leader, "it needs not give up leadership for that"
         assert not group.fatal
 
 
-def test_leader_repairs_rot_before_it_sends_it_to_a_follower(tmp_path):
-    run(leader_sends_no_rot(tmp_path))
+def test_leader_repairs_corruption_before_it_sends_it_to_a_follower(tmp_path):
+    run(leader_sends_no_corruption(tmp_path))
 
 
-async def rotten_everywhere(path):
+async def corrupt_everywhere(path):
     async with group_of(path) as group:
         await group.start()
         leader = await group.append(30)
@@ -294,20 +294,20 @@ async def rotten_everywhere(path):
             flip(file, at + 60)
         for _ in range(30):
             for node in group.nodes.values():
-                with pytest.raises(RottenEntry):
+                with pytest.raises(DamagedEntry):
                     node.body_view(7)
             await asyncio.sleep(0.05)
         assert await group.append(10) is leader, "what does not need it goes on"
 
 
-def test_what_is_rotten_everywhere_is_refused_and_told(tmp_path, caplog):
-    run(rotten_everywhere(tmp_path))
+def test_what_is_corrupt_everywhere_is_refused_and_told(tmp_path, caplog):
+    run(corrupt_everywhere(tmp_path))
     (line, *_) = [r.getMessage() for r in caplog.records if "event=unrepaired" in r.getMessage()]
     assert "offset=" in line
     assert "/data/00000000000000000000" in line
 
 
-def test_replica_with_rot_that_is_not_committed_does_not_lead(tmp_path):
+def test_replica_with_corruption_that_is_not_committed_does_not_lead(tmp_path):
     async def main():
         async with group_of(tmp_path) as group:
             await group.start()
@@ -320,15 +320,15 @@ def test_replica_with_rot_that_is_not_committed_does_not_lead(tmp_path):
             await soon(lambda: leader._store.last_index == index)
             file, at = place(group, leader, index)
             flip(file, at + 50)
-            with pytest.raises(RottenEntry):
+            with pytest.raises(DamagedEntry):
                 leader.body_view(index)
-            await soon(lambda: leader._raft.state.hindered == "uncommitted_rot")
+            await soon(lambda: leader._raft.state.blocked == "uncommitted_corruption")
             await group.start(*others(group, leader))
             await soon(lambda: any(group.nodes[i].is_leader for i in others(group, leader)))
             await group.append(10)
             await group.settle()
             # The new leader had another entry there; a follower looks at its disk when it wakes up.
-            await soon(lambda: leader._raft.state.hindered is None)
+            await soon(lambda: leader._raft.state.blocked is None)
             assert entries(leader) == entries(group.nodes[others(group, leader)[0]])
 
     run(main())
@@ -493,17 +493,17 @@ def test_a_read_without_its_crc_is_caught(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LogStore, "body_view", unchecked)
     with pytest.raises(pytest.fail.Exception):
-        run(rotten_everywhere(tmp_path))
+        run(corrupt_everywhere(tmp_path))
 
 
 def test_a_repair_that_takes_any_copy_is_caught(tmp_path, monkeypatch):
-    """Two replicas rotten at the same entry: what the one sends, the other must not take."""
+    """Two replicas corrupt at the same entry: what the one sends, the other must not take."""
 
     def restore(self, span):
         for index in range(span.first_index, span.last_index + 1):
             self.damaged.pop(index, None)
         return [span.first_index]
 
-    monkeypatch.setattr(RotGuard, "restore", restore)
+    monkeypatch.setattr(CorruptionGuard, "restore", restore)
     with pytest.raises((AssertionError, TimeoutError)):
         run(follower_repairs_what_it_reads(tmp_path))

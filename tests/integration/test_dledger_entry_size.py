@@ -30,10 +30,10 @@ def test_the_largest_entry_behind_the_longest_span_fits_in_a_frame(span_bytes_ma
     assert frame_bytes(Span(0, 1, 1, 0, data, bytes(64))) <= MAX_FRAME_BYTES
 
 
-def test_a_note_without_room_beside_its_entries_stays_behind():
+def test_a_hint_without_room_beside_its_entries_stays_behind():
     data = bytes(MAX_FRAME_BYTES - 8_000)
-    noted, bare = (Span(0, 3, 1, 0, data, bytes(128), note=note) for note in (bytes(9_000), b""))
-    assert frame_bytes(noted) == frame_bytes(bare) <= MAX_FRAME_BYTES
+    hinted, bare = (Span(0, 3, 1, 0, data, bytes(128), hint=hint) for hint in (bytes(9_000), b""))
+    assert frame_bytes(hinted) == frame_bytes(bare) <= MAX_FRAME_BYTES
 
 
 async def largest_entry_is_replicated(path):
@@ -83,7 +83,7 @@ async def unsendable_entry_is_dropped(path):
         node = await group.append(5, tag=b"later ")
         assert node is not again
         await group.settle()
-        await group.until(lambda: again._raft.state.hindered is None)
+        await group.until(lambda: again._raft.state.blocked is None)
         assert [again.body_view(i) for i in range(again.end_index + 1)] == [
             node.body_view(i) for i in range(node.end_index + 1)
         ]

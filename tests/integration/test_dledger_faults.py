@@ -154,7 +154,7 @@ def test_follower_far_behind_catches_up_under_load(tmp_path):
     run(main())
 
 
-def test_full_disk_at_the_start_of_a_term_gives_up_office(tmp_path):
+def test_full_disk_at_the_start_of_a_term_gives_up_leadership(tmp_path):
     async def main():
         disks = {"n0": FaultyDisk()}
         disks["n0"].write_error = errno.ENOSPC

@@ -130,7 +130,7 @@ def test_group_is_changed_under_load(tmp_path):
         assert group.nodes[wiped].status()["store_id"] != first_life
         await load.more()
         await group.until(lambda: not group.nodes[wiped].status()["fresh"])
-        await group.until(lambda: not (group.nodes[wiped].status()["newcomers"]))
+        await group.until(lambda: not (group.nodes[wiped].status()["rejoining"]))
 
         await load.stop()
         await group.settle()

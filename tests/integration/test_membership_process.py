@@ -124,7 +124,7 @@ def test_leader_is_replaced_and_a_wiped_member_returns(cluster: Cluster) -> None
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         rows = [row for row in cluster.statuses() if "fresh" in row]  # who answers
-        if len(rows) == 3 and not any(row["fresh"] or row["newcomers"] for row in rows):
+        if len(rows) == 3 and not any(row["fresh"] or row["rejoining"] for row in rows):
             break
     assert [sorted(row["voters"]) for row in rows] == [members] * 3
     sent = cluster.run("produce", "-t", "orders", "--count", "50", "hello")

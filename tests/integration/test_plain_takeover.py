@@ -255,7 +255,9 @@ def test_queues_that_were_hurt_while_we_were_away_are_made_good(tmp_path: Path, 
         else:
             shutil.rmtree(store / "consumequeue/one")
         async with plain(store) as broker:
-            await until(lambda: not broker.controller.store._queues.files.damaged, "mended queues")
+            await until(
+                lambda: not broker.controller.store._queues.files.damaged, "repaired queues"
+            )
             for _ in range(50):  # a block that is read the first time may be found damaged then
                 answer = await broker.ask(11, **pull_fields("one", 120))
                 if answer.code == 0:

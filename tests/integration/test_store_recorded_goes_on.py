@@ -157,7 +157,7 @@ def test_recorded_store_is_continued_and_read_again(recorded, expected, tmp_path
     assert len(list((directory / "data").iterdir())) > len(before[-1:]), "over several segments"
 
 
-def test_entry_without_a_crc_is_judged_by_its_record(recorded, expected, tmp_path):
+def test_entry_without_a_crc_is_checked_by_its_record(recorded, expected, tmp_path):
     """DLedger 0.3 computes no CRC for entries; RocketMQ's record has one for its body."""
     shutil.copytree(recorded / "store-n0" / "dledger-n0", tmp_path / "dledger-n0")
     (topic, queue_id, offset), (_, physical) = sorted(expected.items())[100]

@@ -5,7 +5,7 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from tests.spark.generate import PLANTED, random_history
-from tests.spark.judge import SPARK_MARKS, report_of
+from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
 COMPARED = PLANTED

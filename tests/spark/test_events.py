@@ -5,7 +5,7 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from tests.spark.generate import MS, HistoryBuilder
-from tests.spark.judge import SPARK_MARKS, alarms, explain, found, report_of
+from tests.spark.reports import SPARK_MARKS, alarms, explain, found, report_of
 
 pytestmark = SPARK_MARKS
 CHECKS = ("A30", "A31", "A32", "A33", "A35")

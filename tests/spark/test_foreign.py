@@ -10,7 +10,7 @@ from chaos.checker import check_history
 from chaos.load import load_history
 from spark.history import open_history
 from tests.spark.foreign import CASES, Case, spoil_with, write_case
-from tests.spark.judge import SPARK_MARKS, report_of
+from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
 COMPARED = ("A1", "A5", "A6", "A7", "A8", "A15", "A34", "A35")

@@ -6,7 +6,7 @@ from chaos.checker import check_history
 from chaos.load import load_history
 from chaos.verdict import compare
 from tests.spark.generate import MS, HistoryBuilder
-from tests.spark.judge import SPARK_MARKS, report_of
+from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
 

@@ -11,7 +11,7 @@ from spark import check_history
 from spark.checks.phantom import check_phantom
 from spark.history import open_history
 from tests.spark.generate import HistoryBuilder, plant_lost, write_table
-from tests.spark.judge import SPARK_MARKS, alarms, found, report_of
+from tests.spark.reports import SPARK_MARKS, alarms, found, report_of
 
 pytestmark = SPARK_MARKS
 
@@ -91,7 +91,7 @@ def test_a_segment_that_cannot_be_read_is_named(session, tmp_path):
 def test_a_check_that_crashes_makes_the_verdict_unknown_and_the_others_go_on(
     session, tmp_path, monkeypatch
 ):
-    def crash(context, fates, *, gaps):
+    def crash(context, outcomes, *, gaps):
         assert check_phantom
         raise RuntimeError("no idea")
 

@@ -7,7 +7,7 @@ from tests.spark.generate import (
     plant_divergence,
     plant_mismatch,
 )
-from tests.spark.judge import SPARK_MARKS, alarms, explain, found, report_of
+from tests.spark.reports import SPARK_MARKS, alarms, explain, found, report_of
 
 pytestmark = SPARK_MARKS
 LOGS = ["A15", "A34", "A35"]

@@ -3,7 +3,7 @@
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
 from tests.spark.generate import GROUP, MS, HistoryBuilder, plant_lost
-from tests.spark.judge import SPARK_MARKS, alarms, explain, found, report_of
+from tests.spark.reports import SPARK_MARKS, alarms, explain, found, report_of
 
 pytestmark = SPARK_MARKS
 

@@ -11,7 +11,7 @@ from tests.spark.generate import (
     plant_corrupt,
     plant_phantom,
 )
-from tests.spark.judge import SPARK_MARKS, alarms, explain, found, report_of
+from tests.spark.reports import SPARK_MARKS, alarms, explain, found, report_of
 
 pytestmark = SPARK_MARKS
 

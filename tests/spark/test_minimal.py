@@ -18,7 +18,6 @@ from chaos.verdict import COMPLAINTS
 from spark.checks import offsets
 from spark.history import open_history
 from spark.job import CHECKS
-from tests.spark.judge import SPARK_MARKS, alarms, report_of
 from tests.spark.minimal import (
     DISHONEST,
     MISSING,
@@ -28,6 +27,7 @@ from tests.spark.minimal import (
     write_minimal,
     write_together,
 )
+from tests.spark.reports import SPARK_MARKS, alarms, report_of
 
 pytestmark = SPARK_MARKS
 

@@ -46,7 +46,7 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-def one_to_close(connections: Collection[H], newcomer: Holder) -> H | None:
+def one_to_close(connections: Collection[H], rejoin: Holder) -> H | None:
     """Return which connection makes room for a new one, None: the new one itself goes.
 
     It is one of the address that has most: one that never spoke, the oldest of them first, else the
@@ -57,7 +57,7 @@ def one_to_close(connections: Collection[H], newcomer: Holder) -> H | None:
     address, most = counts.most_common(1)[0]
     theirs = [one for one in connections if one.remote[0] == address]
     silent = next((one for one in theirs if not one.has_spoken), None)
-    is_smaller = counts[newcomer.remote[0]] < most // 2
+    is_smaller = counts[rejoin.remote[0]] < most // 2
     if silent is not None and (is_smaller or silent.quiet_sweeps >= SILENT_SWEEPS):
         return silent
     idlest = max(theirs, key=lambda one: one.quiet_sweeps)

@@ -25,7 +25,7 @@ from broker.sends.creation import Creator
 from broker.state.kinds import StateKind
 from broker.state.topic_config import TopicChange
 from broker.tables import Tables
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError
 from mutants.patches import ALL, BY_TESTS
@@ -523,16 +523,16 @@ def test_only_a_leader_tells_limits(code: int) -> None:
 class FakeKeys(FakeQueues):
     """A store that finds what it was given, and notes what it was asked."""
 
-    def __init__(self, found: list[bytes], *, writable: bool = True, rotten: bool = False) -> None:
+    def __init__(self, found: list[bytes], *, writable: bool = True, corrupt: bool = False) -> None:
         super().__init__(writable=writable)
         self.found = found
-        self.rotten = rotten
+        self.corrupt = corrupt
         self.asked: list[tuple[object, ...]] = []
 
     def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
         self.asked.append((topic, key, limit, span))
-        if self.rotten:
-            raise RottenEntry(7, "here")
+        if self.corrupt:
+            raise DamagedEntry(7, "here")
         return KeyResult([memoryview(one) for one in self.found], 99, 48)
 
 
@@ -568,7 +568,7 @@ def test_a_key_that_nothing_has_is_answered_22_with_the_fields() -> None:
 
 
 def test_a_key_whose_only_message_is_damaged_is_refused_for_now() -> None:
-    answer = QueryProcessor(FakeKeys([], rotten=True)).handle_by_key(None, key_request())
+    answer = QueryProcessor(FakeKeys([], corrupt=True)).handle_by_key(None, key_request())
     assert answer.code == 14
 
 

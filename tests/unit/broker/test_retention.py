@@ -11,7 +11,7 @@ import pytest
 from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.retention.service import DiskUse, Retention
 from broker.retention_policy import HOUR_MS, MANUAL_ROUNDS, RetentionConfig, Segment
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.runtime.disk import RealDisk
 
@@ -178,7 +178,7 @@ class Bodies:
         self.reads += 1
         stamp = self.stamps[first]
         if stamp is None:
-            raise RottenEntry(first, "damaged")
+            raise DamagedEntry(first, "damaged")
         host = bytes(8)
         record = encode_record(
             MessageExt("t", 0, 0, 0, 0, first, 1, host, stamp, host, 0, 0, b"b", b"")

@@ -50,7 +50,7 @@ def test_an_interrupted_demo_says_where_its_run_is_and_check_reads_it(
 
     monkeypatch.setattr(demo, "_go", ended)
     options = demo.parser("x").parse_args(["--out", str(run)])
-    assert demo.run_and_judge(demo.demo(seconds=5, rate=10), options) == code
+    assert demo.run_and_check(demo.demo(seconds=5, rate=10), options) == code
     said = capsys.readouterr().out.replace("\n", "")
     assert f"Partial run: {run}" in said
     assert f"ledgermq check {run}" in said
@@ -101,7 +101,7 @@ def too_slow(run: Path) -> str:
     """Return why there is no result of a job that would take longer than it may."""
     (run / "logs").mkdir(exist_ok=True)
     (run / "tables").mkdir(exist_ok=True)
-    return asyncio.run(verdict.judge_with_spark(run, 0.01)).why
+    return asyncio.run(verdict.check_with_spark(run, 0.01)).why
 
 
 def test_a_job_that_reaches_its_limit_is_named_as_the_reason(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from chaos.__main__ import main
 from chaos.checker import check_history
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
-from chaos.verdict import judge_in_process
+from chaos.verdict import check_in_process
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
 
 
@@ -105,7 +105,7 @@ def test_run_that_cannot_be_loaded_is_unknown_and_no_traceback(tmp_path, monkeyp
         raise RuntimeError("boom")
 
     monkeypatch.setattr("chaos.verdict.load_history", broken)
-    assert judge_in_process(run)["verdict"] == "unknown"
+    assert check_in_process(run)["verdict"] == "unknown"
     assert main(["check", str(run)]) == 2
     said = capsys.readouterr()
     assert "RuntimeError: boom" in said.out

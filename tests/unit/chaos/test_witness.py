@@ -133,13 +133,13 @@ def lives(world: World, fault: Fault, between=lambda world: None) -> bool:
     """Apply and lift a fault; ``between`` happens while it is on. Return whether it counts."""
 
     async def body() -> None:
-        await fault.look_before()
+        await fault.probe_before()
         await fault.apply()
-        await fault.look_during()
+        await fault.probe_during()
         world.wait()
         between(world)
         await fault.undo()
-        await fault.look_after()
+        await fault.probe_after()
 
     asyncio.run(body())
     return fault.witness.effective

@@ -238,8 +238,8 @@ def test_revoked_queue_that_is_still_pulled_is_found(tmp_path):
     with planted(ALL["client-revoked-queue-pulled"]):
         assert released() == (False, False)
     check, verdict, spoil = VIOLATIONS["revoked queue pulled"]
-    judged = check_history(load_history(write_minimal(spoil, tmp_path)))
-    assert (check, judged.results["A9"].verdict) == ("A9", verdict)
+    checked = check_history(load_history(write_minimal(spoil, tmp_path)))
+    assert (check, checked.results["A9"].verdict) == ("A9", verdict)
 
 
 def told_end() -> int:
@@ -256,8 +256,8 @@ def test_end_of_a_queue_told_one_short_is_found(tmp_path):
     with planted(ALL["queue-end-one-short"]):
         assert told_end() == 5
     check, verdict, spoil = VIOLATIONS["short end"]
-    judged = check_history(load_history(write_minimal(spoil, tmp_path)))
-    assert (check, judged.results["A50"].verdict) == ("A50", verdict)
+    checked = check_history(load_history(write_minimal(spoil, tmp_path)))
+    assert (check, checked.results["A50"].verdict) == ("A50", verdict)
 
 
 @pytest.fixture(autouse=True)

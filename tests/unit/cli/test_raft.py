@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.main import run
-from cli.raft import judge
+from cli.raft import validator
 from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.core.ready import Event, EventKind
@@ -29,7 +29,7 @@ def leader(**followers):
 
 def test_group_in_order_is_healthy():
     rows = [leader(n1=seen(9)), {"node": "n1", "group": "g", "leader": "n0"}]
-    followers = judge(rows)
+    followers = validator(rows)
     assert [row["health"] for row in rows] == ["ok", "ok"]
     assert [(row["follower"], row["behind"], row["health"]) for row in followers] == [
         ("n1", 0, "ok")
@@ -38,19 +38,19 @@ def test_group_in_order_is_healthy():
 
 def test_member_that_its_leader_misses_is_dead_and_gets_a_row():
     rows = [leader(n1=seen(4, alive=False), n2=seen(9))]
-    (dead, alive) = judge(rows)
+    (dead, alive) = validator(rows)
     assert (dead["health"], dead["behind"], alive["health"]) == ("dead", 5, "ok")
     assert rows[1] == {"node": "n1", "role": "DEAD", "health": "dead"}
 
 
 def test_learner_is_called_one():
     row = leader(n3=seen(9)) | {"learners": ["n3"]}
-    assert judge([row])[0]["kind"] == "learner"
+    assert validator([row])[0]["kind"] == "learner"
 
 
 def test_broker_that_does_not_answer_and_one_without_a_leader():
     rows = [{"address": "a:1", "error": "gone"}, {"address": "a:2", "leader": None}]
-    assert judge(rows) == []
+    assert validator(rows) == []
     assert [row["health"] for row in rows] == ["no answer", "no leader"]
 
 

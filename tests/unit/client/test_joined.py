@@ -1,4 +1,4 @@
-"""What hinders a push consumer is raised, told and logged; ``ledgermq consume`` says it."""
+"""What blocks a push consumer is raised, told and logged; ``ledgermq consume`` says it."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ def test_an_unknown_topic_is_raised_and_taken_up_once_it_exists():
     run(body)
 
 
-def test_a_group_that_is_joined_hinders_nobody():
+def test_a_group_that_is_joined_blocks_nobody():
     async def body(cluster):
         async with consumer_of(cluster.config()) as consumer:
             await consumer.wait_joined(5)

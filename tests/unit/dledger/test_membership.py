@@ -1,7 +1,7 @@
 """The rules of membership, one test each, named as the rule.
 
 Sections are those of Ongaro's dissertation; the rule for lost directories is our own, see
-`dledger.core.readmission`.
+`dledger.core.rejoin`.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from dledger.core.messages import (
     Heartbeat,
     PreVoteReply,
     PreVoteRequest,
-    Readmit,
+    RejoinGrant,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -198,7 +198,7 @@ def test_learner_gets_the_log_and_is_not_counted_for_a_commit():
     assert cluster["n0"].state.log.commit_index < cluster["n0"].state.log.last_index
 
 
-def test_learner_does_not_keep_a_leader_in_office():
+def test_learner_does_not_keep_a_leader_in_power():
     cluster, _ = with_learner()
     cluster.crash("n1")
     cluster.crash("n2")
@@ -242,7 +242,7 @@ def test_learner_that_is_fresh_is_not_promoted():
     cluster.wipe(learner)
     cluster.restart(learner)
     cluster.tick("n0", 4)
-    while learner not in cluster["n0"].state.newcomers:
+    while learner not in cluster["n0"].state.rejoining:
         cluster.deliver()
     assert cluster[learner].state.fresh
     assert "not caught up" in cluster.change("n0", PROMOTE, learner)
@@ -489,7 +489,7 @@ def test_fresh_replica_is_not_counted_for_a_commit():
 
 
 def test_fresh_replica_does_not_confirm_that_a_leader_still_leads():
-    """Neither a read, nor its office: another leader may have been elected with its lost vote."""
+    """Neither a read, nor its leadership: its lost vote may have elected another leader."""
     cluster = wiped()
     cluster.tick("n0", 4)
     cluster.stabilize()
@@ -502,14 +502,14 @@ def test_fresh_replica_does_not_confirm_that_a_leader_still_leads():
     assert cluster["n0"].state.role is not Role.LEADER
 
 
-def test_fresh_replica_is_readmitted_behind_a_barrier_that_the_others_committed():
+def test_fresh_replica_rejoins_behind_a_barrier_that_the_others_committed():
     cluster = wiped()
     settle(cluster, 30)
     state = cluster["n2"].state
     assert not state.fresh
     assert state.voted_for == "n0"
     assert cluster.replicas["n2"].state_file.saved == HardState(1, "n0")
-    assert not cluster["n0"].state.newcomers
+    assert not cluster["n0"].state.rejoining
     assert [body for _, body in cluster.log("n2")] == [b"noop", b"kept", b"noop"]
     cluster.crash("n1")
     cluster.propose("n0", b"counted")
@@ -520,7 +520,7 @@ def test_fresh_replica_is_readmitted_behind_a_barrier_that_the_others_committed(
 def test_barrier_is_an_entry_of_a_client_where_clients_append():
     cluster = wiped()
     cluster.tick("n0", 4)
-    while "n2" not in cluster["n0"].state.newcomers:
+    while "n2" not in cluster["n0"].state.rejoining:
         cluster.deliver()
     cluster.propose("n0", b"traffic")
     settle(cluster, 30)
@@ -536,14 +536,14 @@ def test_replica_wiped_twice_waits_for_a_second_barrier():
     settle(cluster, 30)
     assert not cluster["n2"].state.fresh
     assert cluster.log("n2") == cluster.log("n0")
-    readmitted = [event for event in cluster.replicas["n0"].events if event.kind.value == "fresh"]
-    assert len(readmitted) == 2
+    rejoined = [event for event in cluster.replicas["n0"].events if event.kind.value == "fresh"]
+    assert len(rejoined) == 2
 
 
-def test_readmission_of_another_life_is_ignored():
+def test_rejoin_of_another_life_is_ignored():
     cluster = wiped()
     cluster.step(Heartbeat("n0", "n2", 1, -1, 1))
-    cluster.step(Readmit("n0", "n2", 1, 99))
+    cluster.step(RejoinGrant("n0", "n2", 1, 99))
     assert cluster["n2"].state.fresh
 
 
@@ -555,6 +555,6 @@ def test_acknowledgements_of_a_lost_directory_count_no_more():
     cluster.restart("n2")
     cluster.heal()
     cluster.tick("n0", 4)
-    while "n2" not in cluster["n0"].state.newcomers:
+    while "n2" not in cluster["n0"].state.rejoining:
         cluster.deliver()
     assert cluster["n0"].state.progress["n2"].match_index <= cluster["n2"].state.log.last_index

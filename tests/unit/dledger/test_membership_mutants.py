@@ -5,7 +5,7 @@ Some are caught by random trouble; the rest has a story of its own, which passes
 
 import pytest
 
-from dledger.core import election, membership, readmission, replication
+from dledger.core import election, membership, rejoin, replication
 from dledger.core.configuration import ChangeKind, changed
 from dledger.core.messages import PreVoteReply, VoteReply, VoteRequest
 from dledger.core.model import Role
@@ -173,18 +173,18 @@ def count_all(self):
 
 def begin_without_barrier(state, reply):
     begin(state, reply)
-    state.newcomers[reply.sender].barrier = -1
+    state.rejoining[reply.sender].barrier = -1
 
 
-begin = readmission._begin
+begin = rejoin._begin
 STORIES = {
     "two changes at once": (two_changes_at_once, (membership, "plan", plan_anything)),
     "change before an entry of the term": (
         change_before_an_entry_of_the_term, (membership, "plan", plan_anything)),
     "wiped follower is counted": (
         stale_leader_and_a_wiped_follower, (RaftState, "count_followers", count_all)),
-    "wiped follower is readmitted without a barrier": (
-        old_vote_is_still_on_its_way, (readmission, "_begin", begin_without_barrier)),
+    "wiped follower has rejoined without a barrier": (
+        old_vote_is_still_on_its_way, (rejoin, "_begin", begin_without_barrier)),
 }  # fmt: skip
 
 

@@ -232,13 +232,13 @@ GROUP = ConfigEntry(7, 2, Configuration({"n0": "h:1", "n1": "h:2"}, {"n2": "h:3"
 SEGMENT = 4096
 
 
-def install(path, data, last_index, term=2, judge=lambda _state: ""):
+def install(path, data, last_index, term=2, validator=lambda _state: ""):
     """Receive a snapshot; return what stands for the log then."""
     from dledger.codec.snapshot import decode_snapshot
 
     path.mkdir(exist_ok=True)
     files = SnapshotFiles(RealDisk(), str(path), SEGMENT)
-    files.judge = judge
+    files.validator = validator
     name = decode_snapshot(data)[0].id
     assert (name.last_index, name.last_term) == (last_index, term)
     files.stage(StageWork(name, 0, data, True))
@@ -285,14 +285,14 @@ def test_a_snapshot_of_many_entries_in_little_space_is_none(tmp_path):
 
 
 def unsound_state_is_refused(path):
-    return install(path, snapshot(state_=b"not of a broker"), 30, judge=state_problem) is None
+    return install(path, snapshot(state_=b"not of a broker"), 30, validator=state_problem) is None
 
 
 def test_a_state_that_no_broker_wrote_is_not_installed(tmp_path):
     image = msgspec.msgpack.encode(StateImage({"topics.json": b"{}"}, []))
-    assert install(tmp_path / "a", snapshot(state_=image), 30, judge=state_problem) is not None
+    assert install(tmp_path / "a", snapshot(state_=image), 30, validator=state_problem) is not None
     spoilt = msgspec.msgpack.encode(StateImage({"topics.json": b"{"}, []))
-    assert install(tmp_path / "b", snapshot(state_=spoilt), 30, judge=state_problem) is None
+    assert install(tmp_path / "b", snapshot(state_=spoilt), 30, validator=state_problem) is None
     assert unsound_state_is_refused(tmp_path / "c")
     with planted(BY_TESTS["snapshot-installed-unverified"]):
         assert not unsound_state_is_refused(tmp_path / "d")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dledger.codec.entry import END_RECORD_BYTES, HEADER_BYTES, encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
-from dledger.errors import DLedgerError, RottenEntry
+from dledger.errors import DamagedEntry, DLedgerError
 from dledger.segments.row import Segments
 from dledger.storage import recovery
 from dledger.storage.files import open_segments
@@ -303,6 +303,6 @@ def test_a_sync_that_lies_is_not_survived_silently():
     machine.disk.power_loss(PowerLossMode.LOST, 0)
     machine.disk.heal()
     machine.start()
-    assert sorted(machine.store.rot.damaged) == [0, 1]
-    with pytest.raises(RottenEntry):
+    assert sorted(machine.store.corruption.damaged) == [0, 1]
+    with pytest.raises(DamagedEntry):
         machine.contents()

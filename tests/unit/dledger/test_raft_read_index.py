@@ -146,7 +146,7 @@ def test_group_of_one_confirms_at_once():
     assert reader.answers() == [(batch, 0)]
 
 
-def test_loss_of_office_drops_what_is_not_confirmed():
+def test_loss_of_leadership_drops_what_is_not_confirmed():
     cluster, reader = elected()
     (before,) = reader.ask("n0")
     cluster.do("n0", Raft.resign)

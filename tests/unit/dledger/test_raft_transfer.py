@@ -2,9 +2,9 @@
 
 import pytest
 
+from dledger.core.leadership import Phase
 from dledger.core.messages import TimeoutNow, VoteRequest
 from dledger.core.model import Role
-from dledger.core.office import Phase
 from dledger.core.raft import Raft
 from dledger.errors import TransferFailed
 from tests.unit.dledger.cluster import Cluster
@@ -203,7 +203,7 @@ def test_every_message_of_a_transfer_may_be_lost():
         assert cluster[leader].state.log.commit_index == cluster[leader].state.log.last_index
 
 
-def test_loss_of_office_ends_a_transfer():
+def test_loss_of_leadership_ends_a_transfer():
     cluster = elected()
     cluster.isolate("n0")
     transfer = begin(cluster, "n1")

@@ -13,7 +13,7 @@ from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.messages import Append, HeartbeatReply, InstallSnapshot, SnapshotReply
 from dledger.core.model import SnapshotId
 from dledger.core.snapshot import StageWork
-from dledger.errors import CorruptEntry, RottenEntry
+from dledger.errors import CorruptEntry, DamagedEntry
 from dledger.storage.files import open_segments
 from dledger.storage.recovery import open_log_store
 from dledger.storage.snapshot_files import SnapshotFiles
@@ -466,7 +466,7 @@ def test_planted_install_that_is_not_atomic_is_caught(tmp_path, monkeypatch, mar
         return self.meta
 
     monkeypatch.setattr(SnapshotFiles, "install", without_marker)
-    with pytest.raises((AssertionError, FatalError, RottenEntry)):
+    with pytest.raises((AssertionError, FatalError, DamagedEntry)):
         test_install_survives_a_crash_at_every_step(tmp_path)
 
 

@@ -17,7 +17,7 @@ import pytest
 from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.codec.properties import Checkpoint
 from dledger.core.model import HardState
-from dledger.errors import DiskFull, EntryTooLarge, RottenEntry
+from dledger.errors import DamagedEntry, DiskFull, EntryTooLarge
 from dledger.storage.files import open_segments
 from dledger.storage.recovery import open_log_store
 from dledger.storage.snapshot_files import SnapshotFiles
@@ -139,7 +139,7 @@ def test_spans_of_several_segments_are_one_batch(tmp_path):
         assert mine.read_bytes() == its.read_bytes()
 
 
-def test_rotten_entry_is_not_handed_on(tmp_path):
+def test_corrupt_entry_is_not_handed_on(tmp_path):
     store = fill(open_store(tmp_path), [1, 1, 1])
     with data_files(tmp_path)[0].open("r+b") as file:
         file.seek(store.entry(1)[0] + 100)
@@ -148,7 +148,7 @@ def test_rotten_entry_is_not_handed_on(tmp_path):
     assert store.read(0, 2, 1 << 20).last_index == 0, "what comes before it may go"
     assert store.read(1, 2, 1 << 20) is None
     assert store.read(2, 2, 1 << 20).last_index == 2
-    with pytest.raises(RottenEntry, match="entry 1 is damaged"):
+    with pytest.raises(DamagedEntry, match="entry 1 is damaged"):
         store.body_view(1)
 
 
@@ -170,7 +170,7 @@ def test_a_long_walk_over_the_disk_gives_copies_and_stops_before_damage(tmp_path
         file.write(b"\xff")
     found = walk_bodies(store, 0, count - 1)
     assert [next(found)[0] for _ in range(20)] == places[:20]
-    with pytest.raises(RottenEntry, match="entry 20 is damaged"):
+    with pytest.raises(DamagedEntry, match="entry 20 is damaged"):
         next(found)
 
 
@@ -286,7 +286,7 @@ def readable(store):
     """Index and content of every entry that is not damaged."""
     whole = {}
     for index in range(store.first_index, store.last_index + 1):
-        with contextlib.suppress(RottenEntry):
+        with contextlib.suppress(DamagedEntry):
             whole[index] = (*store.entry(index), bytes(store.body_view(index)))
     return whole
 
@@ -301,7 +301,7 @@ def test_flipped_byte_of_a_synced_entry_loses_nothing_else(small_store, tmp_path
         store = open_store(copy, term=4, checkpoint=Checkpoint(last, last if committed else -1))
         expected = {i: entry for i, entry in enumerate(found) if i not in hit}
         assert readable(store) == expected, position
-        assert set(store.rot.damaged) == hit
+        assert set(store.corruption.damaged) == hit
         assert store.end_position == found[-1][0] + found[-1][1]
         store.close()
 
@@ -317,7 +317,7 @@ def test_damaged_entries_side_by_side_are_gone_past(small_store, tmp_path):
                     file.seek(position % SEGMENT)
                     file.write(b"\xa5" * size)
             store = open_store(copy, term=4, checkpoint=Checkpoint(len(found) - 1, 0))
-            assert sorted(store.rot.damaged) == list(range(first, last + 1))
+            assert sorted(store.corruption.damaged) == list(range(first, last + 1))
             assert [store.entry(i)[:3] for i in range(len(found))] == [e[:3] for e in found]
             store.close()
             shutil.rmtree(copy)

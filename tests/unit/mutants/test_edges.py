@@ -126,7 +126,7 @@ def begins_told() -> list[int]:
         return
 
     store = SimpleNamespace(
-        write_checkpoint=nothing, look_up_bases=nothing, covered=999, on_trimmed=told.append
+        write_checkpoint=nothing, resolve_queue_starts=nothing, covered=999, on_trimmed=told.append
     )
     log = SimpleNamespace(
         config=SimpleNamespace(segment_bytes=100), first_position=0, end_position=950,

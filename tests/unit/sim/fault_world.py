@@ -73,7 +73,7 @@ class FaultWorld:
             host.disk = SimDisk(SplitRng(number), self.trace, host=name)
             self.hosts[name] = host
         self.replicas = {name: Replica() for name in self.names}
-        self.rot_excused = []
+        self.corruption_excused = []
         self.fresh = []
         self.synced = {}
         self.changed_from = (-1, self.voters)
@@ -85,7 +85,7 @@ class FaultWorld:
             truth=SimpleNamespace(
                 committed=[], voters_of=self._voters_of, first_voters=self.voters
             ),
-            excuse_rot=self.rot_excused.append,
+            excuse_corruption=self.corruption_excused.append,
         )
         for name in self.hosts:
             if name in self.voters or name not in self.names:
@@ -130,7 +130,7 @@ class FaultWorld:
     def node(self, name):
         return self.nodes.setdefault(name, Node())
 
-    def is_fresh(self, name):
+    def is_recovering(self, name):
         return name in self.fresh
 
     def _voters_of(self, _replica, last_index=None):

@@ -92,7 +92,7 @@ def test_every_operation_is_traced_and_equal_seeds_leave_equal_traces():
         file.pwrite(5, [content])
         file.fdatasync()
         disk.replace("/g", b"abc")
-        disk.rot("/f", 5)
+        disk.corrupt("/f", 5)
         disk.power_loss(PowerLossMode.TORN)
         return trace
 
@@ -426,17 +426,17 @@ def test_process_killed_while_the_disk_hangs_leaves_its_sync_undone(disk):
 # Damage
 
 
-def test_rot_meets_synced_bytes_only(disk):
+def test_corruption_meets_synced_bytes_only(disk):
     file = disk.open("/r/f", size=SIZE)
     file.pwrite(0, [b"abc"])
     file.fdatasync()
     file.pwrite(2, [b"C"])
     view = file.view()
-    assert disk.rot("/r/f", 1, 0x20)
+    assert disk.corrupt("/r/f", 1, 0x20)
     assert bytes(view[:3]) == b"aBC"
-    assert not disk.rot("/r/f", 2)
-    assert not disk.rot("/r/f", SIZE)
-    assert not disk.rot("/r/missing", 0)
+    assert not disk.corrupt("/r/f", 2)
+    assert not disk.corrupt("/r/f", SIZE)
+    assert not disk.corrupt("/r/missing", 0)
     disk.power_loss(PowerLossMode.LOST)
     assert disk.open("/r/f", size=SIZE).pread(0, 3) == b"aBc"
 

@@ -67,7 +67,7 @@ class World:
             sent_ns=lambda key: self.sent_ns[key],
         )  # fmt: skip
         answers = SimpleNamespace(on_expired=lambda *told: self.expired.append(told))
-        self.judges = SimpleNamespace(alone=alone, group_answers=answers)
+        self.validators = SimpleNamespace(alone=alone, group_answers=answers)
         self.dropping = Dropping(self)
 
     def disk(self, _name):
@@ -145,7 +145,7 @@ def test_where_somebody_has_to_ask_nothing_goes_before(by, asked, used, found):
 def test_a_broker_alone_drops_no_message_that_was_sent_too_late(sent_ms_ago, used, found):
     world = World(alone_retention_ms=AGE_MS, used=used)
     broker = Broker(world, "b0")
-    alone = world.judges.alone
+    alone = world.validators.alone
     world.sent_ns[7] = world.loop.now_ns - sent_ms_ago * MS
     alone.on_acknowledged(QUEUE, 3, [7])
     broker.round()
@@ -157,10 +157,10 @@ def test_a_broker_alone_drops_no_message_that_was_sent_too_late(sent_ms_ago, use
         assert world.found == "A22 begins too late"
 
 
-def test_ages_by_a_clock_that_will_be_set_right_are_not_judged():
+def test_ages_by_a_clock_that_will_be_set_right_are_not_checked():
     world = World(alone_retention_ms=AGE_MS, clock_spread_ms=300)
     broker = Broker(world, "b0")
     world.sent_ns[7] = world.loop.now_ns
-    world.judges.alone.on_acknowledged(QUEUE, 3, [7])
+    world.validators.alone.on_acknowledged(QUEUE, 3, [7])
     broker.round()
     assert world.found is None

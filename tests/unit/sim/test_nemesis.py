@@ -410,7 +410,7 @@ def test_wipe_waits_while_a_former_member_is_empty(make, how):
     assert world.disk("n1").paths() == []
 
 
-def test_rot_flips_a_synced_byte_of_one_replica_only(make):
+def test_corruption_flips_a_synced_byte_of_one_replica_only(make):
     world = make(
         event("bit_rot", target="n1", glob="*/data/*", bytes=1),
         event("bit_rot", at_ms=1_200, target="n2", glob="*/data/*", bytes=1),
@@ -422,11 +422,11 @@ def test_rot_flips_a_synced_byte_of_one_replica_only(make):
         file.pwrite(0, [b"\x55" * 1000])
         file.fdatasync()
     world.run(4_000)
-    rotten = world.disk("n1").open("/s/data/0", size=4096).pread(0, 1000)
-    assert sum(bin(byte ^ 0x55).count("1") for byte in rotten) == 1
-    assert outcome(world, 1)[0] == "skipped: another replica has rotten bytes"
-    assert world.rot_excused == ["n1"]
-    assert world.nemesis.rotten() == ("n1",)
+    corrupt = world.disk("n1").open("/s/data/0", size=4096).pread(0, 1000)
+    assert sum(bin(byte ^ 0x55).count("1") for byte in corrupt) == 1
+    assert outcome(world, 1)[0] == "skipped: another replica has corrupt bytes"
+    assert world.corruption_excused == ["n1"]
+    assert world.nemesis.corrupt() == ("n1",)
 
 
 def test_a_process_starts_again_on_spoiled_queues_and_a_sound_log(make):
@@ -443,8 +443,8 @@ def test_a_process_starts_again_on_spoiled_queues_and_a_sound_log(make):
     found = {name: disk.read(f"/s/{name}/0")[:1000] for name in files}
     assert found["data"] == b"\x55" * 1000
     assert sum(bin(byte ^ 0x55).count("1") for byte in found["consumequeue"]) == 2
-    assert world.rot_excused == []
-    assert world.nemesis.rotten() == ()
+    assert world.corruption_excused == []
+    assert world.nemesis.corrupt() == ()
 
 
 @pytest.mark.parametrize("target", ["n1", "all"])
@@ -614,7 +614,7 @@ def test_spare_that_was_never_started_stays_off(make):
     assert not world.hosts["n3"].alive
 
 
-def test_replica_too_rotten_to_start_gets_an_empty_disk(make):
+def test_replica_too_corrupt_to_start_gets_an_empty_disk(make):
     world = make(event("bit_rot", target="n1", glob="*", bytes=1))
     file = world.disk("n1").open("/f", size=4096)
     file.pwrite(0, [b"x"])

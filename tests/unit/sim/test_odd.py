@@ -56,7 +56,7 @@ def test_odd_sends_set_every_flag_and_go_to_new_topics():
     assert any(send.sys_flag & 0x30 for send in shared)
 
 
-def test_properties_keep_what_a_message_is_judged_by():
+def test_properties_keep_what_a_message_is_checked_by():
     for number in range(100):
         text = shapes.odd_properties(SplitRng(number), "KEYS\x017")
         assert "KEYS\x017" in text

@@ -71,7 +71,7 @@ class Broker:
         tables = SimpleNamespace(model_of=lambda _replica: self.model)
         self.brokers = Brokers(self.truth, tables, frozenset({ASKER}))
         self.replica = SimpleNamespace(
-            name="n0", is_up=True, is_rotten=False, incarnation=1, tick=5, tick_ms=50, boot_ns=0,
+            name="n0", is_up=True, is_corrupt=False, incarnation=1, tick=5, tick_ms=50, boot_ns=0,
             id_head=id_head("10.0.0.1", 10911), deferred=[],
             state=SimpleNamespace(role=Role.LEADER, tick=5),
             store=SimpleNamespace(first_index=begin),
@@ -90,8 +90,8 @@ class Broker:
 
     def say(self, code, fields, body=b""):
         self.tap.pass_on(frame(code, 3, fields, body, flag=1), leaves=True)
-        for judge in self.replica.deferred:
-            judge()
+        for validator in self.replica.deferred:
+            validator()
         if self.findings.first is not None:
             raise self.findings.first
 

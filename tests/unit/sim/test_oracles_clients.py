@@ -32,7 +32,7 @@ def sent(key: int, outcome: str) -> dict[str, object]:
     return {"msg_key": key, "outcome": outcome, "attempts": 1, "t_cmp": 9}
 
 
-def judge(truth: Truth) -> tuple[Clients, Findings]:
+def validator(truth: Truth) -> tuple[Clients, Findings]:
     findings = Findings()
     return Clients(truth, findings), findings
 
@@ -43,7 +43,7 @@ def found(findings: Findings) -> str:
 
 
 def test_acknowledged_message_must_be_committed_at_its_place(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_acknowledged(QUEUE, 1, [12, 13])
     assert findings.first is None
     clients.on_acknowledged(QUEUE, 0, [12])
@@ -51,13 +51,13 @@ def test_acknowledged_message_must_be_committed_at_its_place(truth: Truth):
 
 
 def test_acknowledged_message_beyond_the_commit_is_found(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_acknowledged(QUEUE, 3, [14])
     assert found(findings).startswith("A38")
 
 
 def test_uncommitted_message_must_not_be_delivered(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_delivered(QUEUE, 2, 13, 91)
     assert findings.first is None
     clients.on_delivered(QUEUE, 3, 14, 98)
@@ -65,13 +65,13 @@ def test_uncommitted_message_must_not_be_delivered(truth: Truth):
 
 
 def test_other_content_at_a_place_is_found(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_delivered(QUEUE, 2, 13, 92)
     assert found(findings).startswith("A15")
 
 
 def test_ordered_sends_must_lie_in_their_order(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_ordered("p0", QUEUE, 4, 1)
     clients.on_ordered("p0", QUEUE, 5, 2)
     assert findings.first is None
@@ -80,7 +80,7 @@ def test_ordered_sends_must_lie_in_their_order(truth: Truth):
 
 
 def test_read_index_below_what_was_committed_is_stale(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_read_index(2, 2, "n0")
     assert findings.first is None
     clients.on_read_index(2, 1, "n0")
@@ -88,7 +88,7 @@ def test_read_index_below_what_was_committed_is_stale(truth: Truth):
 
 
 def test_fetched_offset_must_have_been_offered(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_offered(QUEUE, 2)
     for offset in (-1, 0, 2):
         clients.on_fetched(QUEUE, offset)
@@ -98,14 +98,14 @@ def test_fetched_offset_must_have_been_offered(truth: Truth):
 
 
 def test_auditor_must_read_without_a_gap(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_audited(QUEUE, 0)
     clients.on_audited(QUEUE, 2)
     assert found(findings).startswith("A22")
 
 
 def test_auditor_may_miss_what_was_dropped(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_audited(QUEUE, 0)
     clients.dropped[QUEUE] = 2
     clients.on_audited(QUEUE, 2)
@@ -113,7 +113,7 @@ def test_auditor_may_miss_what_was_dropped(truth: Truth):
 
 
 def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_audited(QUEUE, 0)
     clients.on_audited(QUEUE, 1)
     clients.on_audit_end(QUEUE, 0, 2)
@@ -123,14 +123,14 @@ def test_committed_message_that_the_auditor_cannot_read_is_found(truth: Truth):
 
 
 def test_acknowledged_message_that_is_gone_is_found_at_the_end(truth: Truth):
-    clients, _ = judge(truth)
+    clients, _ = validator(truth)
     clients.at_end([sent(11, "ok"), sent(99, "info"), sent(98, "fail")])
     with pytest.raises(Violation, match="A1 acknowledged but lost"):
         clients.at_end([sent(99, "ok")])
 
 
 def test_refused_message_that_is_there_is_found_at_the_end(truth: Truth):
-    clients, _ = judge(truth)
+    clients, _ = validator(truth)
     with pytest.raises(Violation, match="A7"):
         clients.at_end([sent(12, "fail")])
 
@@ -144,7 +144,7 @@ def test_message_lies_at_no_more_places_than_attempts_were_made(
 ):
     truth.rows[3, 1] = entry(3, 13, 3)
     truth.commit(3, Mark(1, 300, 100, 13), 1)
-    clients, _ = judge(truth)
+    clients, _ = validator(truth)
     send = {**sent(13, "ok"), "attempts": attempts, "possible": possible, "t_cmp": t_cmp}
     if is_fine:
         clients.at_end([send])
@@ -154,7 +154,7 @@ def test_message_lies_at_no_more_places_than_attempts_were_made(
 
 
 def test_delivered_properties_are_those_that_were_sent(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_properties(QUEUE, 0, ("11", "red"), ("11", "red"))
     assert findings.first is None
     clients.on_properties(QUEUE, 0, ("11", None), ("11", "red"))
@@ -180,14 +180,14 @@ def tagged(truth: Truth) -> Truth:
 def test_read_passes_over_nothing_that_it_asked_for(
     truth: Truth, tag: str, got: set[int], oracle: str
 ):
-    clients, findings = judge(tagged(truth))
+    clients, findings = validator(tagged(truth))
     clients.on_pulled(QUEUE, range(3), tag, got)
     assert (findings.first is None) == (not oracle)
     assert not oracle or found(findings) == oracle
 
 
 def test_read_must_not_go_past_what_is_committed(truth: Truth):
-    clients, findings = judge(tagged(truth))
+    clients, findings = validator(tagged(truth))
     clients.on_pulled(QUEUE, range(2, 4), "blue", {2})
     assert found(findings).startswith("A5")
 
@@ -208,7 +208,7 @@ def test_read_must_not_go_past_what_is_committed(truth: Truth):
 def test_search_by_time_finds_the_first_at_or_after_it(
     truth: Truth, stored_ms: int, offset: int, held: tuple[int, int], is_fine: bool
 ):
-    clients, findings = judge(tagged(truth))
+    clients, findings = validator(tagged(truth))
     assert clients.choose_time(QUEUE, 5) == 1_010
     assert clients.choose_time(("none", 0), 5) is None
     clients.on_searched(QUEUE, stored_ms, offset, held)
@@ -216,7 +216,7 @@ def test_search_by_time_finds_the_first_at_or_after_it(
 
 
 def test_search_by_time_may_begin_where_one_broker_has_dropped_the_rest(truth: Truth):
-    clients, findings = judge(tagged(truth))
+    clients, findings = validator(tagged(truth))
     clients.dropped[QUEUE] = 1
     clients.on_searched(QUEUE, 1_000, 1, (0, 3))
     assert findings.first is None
@@ -225,14 +225,14 @@ def test_search_by_time_may_begin_where_one_broker_has_dropped_the_rest(truth: T
 
 
 def test_search_by_time_of_a_queue_that_one_broker_has_dropped_whole(truth: Truth):
-    clients, findings = judge(tagged(truth))
+    clients, findings = validator(tagged(truth))
     clients.dropped[QUEUE] = 3
     clients.on_searched(QUEUE, 1_010, 0, (0, 3))
     assert findings.first is None
 
 
 def test_lock_of_a_queue_has_one_owner_until_it_is_given_back(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_locked(QUEUE, "p0-1", 5)
     clients.on_unlocking(QUEUE, "p0-1")
     clients.on_locked(QUEUE, "p0-2", 6)
@@ -255,14 +255,14 @@ def test_lock_of_a_queue_has_one_owner_until_it_is_given_back(truth: Truth):
 def test_who_has_a_lock_gets_it_again_until_it_runs_out(
     truth: Truth, owner: str, after_ns: int, *, is_granted: bool, is_sound: bool
 ):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_locked(QUEUE, "p0-1", 5)
     clients.on_renewed(QUEUE, owner, 5 + after_ns, is_granted=is_granted)
     assert (findings.first is None) == is_sound
 
 
 def test_a_renewed_lock_runs_anew(truth: Truth):
-    clients, findings = judge(truth)
+    clients, findings = validator(truth)
     clients.on_locked(QUEUE, "p0-1", 0)
     clients.on_renewed(QUEUE, "p0-1", LEASE_NS - 1, is_granted=True)
     clients.on_locked(QUEUE, "p0-2", LEASE_NS)

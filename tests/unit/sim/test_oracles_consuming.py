@@ -1,4 +1,4 @@
-"""Consumers hand out what they hold, once; routes, offices and logs are what they should be."""
+"""Consumers hand out what they hold, once; routes, leaderships and logs are what they should be."""
 
 import asyncio
 import logging
@@ -157,7 +157,7 @@ def key(role, term=3):
         (Role.LEADER, 2 * CALM_NS, 0, True),
     ],
 )
-def test_a_leader_that_nothing_hinders_stays(role, led_ns, disturbed_ns, is_sound):
+def test_a_leader_that_nothing_blocks_stays(role, led_ns, disturbed_ns, is_sound):
     truth, one = Truth(("n0",)), SimpleNamespace(name="n0")
     healthy = Healthy(truth)
     healthy.disturbed_ns = lambda: disturbed_ns
@@ -173,7 +173,7 @@ def test_a_leader_that_nothing_hinders_stays(role, led_ns, disturbed_ns, is_soun
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "is_hindered", "is_heard"),
+    ("name", "text", "is_blocked", "is_heard"),
     [
         ("broker.send", "event=bug", False, True),
         ("broker.send", "event=bug", True, False),
@@ -181,9 +181,9 @@ def test_a_leader_that_nothing_hinders_stays(role, led_ns, disturbed_ns, is_soun
         ("dledger.node", "event=slow_write node=n0", False, False),
     ],
 )
-def test_errors_in_the_log_are_findings(name, text, is_hindered, is_heard):
+def test_errors_in_the_log_are_findings(name, text, is_blocked, is_heard):
     findings, ear = Findings(), Ear()
-    ear.follow(findings, lambda _host: is_hindered)
+    ear.follow(findings, lambda _host: is_blocked)
     token = CURRENT.set(SimpleNamespace(host=SimpleNamespace(name="n0")))
     try:
         ear.handle(logging.LogRecord(name, logging.ERROR, "f", 1, text, (), None))

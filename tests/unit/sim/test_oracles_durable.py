@@ -48,13 +48,13 @@ def test_a_disk_that_was_full_leaves_the_old_note():
     one, disk = replica("n0")
     one.node = one.controller.node
     one.node._driver = SimpleNamespace(synced_index=6)
-    judged = judge(one)
+    checked = validator(one)
     disk.writes_refused += 1
-    judged.on_boot(one)
+    checked.on_boot(one)
     with pytest.raises(Violation, match="synced up to 6, and notes -1"):
-        judged.on_kill(one)  # it was full in an earlier life
+        checked.on_kill(one)  # it was full in an earlier life
     disk.writes_refused += 1
-    judged.on_kill(one)
+    checked.on_kill(one)
 
 
 def test_a_snapshot_stands_for_what_was_synced_before():
@@ -62,19 +62,19 @@ def test_a_snapshot_stands_for_what_was_synced_before():
     one.node = one.controller.node
     one.node._driver = SimpleNamespace(synced_index=6)
     with pytest.raises(Violation, match="synced up to 6, and notes -1"):
-        judge(one).on_kill(one)
+        validator(one).on_kill(one)
     one.node._store.first_index = 7
-    judge(one).on_kill(one)
+    validator(one).on_kill(one)
 
 
-def judge(*replicas, is_sync=True):
+def validator(*replicas, is_sync=True):
     return Durable(Truth(VOTERS), {one.name: one for one in replicas}, is_sync=is_sync)
 
 
 def test_a_vote_that_is_on_disk_may_be_told():
     one, disk = replica("n0")
     disk.replace("/d/currterm", encode_hard_state(HardState(3, "n1")))
-    durable = judge(one)
+    durable = validator(one)
     durable.on_message(one, VoteReply("n0", "n1", 3, granted=True))
     durable.on_message(one, VoteReply("n0", "n2", 3, granted=False))
     durable.on_message(one, Heartbeat("n0", "n1", 2, -1, 1))
@@ -93,12 +93,12 @@ def test_a_term_or_vote_that_is_not_on_disk_must_not_be_told(message):
     one, disk = replica("n0")
     disk.replace("/d/currterm", encode_hard_state(HardState(3, "n1")))
     with pytest.raises(Violation, match="its disk is sure of term 3 and vote n1"):
-        judge(one).on_message(one, message)
+        validator(one).on_message(one, message)
 
 
 def test_a_plan_is_no_term():
     one, _ = replica("n0")
-    judge(one).on_message(one, PreVoteRequest("n0", "n1", 9, -1, 0))
+    validator(one).on_message(one, PreVoteRequest("n0", "n1", 9, -1, 0))
 
 
 def write(disk, *, sync):
@@ -114,12 +114,12 @@ def test_an_acknowledgement_waits_for_the_sync(sync):
     disk.replace("/d/currterm", encode_hard_state(HardState(1, "n1")))
     write(disk, sync=sync)
     reply = AppendReply("n0", "n1", 1, 4)
-    judge(one, is_sync=False).on_message(one, reply)
+    validator(one, is_sync=False).on_message(one, reply)
     if sync:
-        judge(one).on_message(one, reply)
+        validator(one).on_message(one, reply)
     else:
         with pytest.raises(Violation, match="acknowledges entry 4 and has not synced it"):
-            judge(one).on_message(one, reply)
+            validator(one).on_message(one, reply)
 
 
 @pytest.mark.parametrize("synced", [0, 1, 2, 3])
@@ -132,10 +132,10 @@ def test_a_commit_needs_a_majority_of_disks(synced):
         replicas.append(one)
     change = Change((Role.LEADER, 1, 3, 4, 1, 3, 3), (Role.LEADER, 1, 4, 4, 1, 3, 3), 4, 4)
     if synced >= 2:
-        judge(*replicas).on_change(replicas[0], change)
+        validator(*replicas).on_change(replicas[0], change)
     else:
         with pytest.raises(Violation, match="committed up to 4"):
-            judge(*replicas).on_change(replicas[0], change)
+            validator(*replicas).on_change(replicas[0], change)
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -145,10 +145,10 @@ def test_a_checkpoint_says_what_the_disk_is_sure_of(sync):
     disk.replace("/d/checkpoint", encode_checkpoint(Checkpoint(4, 3)))
     change = Change((Role.FOLLOWER, 1, 3, 4, 1, 3, 3), (Role.FOLLOWER, 1, 4, 4, 1, 3, 3), 4, 4)
     if sync:
-        judge(one).on_change(one, change)
+        validator(one).on_change(one, change)
     else:
         with pytest.raises(Violation, match="notes entry 4 as synced"):
-            judge(one).on_change(one, change)
+            validator(one).on_change(one, change)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_killed_process_leaves_a_note_of_what_it_has_synced(end, mark, synced,
     if mark >= 0:
         disk.replace("/d/synced", encode_mark(checkpoint, mark))
     if is_fine:
-        judge(one).on_kill(one)
+        validator(one).on_kill(one)
     else:
         with pytest.raises(Violation, match=f"synced up to {synced}, and notes"):
-            judge(one).on_kill(one)
+            validator(one).on_kill(one)

@@ -24,7 +24,7 @@ def replica(*, last=5, base=0, voters=AFTER, disk_last=None, is_busy=False, **mo
     marks = {index: Mark(1, 100 * index, 10, index) for index in range(base, last + 1)}
     log = SimpleNamespace(last_index=last, has_work=lambda: is_busy)
     return SimpleNamespace(
-        name="n0", base=base, is_rotten=False, mark=marks.get,
+        name="n0", base=base, is_corrupt=False, mark=marks.get,
         state=SimpleNamespace(voters=dict.fromkeys(voters, ""), log=log),
         store=SimpleNamespace(last_index=last if disk_last is None else disk_last),
         node=SimpleNamespace(_in_flight=None),
@@ -45,16 +45,16 @@ def replica(*, last=5, base=0, voters=AFTER, disk_last=None, is_busy=False, **mo
     ids=["its log", "its snapshot", "none yet", "none, and it joins", "on its way", "not written"],
 )
 def test_who_counts_the_members_of_its_log_is_sound(sound):
-    judge = InForce(truth())
-    judge.on_boot(sound)
-    judge.on_change(sound, None)
+    validator = InForce(truth())
+    validator.on_boot(sound)
+    validator.on_change(sound, None)
 
 
 @pytest.mark.parametrize("base", [0, 5], ids=["its log", "its snapshot"])
 def test_who_counts_others_is_found(base):
-    judge = InForce(truth())
+    validator = InForce(truth())
     with pytest.raises(Violation, match="A30 configuration"):
-        judge.on_change(replica(base=base, voters=FIRST), None)
+        validator.on_change(replica(base=base, voters=FIRST), None)
 
 
 def test_a_group_that_never_changed_has_nothing_to_compare():

@@ -101,7 +101,7 @@ def test_requests_that_were_refused_have_stored_nothing():
     assert network.library.possible(43) is None
 
 
-def test_who_is_followed_is_judged():
+def test_who_is_followed_is_checked():
     network = Network()
 
     class Sender:
@@ -132,7 +132,7 @@ def test_each_request_of_a_send_asks_for_the_queue_that_was_chosen(chosen, is_so
 
     async def send():
         with pytest.raises(SendFailed):
-            await network.library._judge(sending(), ["42 colour"], queue)
+            await network.library._check(sending(), ["42 colour"], queue)
 
     asyncio.run(send())
     assert network.is_sound() == is_sound, "although nobody is told that it was stored"

@@ -1,4 +1,4 @@
-"""What must have happened after some time: syncs, and the end of an office with a hung disk."""
+"""What must have happened after some time: syncs, and the end of a leadership with a hung disk."""
 
 from types import SimpleNamespace
 
@@ -36,71 +36,71 @@ def change(kept=4):
     return Change(key, key, kept, 4)
 
 
-def look(judge, one, tick, kept=4):
+def look(validator, one, tick, kept=4):
     one.state.tick = tick
-    judge.on_change(one, change(kept))
+    validator.on_change(one, change(kept))
 
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_an_entry_is_synced_in_time(synced):
     one, file = replica()
-    judge = FlushLag()
-    judge.on_boot(one)
-    look(judge, one, 1)
-    look(judge, one, FLUSH_TICKS)
+    validator = FlushLag()
+    validator.on_boot(one)
+    look(validator, one, 1)
+    look(validator, one, FLUSH_TICKS)
     if synced:
         file.fdatasync()
-        look(judge, one, FLUSH_TICKS + 1)
+        look(validator, one, FLUSH_TICKS + 1)
     else:
         with pytest.raises(Violation, match="written entry 4 before tick 1"):
-            look(judge, one, FLUSH_TICKS + 1)
+            look(validator, one, FLUSH_TICKS + 1)
 
 
-@pytest.mark.parametrize("why", ["rule", "cut", "rot"])
-def test_a_disk_that_is_hindered_has_more_time(why):
+@pytest.mark.parametrize("why", ["rule", "cut", "corruption"])
+def test_a_disk_that_is_blocked_has_more_time(why):
     one, _ = replica()
-    judge = FlushLag()
-    judge.on_boot(one)
-    look(judge, one, 1)
+    validator = FlushLag()
+    validator.on_boot(one)
+    look(validator, one, 1)
     if why == "rule":
         rule = one.disk.add_rule(Rule(action=Action.SLOW))
-    one.is_rotten = why == "rot"
-    look(judge, one, 2, kept=3 if why == "cut" else 4)
+    one.is_corrupt = why == "corruption"
+    look(validator, one, 2, kept=3 if why == "cut" else 4)
     if why == "rule":
         one.disk.drop_rule(rule)
-    one.is_rotten = False
-    look(judge, one, FLUSH_TICKS + 1)
+    one.is_corrupt = False
+    look(validator, one, FLUSH_TICKS + 1)
     with pytest.raises(Violation):
-        look(judge, one, 2 * FLUSH_TICKS + 1)
+        look(validator, one, 2 * FLUSH_TICKS + 1)
 
 
 @pytest.mark.parametrize(
     ("hangs", "synced_index", "is_fine"), [(True, 3, False), (False, 3, True), (True, 4, True)]
 )
-def test_a_leader_whose_disk_hangs_gives_up_office(hangs, synced_index, is_fine):
+def test_a_leader_whose_disk_hangs_gives_up_leadership(hangs, synced_index, is_fine):
     one, _ = replica(synced_index=synced_index)
     one.process = SimpleNamespace(gate_shut=hangs)
-    judge = HungDisk()
-    judge.on_boot(one)
+    validator = HungDisk()
+    validator.on_boot(one)
     for tick in (1, HANG_TICKS + 1):
         one.state.tick = tick
-        judge.on_tick(one)
+        validator.on_tick(one)
     one.state.tick += 1
     if is_fine:
-        judge.on_tick(one)
+        validator.on_tick(one)
     else:
         with pytest.raises(Violation, match="has not answered since tick 1"):
-            judge.on_tick(one)
+            validator.on_tick(one)
 
 
 def test_a_disk_that_has_answered_is_counted_anew():
     one, _ = replica(synced_index=3)
     one.process = SimpleNamespace(gate_shut=True)
-    judge = HungDisk()
-    judge.on_boot(one)
+    validator = HungDisk()
+    validator.on_boot(one)
     for tick, hangs in ((1, True), (HANG_TICKS, False), (HANG_TICKS + 2, True)):
         one.state.tick, one.process.gate_shut = tick, hangs
-        judge.on_tick(one)
+        validator.on_tick(one)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_disk_that_has_answered_is_counted_anew():
 def test_a_failure_of_the_log_is_the_end_of_the_process(path, is_fine):
     one, _ = replica()
     one.disk.failures.append(path)  # of a life before
-    judge = FatalFailure()
-    judge.on_boot(one)
-    look(judge, one, 1)
+    validator = FatalFailure()
+    validator.on_boot(one)
+    look(validator, one, 1)
     one.disk.failures.append(path)
     for tick in (2, 2 + FAILED_TICKS):
-        look(judge, one, tick)
+        look(validator, one, tick)
     if is_fine:
-        look(judge, one, 3 + FAILED_TICKS)
+        look(validator, one, 3 + FAILED_TICKS)
     else:
         with pytest.raises(Violation, match="could not be written or synced before tick 2"):
-            look(judge, one, 3 + FAILED_TICKS)
+            look(validator, one, 3 + FAILED_TICKS)

@@ -48,7 +48,7 @@ def test_no_tags_have_the_code_0():
     assert tags_code("") == 0
 
 
-def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
+def asked(*, found, applied=0, committed=0, is_corrupt=False, indexed=True):
     """A replica that finds such places (queue, offset) for every key."""
     truth = Truth(("n0",))
     row = EntryRow(0, 1, 0, 0, 100, True, "message", "orders", 3, 0, 42)
@@ -62,7 +62,7 @@ def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
     node = SimpleNamespace(commit_index=committed)
     controller = SimpleNamespace(store=store, node=node)
     return truth, SimpleNamespace(
-        name="n0", base=0, controller=controller, is_rotten=is_rotten, applied_index=applied
+        name="n0", base=0, controller=controller, is_corrupt=is_corrupt, applied_index=applied
     )
 
 
@@ -73,7 +73,7 @@ def asked(*, found, applied=0, committed=0, is_rotten=False, indexed=True):
         ([(1, 0), (3, 0)], {}),
         ([], {"applied": -1}),
         ([], {"committed": -1}),
-        ([], {"is_rotten": True}),
+        ([], {"is_corrupt": True}),
         ([], {"indexed": False}),
     ],
 )

@@ -31,7 +31,7 @@ class Server:
 
     def __init__(self):
         self.table = RouteTable()
-        self.judge = RouteAnswers("ns0", {"ns0": self})
+        self.validator = RouteAnswers("ns0", {"ns0": self})
 
     def answer(self, topic="orders"):
         route = self.table.route(topic)
@@ -39,10 +39,10 @@ class Server:
 
     def hear(self, topic="orders"):
         self.request = Said(105, {"topic": topic}, b"", 0, b"")
-        self.judge.on_request(None, self.request)
+        self.validator.on_request(None, self.request)
 
     def say(self, answer):
-        self.judge.on_answer(None, self.request, Said(answer[0], {}, answer[1], 0, b""))
+        self.validator.on_answer(None, self.request, Said(answer[0], {}, answer[1], 0, b""))
 
 
 def test_an_answer_of_the_table_as_it_is_or_was_a_moment_ago_is_sound():
@@ -94,25 +94,25 @@ def test_who_registered_is_there_as_long_as_its_connection_is():
     server, end = Server(), End()
     request = Said(103, {"brokerAddr": "n0:1"}, b"", 0, b"")
     register(server.table)
-    server.judge.on_answer(end, request, Said(0, {}, b"", 7, b""))
-    server.judge.check_present()
+    server.validator.on_answer(end, request, Said(0, {}, b"", 7, b""))
+    server.validator.check_present()
     server.table.unregister("g", "n0:1")
     with pytest.raises(Violation, match="A45 registered"):
-        server.judge.check_present()
+        server.validator.check_present()
     end.is_closed = True
-    server.judge.check_present()
+    server.validator.check_present()
 
 
 @pytest.mark.parametrize("how", ["refused", "leaves", "another life of the server"])
 def test_who_is_not_there_by_right_is_not_missed(how):
     server, end = Server(), End()
     request = Said(103, {"brokerAddr": "n0:1"}, b"", 0, b"")
-    server.judge.on_answer(end, request, Said(1 if how == "refused" else 0, {}, b"", 7, b""))
+    server.validator.on_answer(end, request, Said(1 if how == "refused" else 0, {}, b"", 7, b""))
     if how == "leaves":
-        server.judge.on_request(end, Said(104, {"brokerAddr": "n0:1"}, b"", 0, b""))
+        server.validator.on_request(end, Said(104, {"brokerAddr": "n0:1"}, b"", 0, b""))
     if how == "another life of the server":
-        server.judge._servers = {"ns0": Server()}
-    server.judge.check_present()
+        server.validator._servers = {"ns0": Server()}
+    server.validator.check_present()
 
 
 class Listener:

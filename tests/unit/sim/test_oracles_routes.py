@@ -47,7 +47,7 @@ def late(start, routes):
     """A late group for which queue 0 of the topic had 6 messages when it came."""
     app = LateApp.__new__(LateApp)
     answers = SimpleNamespace(times_may_fall=False, first_since=lambda _place, _since_ms: 4)
-    app._judges = SimpleNamespace(group_answers=answers, routes=routes)
+    app._validators = SimpleNamespace(group_answers=answers, routes=routes)
     app._late = LateGroup(start=start)
     app._address, app._since_ms, app._ends = ASKER, 0, {("orders", 0): 6}
     return app

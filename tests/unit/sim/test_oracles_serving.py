@@ -77,7 +77,7 @@ def test_an_offset_that_was_taken_is_told_until_another_one_is_taken():
         serving.on_change(one, Change(LEADS, LEADS, 0, 0))
 
 
-def test_offsets_of_an_office_end_with_it():
+def test_offsets_of_a_leadership_end_with_it():
     one, controller, serving, findings = broker()
     offsets = controller.tables.offsets
     offsets.commit("g", "orders", 0, 7)
@@ -87,7 +87,7 @@ def test_offsets_of_an_office_end_with_it():
     assert findings.first is None
 
 
-def test_offsets_that_outlive_their_office_are_found():
+def test_offsets_that_outlive_their_leadership_are_found():
     one, controller, serving, findings = broker()
     offsets = controller.tables.offsets
     offsets.drop_pending = lambda: None

@@ -89,7 +89,7 @@ class One:
             name="n0", is_wiped=False, controller=controller, now_ms=self.clock.monotonic_ms
         )
 
-    def judge(self):
+    def validator(self):
         key = (Role.FOLLOWER, 1, 0, 0, 1, len(LOG) - 1, 0)
         oracle = Tables(self.truth)
         oracle.on_boot(self.replica)
@@ -97,7 +97,7 @@ class One:
 
 
 def test_tables_that_the_production_makes_are_what_the_log_says():
-    One().judge()
+    One().validator()
 
 
 def spoil_version(state):
@@ -131,7 +131,7 @@ def test_tables_that_are_something_else_are_a_violation(what):
     one = One()
     SPOILT[what](one.state)
     with pytest.raises(Violation, match="A39 tables"):
-        one.judge()
+        one.validator()
 
 
 @pytest.mark.parametrize("more_ms", [LEASE_MS, -LEASE_MS // 10])
@@ -139,14 +139,14 @@ def test_a_lease_lasts_a_minute_from_when_it_was_last_asked_for(more_ms):
     one = One()
     one.state.locks._leases["g", "orders", 1].until_ms += more_ms
     with pytest.raises(Violation, match="A21 lease"):
-        one.judge()
+        one.validator()
 
 
 def test_a_lock_that_has_run_out_may_be_gone():
     one = One()
     one.truth.now_ns = lambda: LEASE_NS_MIN
     one.state.locks._leases.clear()
-    one.judge()
+    one.validator()
 
 
 def test_what_the_model_does_not_know_it_does_not_judge():

@@ -9,7 +9,7 @@ from sim.faults.plan import Options, Plan, Workload
 from sim.loop import SimLoop
 from sim.oracles.base import Findings, Violation, guarded
 from sim.oracles.clients import Clients
-from sim.oracles.tasks import judge_tasks
+from sim.oracles.tasks import check_tasks
 from sim.oracles.watch import Watch
 from sim.run import BROKEN, VALID, VIOLATED, run_plan
 
@@ -43,7 +43,7 @@ def ended_with(loop, error):
 
 def test_answers_of_the_surroundings_are_no_mistakes(loop):
     ended_with(loop, ConnectionResetError("gone"))
-    judge_tasks(loop)
+    check_tasks(loop)
 
 
 def test_a_mistake_that_nobody_asks_for_is_kept_until_the_end(loop):
@@ -53,7 +53,7 @@ def test_a_mistake_that_nobody_asks_for_is_kept_until_the_end(loop):
         loop.run_for(1)
     assert len(process.tasks) < 100
     with pytest.raises(Violation, match="KeyError"):
-        judge_tasks(loop)
+        check_tasks(loop)
 
 
 def test_a_mistake_of_production_is_a_violation(monkeypatch):
@@ -88,9 +88,9 @@ def test_an_error_of_an_oracle_that_judges_messages_is_a_failure_of_the_harness(
         def on_message(self):
             broken()
 
-    judge = Judge()
-    judge.on_message()
-    assert isinstance(judge.findings.first, KeyError)
+    validator = Judge()
+    validator.on_message()
+    assert isinstance(validator.findings.first, KeyError)
 
 
 def test_a_sound_run_has_none():

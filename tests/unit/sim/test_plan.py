@@ -220,10 +220,10 @@ def test_power_loss_is_damage_only_where_nobody_waits_for_syncs():
     assert within_budget(everyone, Options(flush_disk_type="ASYNC_FLUSH")) == []
 
 
-def test_rot_and_failed_syncs_count_to_the_end():
+def test_corruption_and_failed_syncs_count_to_the_end():
     options = Options(brokers=3, safety_ms=30_000)
-    rot, wipe = event(FaultKind.BIT_ROT, 1_000), event(FaultKind.WIPE, 25_000)
-    assert within_budget([rot, wipe], options) == [rot]
+    corruption, wipe = event(FaultKind.BIT_ROT, 1_000), event(FaultKind.WIPE, 25_000)
+    assert within_budget([corruption, wipe], options) == [corruption]
     failed = event(FaultKind.EIO, 1_000, op="sync")
     assert within_budget([failed, wipe], options) == [failed]
     harmless = event(FaultKind.EIO, 1_000, op="write")

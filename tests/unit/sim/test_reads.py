@@ -32,17 +32,17 @@ class Finder:
         self.asked.append(address)
 
 
-def judged(*routes):
+def checked(*routes):
     """Ask once for each route; return the questions that were judged."""
     heard = []
     answers = SimpleNamespace(
         places_of=lambda key: [("orders", 6, 10)],
         on_found=lambda question, before, found, limit: heard.append((question, before, found)),
     )
-    judges = SimpleNamespace(answers=lambda queue: answers, questions=[])
+    validators = SimpleNamespace(answers=lambda queue: answers, questions=[])
     record = SimpleNamespace(count=lambda name: None)
     finder = Finder([])
-    reads = Reads("p0", (None, finder), record, judges, None)
+    reads = Reads("p0", (None, finder), record, validators, None)
     reads.known.add(7, QUEUE, "unique", "id")
     for brokers in routes:
         finder.brokers = brokers
@@ -51,13 +51,13 @@ def judged(*routes):
     return heard
 
 
-def test_an_answer_is_judged_if_the_broker_of_the_message_was_asked():
-    assert judged(["alone"], ["alone", "group"]) == [("key 7", [("orders", 6, 10)], [])] * 2
+def test_an_answer_is_checked_if_the_broker_of_the_message_was_asked():
+    assert checked(["alone"], ["alone", "group"]) == [("key 7", [("orders", 6, 10)], [])] * 2
 
 
 def test_a_broker_that_was_not_in_the_route_gave_no_answer():
-    assert judged(["group"], []) == []
+    assert checked(["group"], []) == []
 
 
 def test_one_that_was_asked_before_was_not_asked_now():
-    assert len(judged(["alone"], ["group"])) == 1
+    assert len(checked(["alone"], ["group"])) == 1

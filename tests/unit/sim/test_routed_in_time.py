@@ -28,7 +28,7 @@ class World:
     def look(self, seconds):
         for _ in range(2 * seconds):
             self.loop.now_ns += NS_PER_S // 2
-            self.health.judge_registered()
+            self.health.check_registered()
 
 
 def test_a_leader_that_is_in_no_route_for_long_is_a_violation():

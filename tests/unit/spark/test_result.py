@@ -13,7 +13,7 @@ BROKEN = Contract(stated={}, exceeded=True, reasons=("power was lost on n0, n1",
 
 def found(check, count=1, verdict=None):
     result = CheckResult(check=check, count=count)
-    result.judge()
+    result.validator()
     if verdict:
         result.verdict = verdict
     return result

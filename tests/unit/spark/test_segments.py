@@ -67,7 +67,7 @@ def test_what_lies_behind_the_known_end_is_left_out_alike(end):
 @pytest.mark.parametrize("channel", [1, 2, -1])
 @pytest.mark.parametrize("seal", [0, 1, None])
 @pytest.mark.parametrize("topic", ["orders", STATE_TOPIC])
-def test_changes_of_members_are_judged_alike(channel, seal, topic):
+def test_changes_of_members_are_checked_alike(channel, seal, topic):
     data = bytearray(segment(1, topic=topic))
     data[32:36] = struct.pack(">i", channel)
     data[36:40] = struct.pack(">I", zlib.crc32(data[:36]) if seal is None else seal)

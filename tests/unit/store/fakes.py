@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dledger.codec.entry import encode_entry
 from dledger.config import END_RECORD_BYTES, ENTRY_HEADER_BYTES
 from dledger.core.model import Role
-from dledger.errors import DiskFull, NotLeader, PendingFull, RottenEntry
+from dledger.errors import DamagedEntry, DiskFull, NotLeader, PendingFull
 from dledger.replicated_log import ReplicatedLog
-from dledger.storage.recent import Noted
+from dledger.storage.recent import HintedSpan
 from ledgermq.remoting.protocol.hosts import pack_host
 from ledgermq.runtime.errors import FatalError
 from store.config import StoreConfig
@@ -187,7 +187,7 @@ class FakeNode:
         self.ahead: list[tuple[int, int]] = []
         self.reserved: list[tuple[int, int]] = []
         self.listener: ReplicatedLog | None = None
-        self.notes: list[Noted] = []
+        self.hints: list[HintedSpan] = []
         self.released = 0
 
     @property
@@ -267,8 +267,8 @@ class FakeNode:
             body = self.body_view(index)
             yield self.entries[index][0] + ENTRY_HEADER_BYTES, body, 0, len(body)
 
-    def maybe_noted(self, index: int) -> Noted | None:
-        return next((noted for noted in self.notes if noted.last_index >= index), None)
+    def maybe_hinted(self, index: int) -> HintedSpan | None:
+        return next((hinted for hinted in self.hints if hinted.last_index >= index), None)
 
     def release(self, index: int) -> None:
         self.released = index
@@ -281,7 +281,7 @@ class FakeNode:
         at = position % self.segment_bytes
         found = self.segments[position - at][at : at + len(body) + ENTRY_HEADER_BYTES]
         if found != encode_entry(index, self.entries[index][1], position, body):
-            raise RottenEntry(index, "here")
+            raise DamagedEntry(index, "here")
         return memoryview(body)
 
     def body_at(self, physical_offset: int, size: int) -> memoryview:
@@ -344,7 +344,7 @@ class FakeNode:
         entry = encode_entry(index, term, position, spoilt)
         self.segments[position - at][at : at + len(entry)] = entry
 
-    def rot(self, index: int, at: int = 60) -> None:
+    def corrupt(self, index: int, at: int = 60) -> None:
         """Flip a bit of an entry; again, and it is as it was."""
         position = self.entries[index][0] + at
         offset = position % self.segment_bytes

@@ -45,7 +45,7 @@ PUTS = {
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-def test_an_answer_that_raises_hinders_no_other(put):
+def test_an_answer_that_raises_blocks_no_other(put):
     answers, told = answers_of_the_others(put)
     assert answers == [("before", PutStatus.OK), ("after", PutStatus.OK)]
     assert [(SERVING in one, str(one["exception"])) for one in told] == [(True, "of an answer")]

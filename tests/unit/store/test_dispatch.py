@@ -345,7 +345,7 @@ def test_dispatch_waits_before_a_damaged_entry_until_it_is_repaired(at, caplog):
     leader.node.lead()
     states = fill(leader)
     world = World(node=log_of(leader), dispatch_batch=5).begin()
-    world.node.rot(20, at)
+    world.node.corrupt(20, at)
     world.node.commit()
     assert world.turns() < 50, "it does not spin"
     assert world.applied_index == 19
@@ -355,7 +355,7 @@ def test_dispatch_waits_before_a_damaged_entry_until_it_is_repaired(at, caplog):
     assert world.applied_index == 19
     assert caplog.text.count("event=dispatch_waits index=20") == 1
     assert not world.fatal
-    world.node.rot(20, at)
+    world.node.corrupt(20, at)
     world.store.tick()
     world.turns()
     assert world.applied_index == world.node.end_index
@@ -369,11 +369,11 @@ def test_a_new_leader_takes_no_sends_before_a_damaged_entry_is_repaired():
     leader.node.lead()
     fill(leader)
     world = World(node=log_of(leader)).begin()
-    world.node.rot(20)
+    world.node.corrupt(20)
     world.node.lead()
     world.turns()
     assert not world.store.writable
-    world.node.rot(20)
+    world.node.corrupt(20)
     world.store.tick()
     world.turns()
     assert world.store.writable

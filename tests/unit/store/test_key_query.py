@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import decode_record
 from store.config import IndexConfig
 from store.layout import FLAG_NOT_INDEXED
@@ -200,11 +200,11 @@ def test_a_damaged_message_is_refused_unless_there_are_others():
     put(made, 0, "k one", body=b"first")
     put(made, 1, "k", body=b"second")
     made.node.commit()
-    made.node.rot(1)
+    made.node.corrupt(1)
     assert bodies(made, "k") == ["second"]
-    with pytest.raises(RottenEntry):
+    with pytest.raises(DamagedEntry):
         bodies(made, "one")
-    made.node.rot(1)
+    made.node.corrupt(1)
     assert bodies(made, "one") == ["first"]
 
 

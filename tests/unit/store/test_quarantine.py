@@ -1,6 +1,6 @@
 """A committed entry that is no message: out of everything, by name, and the group goes on.
 
-All ways of dispatching agree on what that is: from notes, read back, in any slices, at any start.
+All ways of dispatching agree on what that is: from hints, read back, in any slices, at any start.
 """
 
 import logging
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dledger.codec.entry import encode_entry
 from dledger.codec.index import UNIT, UNIT_MAGIC
-from dledger.storage.recent import Noted
+from dledger.storage.recent import HintedSpan
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
@@ -228,23 +228,23 @@ def test_a_queue_that_lost_units_is_no_matter_for_quarantine():
         world.node.commit()
 
 
-def test_a_note_of_an_earlier_version_is_not_believed():
-    """It speaks of what is no message as of any other: a replica without the note would not."""
+def test_a_hint_of_an_earlier_version_is_not_believed():
+    """It speaks of what is no message as of any other: a replica without the hint would not."""
     leader = World().begin()
     leader.node.lead()
     fill(leader, 12)
     first = leader.node.end_index + 1
     leader.store.put_batch(batch_of([message(body=b"%d" % n) for n in range(4)]), _ignore)
-    note = leader.store.annotate(leader.node.entries[first][0], leader.node.end_position)
+    hint = leader.store.write_hint(leader.node.entries[first][0], leader.node.end_position)
     leader.node.commit()
-    for version, taken in ((note[0], True), (1, False)):
+    for version, taken in ((hint[0], True), (1, False)):
         follower = World(node=log_of(leader)).begin()
         units = b"".join(
             unit_of(follower.node, index) for index in range(first, follower.node.end_index + 1)
         )
-        old = bytes([version]) + note[1:]
-        follower.node.notes = [Noted(first, follower.node.end_index, 1, units, old)]
-        assert follower.store.is_sound_note(old, 4) == taken
+        old = bytes([version]) + hint[1:]
+        follower.node.hints = [HintedSpan(first, follower.node.end_index, 1, units, old)]
+        assert follower.store.is_sound_hint(old, 4) == taken
 
 
 def _ignore(*answer):

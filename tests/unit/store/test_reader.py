@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import decode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -132,19 +132,19 @@ def test_reads_agree_with_a_list(count, offset, max_count, max_bytes, codes, flu
 @pytest.mark.parametrize("at", [4, 20, 40, 60, 140], ids=lambda at: f"byte {at}")
 def test_a_damaged_message_is_not_given_and_what_comes_before_it_is(at):
     world = filled(5)
-    world.node.rot(4, at)  # the fourth message: entry 0 opens the term
+    world.node.corrupt(4, at)  # the fourth message: entry 0 opens the term
     result = world.store.get("t", 0, 0, 32, 10_000, None)
     assert (bodies(result), result.next_offset) == ([b"0000", b"0001", b"0002"], 3)
     result = world.store.get("t", 0, 3, 32, 10_000, None)
     assert (result.status, result.buffers, result.next_offset) == (GetStatus.DAMAGED, [], 3)
     assert bodies(world.store.get("t", 0, 4, 32, 10_000, None)) == [b"0004"]
-    world.node.rot(4, at)
+    world.node.corrupt(4, at)
     assert bodies(world.store.get("t", 0, 3, 32, 10_000, None)) == [b"0003", b"0004"]
 
 
 def test_messages_that_the_filter_skips_are_not_read():
     world = filled(5)
-    world.node.rot(4)
+    world.node.corrupt(4)
     result = world.store.get("t", 0, 0, 32, 10_000, frozenset({12345}))
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 5)
 
@@ -152,10 +152,10 @@ def test_messages_that_the_filter_skips_are_not_read():
 def test_no_answer_is_made_from_a_damaged_message():
     world = filled(5)
     physicals = [answer[3] for answer in world.answers]
-    world.node.rot(1)
-    with pytest.raises(RottenEntry):
+    world.node.corrupt(1)
+    with pytest.raises(DamagedEntry):
         world.store.message_at(physicals[0])
-    with pytest.raises(RottenEntry):
+    with pytest.raises(DamagedEntry):
         world.store.earliest_store_time("t", 0)
 
 
@@ -178,11 +178,11 @@ def serve_unchecked(log, node):
 def test_a_reader_that_does_not_check_is_caught():
     world = filled(5)
     serve_unchecked(world.log, world.node)
-    world.node.rot(4, at=48 + 90)
+    world.node.corrupt(4, at=48 + 90)
     assert world.store.get("t", 0, 3, 32, 10_000, None).status is GetStatus.FOUND
 
 
-def test_a_unit_that_names_another_message_gives_nothing_until_it_is_mended():
+def test_a_unit_that_names_another_message_gives_nothing_until_it_is_repaired():
     world = filled(6)
     assert world.store.flush()
     data = world.disk.files["/s/consumequeue/t/0/00000000000000000000"]

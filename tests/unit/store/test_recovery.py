@@ -117,7 +117,7 @@ def read_all(world):
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 199), st.integers(1, 255)), max_size=4),
     st.booleans(),
 )
-def test_what_a_start_did_not_check_is_refused_when_damaged_and_mended(unhurried, flips, clean):
+def test_what_a_start_did_not_check_is_refused_when_damaged_and_repaired(unhurried, flips, clean):
     world = led(60, checkpoint_at=30)
     if clean:
         asyncio.run(world.store.stop())
@@ -145,7 +145,7 @@ def test_what_a_start_did_not_check_is_refused_when_damaged_and_mended(unhurried
         logging.disable(logging.NOTSET)
 
 
-def test_what_the_log_has_no_more_is_not_mended(unhurried, caplog):
+def test_what_the_log_has_no_more_is_not_repaired(unhurried, caplog):
     world = led(60, checkpoint_at=60)
     asyncio.run(world.store.stop())
     world.disk.files["/s/consumequeue/t0/0/00000000000000000000"][3] ^= 1
@@ -154,8 +154,8 @@ def test_what_the_log_has_no_more_is_not_mended(unhurried, caplog):
     for _ in range(3):
         assert again.store.get("t0", 0, 0, 1, 99, None).status is GetStatus.DAMAGED
         again.store.tick()
-    assert caplog.text.count("event=queue_rot file=") == 1
-    assert caplog.text.count("event=queue_not_mended topic=t0 queue=0 units_from=0") == 1
+    assert caplog.text.count("event=queue_corruption file=") == 1
+    assert caplog.text.count("event=queue_not_repaired topic=t0 queue=0 units_from=0") == 1
 
 
 def test_after_a_crash_dispatch_goes_on_behind_the_checkpoint():

@@ -236,7 +236,7 @@ def test_a_leader_that_has_heard_nobody_waits_a_moment(clock):
     clock.run(stamps, 1_000, step=1_000)
     assert stamps.now() == clock.wall
     stamps.carry_on(T0 - DAYS)
-    assert stamps.now() == clock.wall, "only at its first office"
+    assert stamps.now() == clock.wall, "only at its first leadership"
 
 
 def test_a_leader_that_has_heard_the_others_does_not_wait(clock):

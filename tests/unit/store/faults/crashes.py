@@ -111,7 +111,7 @@ class Case:
                     cluster.start()
                     self._lose_power(disk, cluster, random)
                 disk.heal()
-                self._judge(cluster, disk)
+                self._check(cluster, disk)
                 first = cluster.log().first_position
                 assert first in begins or (not cluster.raft and first <= max(begins)), first
             finally:
@@ -127,23 +127,23 @@ class Case:
         if random.random() < 0.75:
             disk.power_loss(random.choice(list(PowerLossMode)), random.randrange(1 << 30))
 
-    def _judge(self, cluster, disk):
+    def _check(self, cluster, disk):
         error = cluster.start()
         assert error is None, error
         assert cluster.is_writable()
-        found = judge_service(cluster)
+        found = check_service(cluster)
         again = restarted(image(disk), self.options)
         assert filled(again) == filled(found), "what is dispatched from the log differs"
         cluster.put_many([("t0", 0, b"afterwards", b""), ("new", 0, b"afterwards too", b"")])
         assert cluster.stop() is None
         assert cluster.start() is None
-        later = judge_service(cluster)
+        later = check_service(cluster)
         for place, queue in found.items():
             assert contents(later[place])[: len(queue)] == contents(queue), place
         assert later["new", 0][0].body == b"afterwards too"
 
 
-def judge_service(cluster):
+def check_service(cluster):
     """Check that all that was acknowledged is there, and nothing else but what was sent."""
     found = cluster.read()
     broker = cluster.brokers["n0"]

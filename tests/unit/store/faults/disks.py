@@ -6,7 +6,7 @@ from ledgermq.runtime.errors import FatalError
 from sim.disk_rules import CHANGING, Action, Op, Rule
 from sim.inode import PowerLossMode
 from store.results import PutStatus
-from tests.unit.store.faults.crashes import judge_service, live
+from tests.unit.store.faults.crashes import check_service, live
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.world import Cluster, check, no_hang
 
@@ -63,10 +63,10 @@ def full_from(step, **options):
             assert cluster.is_writable()
             assert cluster.put("t0", 0, b"there is space again") is PutStatus.OK
             cluster.run_for(6_000)
-            judge_service(cluster)
+            check_service(cluster)
             assert cluster.stop() is None
             assert cluster.start() is None
-            judge_service(cluster)
+            check_service(cluster)
         finally:
             cluster.close()
 
@@ -90,12 +90,12 @@ def fails_at(step, *, for_good=False, **options):
             disk.heal()
             if has_ended:
                 assert cluster.start() is None
-            judge_service(cluster)
+            check_service(cluster)
             cluster.put("t0", 0, b"afterwards")
             cluster.kill()
             disk.power_loss(PowerLossMode.LOST)
             assert cluster.start() is None
-            judge_service(cluster)
+            check_service(cluster)
             return has_ended
         finally:
             cluster.close()

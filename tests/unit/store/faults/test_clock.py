@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from store.results import Boundary
 from store.write.stamps import Stamps
-from tests.unit.store.faults.crashes import judge_service
+from tests.unit.store.faults.crashes import check_service
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.test_crash_anywhere import MODES
 from tests.unit.store.faults.world import QUEUE_FILE, Cluster, no_hang
@@ -65,7 +65,7 @@ def check(steps, *, raft):
     with no_hang():
         try:
             live(cluster, steps)
-            queue = judge_service(cluster)["t", 0]
+            queue = check_service(cluster)["t", 0]
             stamps = [message.store_timestamp for message in queue.values()]
             assert stamps == sorted(stamps)
             store = cluster.store()

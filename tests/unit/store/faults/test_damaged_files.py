@@ -15,7 +15,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from store.queues.consume_queue import ConsumeQueue
 from store.recovery import start as recovery
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of
-from tests.unit.store.faults.judge import check_state, judge
+from tests.unit.store.faults.promises import check_start, check_state
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
 
@@ -29,19 +29,19 @@ RAFT = st.booleans()
 @FAULTS
 @given(damages(CONTENT, max_size=1), RAFT)
 def test_a_file_with_other_bytes_is_served_as_it_was_or_refused(found, raft):
-    judge(*built(raft=raft), found, raft=raft)
+    check_start(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
 @given(damages(NAMES), RAFT)
 def test_files_removed_doubled_or_renamed_are_served_as_they_were_or_refused(found, raft):
-    judge(*built(raft=raft), found, raft=raft)
+    check_start(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
 @given(damages(min_size=2, max_size=6), RAFT)
 def test_many_damages_at_once_give_no_wrong_message(found, raft):
-    judge(*built(raft=raft), found, raft=raft)
+    check_start(*built(raft=raft), found, raft=raft)
 
 
 @FAULTS
@@ -51,7 +51,7 @@ def test_blocks_of_queues_that_are_checked_at_their_first_read_give_no_wrong_mes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "CHECKED_BYTES", 0)
         patch.setattr(recovery, "BLOCK_COST_BYTES", 0)
-        judge(files, sent, found, raft=raft)
+        check_start(files, sent, found, raft=raft)
 
 
 def at(path, kind, *places):
@@ -75,7 +75,7 @@ def at(path, kind, *places):
     ],
 )
 def test_what_becomes_of_each_kind_of_file(damage, outcome):
-    assert judge(*built(), [damage]) == outcome
+    assert check_start(*built(), [damage]) == outcome
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_becomes_of_each_kind_of_file(damage, outcome):
     ],
 )
 def test_what_becomes_of_each_kind_of_file_of_a_plain_broker(damage, outcome):
-    assert judge(*built(raft=False), [damage], raft=False) == outcome
+    assert check_start(*built(raft=False), [damage], raft=False) == outcome
 
 
 def test_without_its_last_file_a_plain_log_ends_earlier():
@@ -102,12 +102,15 @@ def test_without_its_last_file_a_plain_log_ends_earlier():
     log = [path for path in files if "/commitlog/" in path]
     last = max(path for path in log if any(files[path]))
     gone = [Damage("remove", path, (0,), 0) for path in log if path >= last]
-    assert judge(*built(raft=False), gone, raft=False) == "cut"
+    assert check_start(*built(raft=False), gone, raft=False) == "cut"
 
 
 def test_without_its_checkpoint_a_queue_that_lost_its_first_file_is_made_anew():
     gone = ("consumequeue.checkpoint", "consumequeue/t2/0/00000000000000000000")
-    assert judge(*built(raft=False), [at(path, "remove") for path in gone], raft=False) == "whole"
+    assert (
+        check_start(*built(raft=False), [at(path, "remove") for path in gone], raft=False)
+        == "whole"
+    )
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "dledger-n0/index"])
@@ -115,14 +118,14 @@ def test_with_all_files_of_queues_or_index_gone_they_are_made_anew(folder):
     files, _ = built()
     gone = [path for path in files if path.startswith(f"{ROOT}/{folder}/")]
     assert len(gone) > 5
-    assert judge(*built(), [Damage("remove", path, (0,), 0) for path in gone]) == "whole"
+    assert check_start(*built(), [Damage("remove", path, (0,), 0) for path in gone]) == "whole"
 
 
 def test_without_its_last_segments_a_log_of_one_is_read_as_far_as_it_goes():
     files, _ = built()
     last = sorted(path for path in files if "/data/" in path)[-2:]
     gone = [*last, f"{ROOT}/consumequeue.checkpoint"]
-    outcome = judge(*built(), [Damage("remove", path, (0,), 0) for path in gone])
+    outcome = check_start(*built(), [Damage("remove", path, (0,), 0) for path in gone])
     assert outcome == "mute"
 
 
@@ -130,7 +133,7 @@ def test_what_is_damaged_in_log_and_index_at_once_is_told():
     files, _ = built()
     index, data = (f"{ROOT}/dledger-n0/{name}" for name in INDEX_AND_DATA)
     found = [Damage("truncate", index, (0.0,), 0), Damage("flip", data, (0.0,), 0)]
-    assert judge(files, built()[1], found) == "whole with holes"
+    assert check_start(files, built()[1], found) == "whole with holes"
 
 
 def test_state_that_is_ahead_of_a_log_without_its_end_is_applied_again():
@@ -178,13 +181,13 @@ def test_a_store_that_checks_no_crc_of_its_log_would_be_found(monkeypatch):
     monkeypatch.setattr(log_store, "crc32", lambda _: Equal())
     damage = at("dledger-n0/data/00000000000000008192", "flip", *(n / 40 for n in range(40)))
     with pytest.raises((AssertionError, RemoteProtocolError)):
-        judge(*built(), [damage])
+        check_start(*built(), [damage])
 
 
 def test_a_store_that_checks_no_crc_of_its_queues_would_be_found(monkeypatch):
     monkeypatch.setattr(ConsumeQueue, "check", lambda *_: None)
     with pytest.raises(AssertionError):
-        judge(*built(), [at("consumequeue/t0/0/00000000000000000400", "flip")])
+        check_start(*built(), [at("consumequeue/t0/0/00000000000000000400", "flip")])
 
 
 def test_a_log_whose_missing_beginning_is_taken_for_trimmed_would_be_found(monkeypatch):
@@ -196,10 +199,10 @@ def test_a_log_whose_missing_beginning_is_taken_for_trimmed_would_be_found(monke
 
     monkeypatch.setattr(replica, "claim_directory", claim_as_adopted)
     with pytest.raises(AssertionError):
-        judge(*built(), [at("dledger-n0/data/00000000000000000000", "remove")])
+        check_start(*built(), [at("dledger-n0/data/00000000000000000000", "remove")])
 
 
 def test_a_log_that_cuts_what_was_synced_would_be_found(monkeypatch):
     monkeypatch.setattr(CheckpointFile, "load", lambda _: Checkpoint())
     with pytest.raises(AssertionError):
-        judge(*built(), [at("dledger-n0/data/00000000000000053248", "flip", 0.4, 0.5)])
+        check_start(*built(), [at("dledger-n0/data/00000000000000053248", "flip", 0.4, 0.5)])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dledger.repair import Repairer
 from ledgermq.runtime.errors import FatalError
 from tests.unit.store.faults.damage import CONTENT, NAMES, Damage, damages, disk_of, image
-from tests.unit.store.faults.judge import judge_refusal
+from tests.unit.store.faults.promises import check_refusal
 from tests.unit.store.faults.stores import fill
 from tests.unit.store.faults.world import ROOT, Cluster, check, no_hang
 
@@ -43,7 +43,7 @@ def built():
     return {name: image(cluster.disks[name]) for name in REPLICAS}, cluster.sent
 
 
-def judge(found, victim):
+def check_start(found, victim):
     """Damage one replica, start all; returns what became of it."""
     files, sent = built()
     files = {name: dict(files[name]) for name in REPLICAS}
@@ -65,7 +65,7 @@ def judge(found, victim):
                 if name != victim:
                     assert cluster.is_alive(name), cluster.error(name)
             if not cluster.is_alive(victim):
-                return judge_refusal(cluster.error(victim))
+                return check_refusal(cluster.error(victim))
             cluster.read(victim)  # some damage is noticed by whoever meets it
             cluster.loop.run_until_true(lambda: is_settled(cluster), REPAIR_MS)
             assert is_settled(cluster), cluster.log(victim).status()
@@ -94,23 +94,23 @@ def is_settled(cluster):
     """Whether all that live hold the same, with nothing damaged that was read."""
     live = [name for name in REPLICAS if cluster.is_alive(name) and name in cluster.brokers]
     ends = {cluster.store(name).applied for name in live}
-    return len(ends) == 1 and not any(cluster.log(name)._store.rot.damaged for name in live)
+    return len(ends) == 1 and not any(cluster.log(name)._store.corruption.damaged for name in live)
 
 
 @FAULTS
 @given(damages(CONTENT, max_size=2), st.sampled_from(REPLICAS))
 def test_a_replica_with_damaged_files_is_repaired_or_refuses(found, victim):
-    judge(found, victim)
+    check_start(found, victim)
 
 
 @FAULTS
 @given(damages(NAMES, max_size=3), st.sampled_from(REPLICAS))
 def test_a_replica_without_some_of_its_files_is_repaired_or_refuses(found, victim):
-    judge(found, victim)
+    check_start(found, victim)
 
 
 def test_a_group_that_repairs_nothing_would_be_found(monkeypatch):
     monkeypatch.setattr(Repairer, "_restore", lambda *_: False)
     path = f"{ROOT}/dledger-n1/data/00000000000000008192"
     with pytest.raises(AssertionError):
-        judge([Damage("flip", path, (0.3, 0.5, 0.7), 1)], "n1")
+        check_start([Damage("flip", path, (0.3, 0.5, 0.7), 1)], "n1")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.runtime.disk import RealDisk
-from tests.unit.store.faults.judge import START_MS, judge_refusal, judge_service, logged
+from tests.unit.store.faults.promises import START_MS, check_refusal, check_service, logged
 from tests.unit.store.faults.stores import built
 from tests.unit.store.faults.world import ROOT, Cluster, no_hang
 
@@ -137,9 +137,9 @@ def test_strange_things_with_any_name_are_passed_over_or_refused(things, raft):
             try:
                 error = cluster.start(limit_ms=START_MS)
                 if error is None:
-                    judge_service(cluster, sent, touched, lines)
+                    check_service(cluster, sent, touched, lines)
                 else:
-                    judge_refusal(error, root)
+                    check_refusal(error, root)
             finally:
                 cluster.close()
                 disk.close()

@@ -14,7 +14,7 @@ from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from broker.state.kinds import StateKind
 from dledger.config import FlushDiskType
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.tasks import Supervisor
@@ -344,7 +344,7 @@ class Cluster:
                 assert len(records) == result.next_offset - offset == result.count, (place, offset)
                 try:
                     units = list(UNIT.iter_unpack(queue.read(offset, result.count)))
-                except RottenEntry:
+                except DamagedEntry:
                     units = []  # a unit behind these names another message: the block is refused
                 for number, record in enumerate(records):
                     messages[offset + number] = record
@@ -369,7 +369,7 @@ def check(found, sent, *, acknowledged=True, heads_may_differ=False):
         found: of `Cluster.read`.
         sent: what is known.
         acknowledged: whether all that was acknowledged must be there.
-        heads_may_differ: whether topics and properties may have rotted unseen.
+        heads_may_differ: whether topics and properties may be corrupt unseen.
     """
     for place, messages in found.items():
         bodies = sent.bodies.get(place, [])

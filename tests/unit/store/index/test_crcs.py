@@ -1,4 +1,4 @@
-"""Rot in index files: noticed before it hides a message, and repaired by the next start."""
+"""Corruption in index files: noticed before it hides a message, and repaired by the next start."""
 
 from zlib import crc32
 
@@ -259,7 +259,7 @@ def test_slots_without_crcs_are_made_of_the_entries():
 
 
 def test_slots_made_anew_are_all_written(caplog):
-    """Those that were 0 as well: rot may have made something of them."""
+    """Those that were 0 as well: corruption may have made something of them."""
     disks = [crashed(), crashed()]
     (path,) = names(disks[0])
     written = disks[1].files[path]

@@ -38,7 +38,7 @@ class KeyedCluster(Cluster):
     def read(self, name="n0"):
         found = super().read(name)
         if self.store(name).writable:  # who does not lead refuses queries by key
-            self.do(lambda: judge_keys(self.store(name), found), name=name)
+            self.do(lambda: check_keys(self.store(name), found), name=name)
         return found
 
 
@@ -46,7 +46,7 @@ def key_of(body):
     return b"%08x" % (crc32(body) % 99)
 
 
-def judge_keys(store, found):
+def check_keys(store, found):
     """Check that messages are found by their keys, and no others."""
     by_key = {}
     for queue in found.values():

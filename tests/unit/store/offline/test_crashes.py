@@ -32,7 +32,7 @@ MODES = [pytest.param(True, id="raft"), pytest.param(False, id="plain")]
 steps_of = cache(reference)
 
 
-def judged(files):
+def checked(files):
     """What verify finds in these files of a broker; None where there is no store yet."""
     with tempfile.TemporaryDirectory() as root:
         write(Path(root), {path.removeprefix("/store/"): data for path, data in files.items()})
@@ -63,7 +63,7 @@ def test_what_a_crash_leaves_is_never_called_damage(raft):
     seen = set()
     for number in range(CASES):
         step = number * steps // CASES
-        findings = judged(crashed(step, Random(number), raft=raft))
+        findings = checked(crashed(step, Random(number), raft=raft))
         if findings is not None:
             worst = [found for found in findings.listed if found.severity == "damage"]
             assert not worst, (step, number, worst)
@@ -84,7 +84,7 @@ def test_a_broker_starts_on_whatever_is_not_damaged(raft):
         changed = befallen.befall(damaged)
         if any("raft_event" in path for path in changed):
             continue
-        findings = judged(damaged)
+        findings = checked(damaged)
         cluster = Cluster({"n0": disk_of(damaged)}, raft=raft)
         error = cluster.start()
         cluster.kill()

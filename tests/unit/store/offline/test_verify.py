@@ -230,7 +230,7 @@ def test_index_that_ends_before_the_log_is_harmless(plain):
     assert kinds(check(root)) == {("key index", "behind the log")}
 
 
-def test_entry_that_rotted_below_the_checkpoint_is_damage(raft):
+def test_entry_that_was_corrupted_below_the_checkpoint_is_damage(raft):
     path = raft / f"dledger-n0/data/{8192:020}"
     flip(path, 700)
     report = check(raft)

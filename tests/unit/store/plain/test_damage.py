@@ -5,7 +5,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from ledgermq.runtime.errors import FatalError
 from sim.disk import SimDisk
 from sim.rng import SplitRng
@@ -80,7 +80,7 @@ def attempt(action):
     """Return what comes of it, or the refusal; anything else is a bug."""
     try:
         return action()
-    except (FatalError, LookupError, RottenEntry) as refusal:
+    except (FatalError, LookupError, DamagedEntry) as refusal:
         return refusal
 
 
@@ -98,12 +98,12 @@ def test_damaged_log_gives_what_is_sound_or_is_refused_by_name(damages, options)
         return
     for at, body in before:
         found = attempt(partial(log.body_at, at, len(body)))
-        if isinstance(found, LookupError | RottenEntry):
+        if isinstance(found, LookupError | DamagedEntry):
             continue
         assert found[BODY_AT : BODY_AT + 4] == body[BODY_AT : BODY_AT + 4]
         assert len(found) == len(body)
     walked = attempt(log.entries)
-    if isinstance(walked, RottenEntry):
+    if isinstance(walked, DamagedEntry):
         assert DIRECTORY in str(walked)
     else:
         assert {at for at, _ in walked} <= {at for at, _ in before}

@@ -116,15 +116,15 @@ def test_a_record_of_which_a_sector_behind_the_body_was_never_written_is_torn():
 def test_torn_is_what_the_rule_says(sys_flag, topic, properties):
     """Whatever went to zero behind the body: a rest, or sectors."""
     data = record(0, topic=topic, properties=properties, sys_flag=sys_flag, body=b"x" * 700)
-    judged = set()
+    checked = set()
     for end in range(0, len(data), 3):
         for begin in (0, end // SECTOR_BYTES * SECTOR_BYTES, len(data) - end):
             until = len(data) if begin == len(data) - end else end
             torn = data[:begin] + bytes(until - begin) + data[until:]
             if inspect(memoryview(torn), 0, 0) > 0:
-                judged.add(expected := _is_torn_by_the_rule(torn))
+                checked.add(expected := _is_torn_by_the_rule(torn))
                 assert is_torn(memoryview(torn), 0, len(data)) == expected, (begin, until)
-    assert judged == {True, False}
+    assert checked == {True, False}
 
 
 def _is_torn_by_the_rule(data):

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from dledger.errors import EntryTooLarge, NotLeader, PendingFull, RottenEntry
+from dledger.errors import DamagedEntry, EntryTooLarge, NotLeader, PendingFull
 from dledger.mark import LogMark
 from ledgermq.remoting.protocol.message import MAGIC_BLANK
 from ledgermq.runtime.disk import RealDisk
@@ -193,7 +193,7 @@ def test_old_segments_go_and_their_readers_stay(tmp_path):
     assert log.following(0) == log.following(positions[1]) == 2 * SEGMENT
     with pytest.raises(LookupError):
         log.body_at(positions[1], size_of(body=big))
-    with pytest.raises(RottenEntry):
+    with pytest.raises(DamagedEntry):
         next(log.walk(0, log.end_position, 1))
     assert log.maybe_end(LogMark(SEGMENT + size_of(body=big) - 1, 1, SEGMENT)) == 2 * SEGMENT
     assert log.maybe_end(LogMark(size_of(body=big) - 1, 1, 0)) is None
@@ -222,9 +222,9 @@ def test_damage_is_told_from_absence(log):
     with pytest.raises(LookupError):
         log.body_at(second + 3, size)
     log.files.write(second + 89, (b"!",))
-    with pytest.raises(RottenEntry, match="CRC"):
+    with pytest.raises(DamagedEntry, match="CRC"):
         log.body_at(second, size)
-    with pytest.raises(RottenEntry):
+    with pytest.raises(DamagedEntry):
         log.last_body()
 
 
@@ -237,19 +237,19 @@ def test_walk_ends_before_damage(log, at, what):
     log.files.write(second + at, (b"!",))
     walk = log.walk(0, log.end_position, 9)
     assert next(walk)[0] == first
-    with pytest.raises(RottenEntry, match=rf"offset={second}: .*{what}"):
+    with pytest.raises(DamagedEntry, match=rf"offset={second}: .*{what}"):
         next(walk)
 
 
 def test_walk_goes_past_a_damaged_body_and_tells_once(log, caplog):
-    """Its queue must count it: no replica will mend it."""
+    """Its queue must count it: no replica will repair it."""
     positions = [log.put(body=b"%d" % number) for number in range(3)]
     log.flush()
     log.files.write(positions[1] + 88, (b"!",))
     for _ in range(3):
         assert [at for at, _ in log.entries()] == positions
-    assert caplog.text.count("event=rot") == 1
-    with pytest.raises(RottenEntry):
+    assert caplog.text.count("event=corruption") == 1
+    with pytest.raises(DamagedEntry):
         log.body_at(positions[1], size_of(body=b"1"))
 
 

@@ -27,7 +27,7 @@ ALONE_NAME: Final = "BrokerAlone"
 """Of a broker outside the group."""
 
 
-class Judges:
+class Validators:
     """The oracles of a run, as clients need them."""
 
     pull_group = PULL_GROUP
@@ -92,17 +92,17 @@ class Judges:
         key, digest = self.record.delivered(message, group, client)
         self.record.deliveries[-1]["broker"] = queue.broker_name
         place = (message.topic, message.queue_id)
-        judge = self.of(queue)
-        judge.on_delivered(place, message.queue_offset, key, digest)
+        validator = self.of(queue)
+        validator.on_delivered(place, message.queue_offset, key, digest)
         told = tuple(message.maybe_property(name) for name in (KEYS, TAGS, COLOUR))
-        judge.on_properties(place, message.queue_offset, told, self._sent(key))
+        validator.on_properties(place, message.queue_offset, told, self._sent(key))
 
-    def judge_content(self, message: MessageExt, queue: MessageQueue, key: int) -> None:
+    def check_content(self, message: MessageExt, queue: MessageQueue, key: int) -> None:
         """Judge a message that was asked for by a key."""
         told = tuple(message.maybe_property(name) for name in (KEYS, TAGS, COLOUR))
         place = (message.topic, message.queue_id)
-        judge = self.of(queue)
-        judge.on_properties(place, message.queue_offset, told, self._sent(key))
+        validator = self.of(queue)
+        validator.on_properties(place, message.queue_offset, told, self._sent(key))
 
     def report(self, oracle: str, text: str) -> None:
         """Report what somebody else has found."""

@@ -1,4 +1,4 @@
-"""Entries that were acknowledged, and rot before the checkpoint knows of them.
+"""Entries that were acknowledged, and corruption before the checkpoint knows of them.
 
 Without more than the checkpoint a start takes them for a torn write, cuts them, and votes for a
 leader that never had them: then they are gone, although each was on two disks.
@@ -22,7 +22,7 @@ from sim.rng import SplitRng
 from tests.unit.dledger.test_power_loss_group import Group
 
 BODY, HEADER_SIZE, HEADER_INDEX, MAGIC = 60, 5, 15, 3
-"""What rots: an offset in the entry."""
+"""What is corrupted: an offset in the entry."""
 
 
 def sync(node):
@@ -74,12 +74,12 @@ def acknowledged_by_two():
     return group
 
 
-def rot_of(node, index, at, mask=1):
+def corruption_of(node, index, at, mask=1):
     """Return what flips bits of an entry."""
     position, size, _ = node.store.entry(index)
     segment = node.config.data_segment_bytes
     path = f"{node.config.directory}/data/{position - position % segment:020}"
-    return lambda: node.disk.rot(path, position % segment + at % size, mask)
+    return lambda: node.disk.corrupt(path, position % segment + at % size, mask)
 
 
 def start(node):
@@ -89,8 +89,8 @@ def start(node):
     except FatalError:
         node.raft = None
         return False
-    if node.store.rot.damaged:
-        node.raft.hinder("rot")  # as `DLedgerNode` does
+    if node.store.corruption.damaged:
+        node.raft.block("corruption")  # as `DLedgerNode` does
     return True
 
 
@@ -99,11 +99,11 @@ def start(node):
 def test_who_lost_an_acknowledged_entry_elects_nobody_without_it(at, back):
     group = acknowledged_by_two()
     node = group.nodes["n1"]
-    rot = rot_of(node, node.store.last_index - back, at)
+    corrupt = corruption_of(node, node.store.last_index - back, at)
     for one in list(group.up):
         one.stop(None, 0)
     group.network.clear()
-    assert rot()
+    assert corrupt()
     assert start(node)
     assert group.nodes["n2"].store.last_index < len(group.acknowledged) - 1
     group.nodes["n2"].start()
@@ -119,15 +119,15 @@ def test_who_lost_an_acknowledged_entry_elects_nobody_without_it(at, back):
     assert group.nodes["n2"].entries() == group.nodes["n0"].entries()
 
 
-def test_header_and_unit_both_rotten_refuse_the_start():
+def test_header_and_unit_both_corrupt_refuse_the_start():
     group = acknowledged_by_two()
     node = group.nodes["n1"]
     index = node.store.last_index
-    rot = rot_of(node, index, HEADER_SIZE, mask=255)
+    corrupt = corruption_of(node, index, HEADER_SIZE, mask=255)
     node.stop(None, 0)
-    rot()
+    corrupt()
     units = 32 * (index % 16)
-    assert node.disk.rot(f"/n1/index/{32 * index - units:020}", units + 10, 255)
+    assert node.disk.corrupt(f"/n1/index/{32 * index - units:020}", units + 10, 255)
     assert not start(node)
 
 
@@ -135,9 +135,9 @@ def test_a_vote_is_refused_to_who_lacks_it():
     group = acknowledged_by_two()
     node = group.nodes["n1"]
     last, term = node.store.last_index, node.raft.state.term
-    rot = rot_of(node, last, BODY)
+    corrupt = corruption_of(node, last, BODY)
     node.stop(None, 0)
-    rot()
+    corrupt()
     node.start()
     group.network.clear()
     node.raft.step(VoteRequest("n2", "n1", term + 1, last - 1, term, transfer=False))

@@ -17,8 +17,8 @@ from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
+    from dledger.core.leadership import Transfer
     from dledger.core.messages import Message
-    from dledger.core.office import Transfer
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
 
@@ -102,8 +102,8 @@ class Amnesia:
             end = self._ends.get((message.receiver, message.term), -1)
         else:
             return
-        if replica.is_rotten:
-            return  # a start may take rot for a torn end, and cut what it had acknowledged
+        if replica.is_corrupt:
+            return  # a start may take corruption for a torn end, and cut what it had acknowledged
         held = self._held.get(name, -1)
         last = replica.controller.node._raft.state.log.last_index
         if end >= 0 and last < held:

@@ -9,15 +9,15 @@ from dledger.core.state import RaftState
 from tests.unit.dledger.cluster import Cluster
 
 
-def hindered_leader():
+def blocked_leader():
     cluster = Cluster(3)
     cluster.elect("n0")
-    cluster.do("n0", lambda raft: raft.hinder("disk_hung"))
+    cluster.do("n0", lambda raft: raft.block("disk_hung"))
     return cluster
 
 
-def test_hindered_leader_gives_up_office_and_another_is_elected():
-    cluster = hindered_leader()
+def test_blocked_leader_gives_up_leadership_and_another_is_elected():
+    cluster = blocked_leader()
     assert cluster["n0"].state.role is Role.FOLLOWER
     for _ in range(200):
         cluster.tick_all()
@@ -37,22 +37,22 @@ def campaigns_alone(cluster):
     return False
 
 
-def test_hindered_replica_does_not_campaign():
-    cluster = hindered_leader()
+def test_blocked_replica_does_not_campaign():
+    cluster = blocked_leader()
     cluster.do("n0", lambda raft: raft.campaign())
     assert not campaigns_alone(cluster)
 
 
 def test_replica_campaigns_again_once_it_may():
-    cluster = hindered_leader()
-    cluster.do("n0", lambda raft: raft.hinder(None))
-    kinds = [e.extra for e in cluster.replicas["n0"].events if e.kind is EventKind.HINDERED]
+    cluster = blocked_leader()
+    cluster.do("n0", lambda raft: raft.block(None))
+    kinds = [e.extra for e in cluster.replicas["n0"].events if e.kind is EventKind.BLOCKED]
     assert kinds == ["reason=disk_hung", "reason=None"]
     assert campaigns_alone(cluster)
 
 
-def test_hindered_replica_votes():
-    cluster = hindered_leader()
+def test_blocked_replica_votes():
+    cluster = blocked_leader()
     cluster.crash("n2")
     cluster.elect("n1")
     assert cluster["n1"].state.role is Role.LEADER
@@ -62,10 +62,10 @@ def test_a_core_that_campaigns_all_the_same_is_caught(monkeypatch):
     campaign = election.campaign
 
     def forgetful(state: RaftState) -> None:
-        hindered, state.hindered = state.hindered, None
+        blocked, state.blocked = state.blocked, None
         campaign(state)
-        state.hindered = hindered
+        state.blocked = blocked
 
     monkeypatch.setattr(election, "campaign", forgetful)
     with pytest.raises(AssertionError):
-        test_hindered_replica_does_not_campaign()
+        test_blocked_replica_does_not_campaign()

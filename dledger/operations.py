@@ -1,6 +1,6 @@
 """What may be asked of a running node besides appending: hand over, read, change the group.
 
-Nothing is decided here: `Leadership` and `MembershipDesk` have the state, the core the rules.
+Nothing is decided here: `Leadership` and `MembershipService` have the state, the core the rules.
 """
 
 import asyncio
@@ -14,36 +14,36 @@ from dledger.core.model import LogIndex, NodeId
 from dledger.errors import NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
-from dledger.listener import Annotator, BodyJudge, DLedgerListener
-from dledger.membership import MembershipDesk
+from dledger.listener import BodyValidator, DLedgerListener, HintWriter
+from dledger.membership import MembershipService
 from dledger.rpc import PeerTransport
 from dledger.view import ReplicaView
 
 SYNC_WAIT_S: Final = 0.005
 
 
-class Office(ReplicaView, ABC):
+class Operations(ReplicaView, ABC):
     """The administrable side of a node; whoever inherits opens the parts and runs the loop."""
 
     _running: bool
     _opened: bool
     _appender: Appender
     _flusher: Flusher
-    _desk: MembershipDesk
+    _service: MembershipService
     _leadership: Leadership
     _transport: PeerTransport
 
     def _introduce(self, user: DLedgerListener) -> None:
         """Let the parts ask the user what only it knows, as far as it does."""
-        if isinstance(user, BodyJudge):
-            self._store.rot.judge_body = user.is_sound_body
-        if isinstance(user, Annotator):
-            self._appender.annotate = user.annotate
-            self._transport.judge_notes(user.is_sound_note)
+        if isinstance(user, BodyValidator):
+            self._store.corruption.is_sound_body = user.is_sound_body
+        if isinstance(user, HintWriter):
+            self._appender.write_hint = user.write_hint
+            self._transport.validate_hints(user.is_sound_hint)
 
-    def judge_states(self, judge: Callable[[bytes], str]) -> None:
-        """Refuse a peer's snapshot if ``judge`` finds a problem in its state."""
-        self._store.snapshots.judge = judge
+    def validate_states(self, validator: Callable[[bytes], str]) -> None:
+        """Refuse a peer's snapshot if ``validator`` finds a problem in its state."""
+        self._store.snapshots.validator = validator
 
     @abstractmethod
     def _after_input(self) -> None:
@@ -104,7 +104,7 @@ class Office(ReplicaView, ABC):
             raise NotLeader(self.leader_id)
         term = self.term
         self._appender.close_batch()
-        index = self._desk.propose(change)
+        index = self._service.propose(change)
         self._note_role()
         self._after_input()
-        return await self._desk.wait(index, term, lambda: self._running)
+        return await self._service.wait(index, term, lambda: self._running)

@@ -11,18 +11,18 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from spark.context import Context
 from spark.evidence import anomaly_rows, message_name, pointer, text
 from spark.log_entries import LogEntries
-from spark.message_fates import MessageFates
+from spark.message_outcomes import MessageOutcomes
 
 _PLACE = ("topic", "queue_id", "queue_offset")
 
 
-def find_sunk(
-    context: Context, entries: LogEntries, fates: MessageFates, told: DataFrame | None
+def find_under_replicated(
+    context: Context, entries: LogEntries, outcomes: MessageOutcomes, told: DataFrame | None
 ) -> DataFrame | None:
     """Return the anomalies, None if there are none; ``told``: anomalies with keys already named."""
-    if not fates.totals.get("sunk"):
+    if not outcomes.totals.get("under_replicated"):
         return None
-    keys = F.broadcast(fates.suspects.filter("sunk").select("msg_key"))
+    keys = F.broadcast(outcomes.suspects.filter("under_replicated").select("msg_key"))
     sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key", "left_semi")
     bit = F.bit_or(F.expr("shiftleft(1L, node_no)"))
     by_key = entries.rows.join(keys, "msg_key", "left_semi").groupBy("msg_key")

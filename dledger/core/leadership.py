@@ -1,6 +1,6 @@
-"""What a leader may have under way besides replication: transfer, reads, members to readmit.
+"""What a leader may have under way besides replication: transfer, reads, members to let rejoin.
 
-Plain state with its legal changes; the rules are in `transfer`, `read_index`, `readmission`.
+Plain state with its legal changes; the rules are in `transfer`, `read_index`, `rejoin`.
 """
 
 from enum import Enum
@@ -24,7 +24,7 @@ class Phase(Enum):
 PHASES: Final[dict[tuple[Phase, Phase], str]] = {
     (Phase.CATCHING_UP, Phase.ASKED): "the target holds the whole log, all of it committed",
     (Phase.CATCHING_UP, Phase.FAILED): "election timeout: the target is behind, or gone",
-    (Phase.CATCHING_UP, Phase.DONE): "office is lost to a higher term",
+    (Phase.CATCHING_UP, Phase.DONE): "leadership is lost to a higher term",
     (Phase.ASKED, Phase.ASKED): "heartbeat interval: asks again",
     (Phase.ASKED, Phase.FAILED): "election timeout: the target did not campaign",
     (Phase.ASKED, Phase.DONE): "the target campaigns: its term is higher",
@@ -50,7 +50,7 @@ class Transfer:
         self.phase = phase
 
 
-class Newcomer:
+class Rejoin:
     """A member that came with an empty directory, as its leader sees it."""
 
     __slots__ = ("ask_tick", "barrier", "generation", "retired")

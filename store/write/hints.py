@@ -1,7 +1,7 @@
-"""Notes: what a leader says of its entries beside them, so that dispatch need not look into them.
+"""Hints: what a leader says of its entries beside them, so that dispatch need not look into them.
 
 A leader knows queue, offset, tags code and key hashes of what it appends; a follower would have to
-read all that out of the records again. A note is about one span of the log. It lives in frames and
+read all that out of the records again. A hint is about one span of the log. It lives in frames and
 in memory, never on disk, is compared with one record of its span (`store.dispatch.sample`), and
 says nothing that the records do not say; where they lie and how large they are is not in it: that
 is what the span's own index units are for.
@@ -68,7 +68,7 @@ class Run(NamedTuple):
     entries: int
     kind: int
     queue: int
-    """Its number among `Note.queues`; this and the next are of `ALIKE` ones."""
+    """Its number among `DispatchHint.queues`; this and the next are of `ALIKE` ones."""
     queue_offset: int
     code: int
     stored: int
@@ -82,8 +82,8 @@ class Run(NamedTuple):
     """How many keys each has; None: one, or none at all."""
 
 
-class Note(NamedTuple):
-    """What a note says."""
+class DispatchHint(NamedTuple):
+    """What a hint says."""
 
     has_keys: bool
     """Whether the hashes of keys are in it."""
@@ -92,7 +92,7 @@ class Note(NamedTuple):
 
 
 class _Writer:
-    """Makes one note."""
+    """Makes one hint."""
 
     def __init__(self) -> None:
         self.numbers: dict[ConsumeQueue, int] = {}
@@ -173,7 +173,7 @@ class _Writer:
         return keys, rows[0][2]
 
     def finish(self, *, has_keys: bool) -> bytes:
-        """Return the note."""
+        """Return the hint."""
         self.end_singles()
         self._end_looked_into()
         queues = [queue.topic_field + _QUEUE_ID.pack(queue.queue_id) for queue in self.numbers]
@@ -181,8 +181,8 @@ class _Writer:
         return b"".join((head, *queues, *self._runs, *self._columns))
 
 
-def write_note(items: "Sequence[Own]", *, has_keys: bool) -> bytes:
-    """Return the note about own entries that follow each other, empty if they are too many."""
+def encode_hint(items: "Sequence[Own]", *, has_keys: bool) -> bytes:
+    """Return the hint about own entries that follow each other, empty if they are too many."""
     entries = sum([len(own.physicals) if isinstance(own, OwnBatch) else 1 for own in items])
     if entries > _ENTRIES_MAX:
         return b""
@@ -202,14 +202,14 @@ def _stored(item: "OwnMessage", default: int) -> int:
     return item.rows[0][2] if item.rows else default
 
 
-def is_sound_note(data: bytes, entries: int) -> bool:
-    """Tell whether ``data`` is a note about so many entries."""
-    note = maybe_read_note(data)
-    return note is not None and sum(run.entries for run in note.runs) == entries > 0
+def is_sound_hint(data: bytes, entries: int) -> bool:
+    """Tell whether ``data`` is a hint about so many entries."""
+    hint = maybe_decode_hint(data)
+    return hint is not None and sum(run.entries for run in hint.runs) == entries > 0
 
 
-def maybe_read_note(data: bytes) -> Note | None:
-    """Read a note, which may come from anyone; None if it is none."""
+def maybe_decode_hint(data: bytes) -> DispatchHint | None:
+    """Read a hint, which may come from anyone; None if it is none."""
     try:
         version, has_keys, queue_count, run_count = _HEAD.unpack_from(data)
         at = _HEAD.size
@@ -230,7 +230,7 @@ def maybe_read_note(data: bytes) -> Note | None:
             runs.append(run)
     except (struct.error, IndexError):
         return None
-    return Note(bool(has_keys), queues, runs) if columns_at == len(data) else None
+    return DispatchHint(bool(has_keys), queues, runs) if columns_at == len(data) else None
 
 
 def _read_run(fields: tuple[int, ...], data: bytes, at: int) -> tuple[Run, int]:

@@ -1,4 +1,4 @@
-"""What a follower dispatches by a leader's notes is what it would have read back from the log."""
+"""What a follower dispatches by a leader's hints is what it would have read back from the log."""
 
 from struct import pack
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.config import ENTRY_HEADER_BYTES
-from dledger.errors import RottenEntry
-from dledger.storage.recent import Noted
+from dledger.errors import DamagedEntry
+from dledger.storage.recent import HintedSpan
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.config import IndexConfig
 from store.dispatch.sample import agrees, claim_about
 from store.layout import FLAG_NOT_INDEXED, tags_code
-from store.write.notes import ALIKE, is_sound_note, maybe_read_note
+from store.write.hints import ALIKE, is_sound_hint, maybe_decode_hint
 from tests.unit.store.fakes import World, batch_of, message
 
 INDEX = IndexConfig(slots=16, entries=10_000)
@@ -50,28 +50,28 @@ def note_of(world, first, last):
     node = world.node
     end = node.position_after(last) if last <= node.end_index else node.end_position + 100
     start = node.entries[first][0] if first <= node.end_index else node.end_position
-    return world.store.annotate(start, end)
+    return world.store.write_hint(start, end)
 
 
 class Group:
-    """A leader, and followers that are sent its log: one with the notes and one without."""
+    """A leader, and followers that are sent its log: one with the hints and one without."""
 
     def __init__(self, **config):
         self.leader = World(index=INDEX).begin()
         self.leader.node.lead()
-        self.noted = World(**{"index": INDEX, **config}).begin()
+        self.hinted = World(**{"index": INDEX, **config}).begin()
         self.plain = World(**{"index": INDEX, **config}).begin()
         self.count = 0
         self.looked_into: list[int] = []
-        walk = self.noted.node.bodies
-        self.noted.node.bodies = lambda *bounds: self._watch(walk(*bounds))
+        walk = self.hinted.node.bodies
+        self.hinted.node.bodies = lambda *bounds: self._watch(walk(*bounds))
         self.send()
         self.commit()
         self.looked_into.clear()
 
     def _watch(self, walk):
         for body in walk:
-            self.looked_into.append(self.noted.node.find(body[0]))
+            self.looked_into.append(self.hinted.node.find(body[0]))
             yield body
 
     def put(self, queue=("t", 0), *texts, **fields):
@@ -99,28 +99,28 @@ class Group:
 
     def send(self):
         """Close a span, and let the followers have it."""
-        log, first = self.leader.node, self.noted.node.end_index + 1
+        log, first = self.leader.node, self.hinted.node.end_index + 1
         if first > log.end_index:
             return None
-        note = note_of(self.leader, first, log.end_index)
+        hint = note_of(self.leader, first, log.end_index)
         units = b""
         for index in range(first, log.end_index + 1):
             position, term, body = log.entries[index]
             size = len(body) + ENTRY_HEADER_BYTES
             units += UNIT.pack(UNIT_MAGIC, position, size, index, term)
-            for follower in (self.noted, self.plain):
+            for follower in (self.hinted, self.plain):
                 follower.node.add(position, term, body)
-        if note:
-            assert is_sound_note(note, log.end_index + 1 - first)
-            noted = Noted(first, log.end_index, log.term, units, note)
-            self.noted.node.notes.append(noted)
-        return note
+        if hint:
+            assert is_sound_hint(hint, log.end_index + 1 - first)
+            hinted = HintedSpan(first, log.end_index, log.term, units, hint)
+            self.hinted.node.hints.append(hinted)
+        return hint
 
     def commit(self, percent=100):
         """Commit so much of what the followers have."""
-        begin, end = self.leader.node.commit_index, self.noted.node.end_index
+        begin, end = self.leader.node.commit_index, self.hinted.node.end_index
         index = begin + (end - begin) * percent // 100
-        for world in (self.leader, self.noted, self.plain):
+        for world in (self.leader, self.hinted, self.plain):
             if index > world.node.commit_index:
                 world.node.commit(index)
             world.turns()
@@ -150,16 +150,16 @@ class Group:
         self.commit()
 
     def check(self):
-        leader, noted, plain = self.leader, self.noted, self.plain
-        assert noted.listener.states == plain.listener.states == leader.listener.states
-        assert noted.store._dispatcher.applied == plain.store._dispatcher.applied
+        leader, hinted, plain = self.leader, self.hinted, self.plain
+        assert hinted.listener.states == plain.listener.states == leader.listener.states
+        assert hinted.store._dispatcher.applied == plain.store._dispatcher.applied
         queues = [
             {name: one.max_offset for name, one in world.store._queues.by_name.items()}
-            for world in (leader, noted, plain)
+            for world in (leader, hinted, plain)
         ]
         assert queues[0] == queues[1] == queues[2]
-        assert noted.queue_bytes() == plain.queue_bytes() == leader.queue_bytes()
-        assert noted.disk.files == plain.disk.files
+        assert hinted.queue_bytes() == plain.queue_bytes() == leader.queue_bytes()
+        assert hinted.disk.files == plain.disk.files
         index = [[data for path, data in sorted(one.disk.files.items()) if "/index/" in path]
                  for one in (leader, plain)]  # fmt: skip
         assert index[0] == index[1]
@@ -167,7 +167,7 @@ class Group:
 
 @settings(max_examples=300)
 @given(ops=st.lists(OPS, max_size=30), batch=st.sampled_from([1, 3, 512]))
-def test_dispatch_by_notes_is_dispatch_of_the_records(ops, batch):
+def test_dispatch_by_hints_is_dispatch_of_the_records(ops, batch):
     group = Group(dispatch_batch=batch)
     for queue in KNOWN:  # the first message of a queue is looked into
         group.put(queue)
@@ -209,20 +209,20 @@ def test_spans_cut_by_commit_are_looked_into_to_their_end_and_no_further():
     group.check()
 
 
-def test_a_note_that_does_not_fit_what_is_known_here_is_not_taken():
+def test_a_hint_that_does_not_fit_what_is_known_here_is_not_taken():
     group = Group()
     group.put()
     group.send()
     group.commit()
     group.put(("t", 0), *[("", "", True)] * 3)
     group.send()
-    node = group.noted.node
-    data = bytearray(node.notes[-1].note)
-    note = maybe_read_note(bytes(data))
-    at = HEAD_BYTES + sum(len(topic) + 5 for topic, _ in note.queues) + 15
+    node = group.hinted.node
+    data = bytearray(node.hints[-1].hint)
+    hint = maybe_decode_hint(bytes(data))
+    at = HEAD_BYTES + sum(len(topic) + 5 for topic, _ in hint.queues) + 15
     data[at] += 1  # the queue offset
-    assert maybe_read_note(bytes(data)).runs[0].queue_offset == 2
-    node.notes[-1] = node.notes[-1]._replace(note=bytes(data))
+    assert maybe_decode_hint(bytes(data)).runs[0].queue_offset == 2
+    node.hints[-1] = node.hints[-1]._replace(hint=bytes(data))
     group.commit()
     assert group.looked_into[-3:] == [2, 3, 4]
     group.check()
@@ -238,13 +238,13 @@ def test_a_note_that_does_not_fit_what_is_known_here_is_not_taken():
     ],
     ids=["topic", "queue", "tags code", "key"],
 )
-def test_a_note_that_is_wrong_of_the_sample_is_believed_of_no_entry(said, instead, caplog):
+def test_a_hint_that_is_wrong_of_the_sample_is_believed_of_no_entry(said, instead, caplog):
     group = wronged(said, instead)
     group.commit()
     assert group.looked_into[1:] == [4, 5, 6]
     assert "event=dispatch_hint_refused start=" in caplog.text
     group.check()
-    with planted(BY_TESTS["note-believed-unseen"]):
+    with planted(BY_TESTS["hint-believed-unseen"]):
         group = wronged(said, instead)
         group.commit()
         assert len(group.looked_into) == 1
@@ -253,7 +253,7 @@ def test_a_note_that_is_wrong_of_the_sample_is_believed_of_no_entry(said, instea
 
 
 def wronged(said, instead):
-    """A group whose follower is about to dispatch three messages by a note that is wrong."""
+    """A group whose follower is about to dispatch three messages by a hint that is wrong."""
     group = Group()
     for queue in [("t", 0), ("u", 0), ("t", 1)]:
         group.put(queue)
@@ -261,12 +261,12 @@ def wronged(said, instead):
     group.commit()
     group.put(("t", 0), *[("a", "", True)] * 3)
     group.send()
-    node = group.noted.node
-    note = node.notes[-1].note
-    wrong = note.replace(said, instead) if said else note[:-12] + bytes(12)
-    assert wrong != note
-    assert is_sound_note(wrong, 3)
-    node.notes[-1] = node.notes[-1]._replace(note=wrong)
+    node = group.hinted.node
+    hint = node.hints[-1].hint
+    wrong = hint.replace(said, instead) if said else hint[:-12] + bytes(12)
+    assert wrong != hint
+    assert is_sound_hint(wrong, 3)
+    node.hints[-1] = node.hints[-1]._replace(hint=wrong)
     group.looked_into.clear()
     return group
 
@@ -274,26 +274,26 @@ def wronged(said, instead):
 def test_what_is_in_no_queue_agrees_with_no_claim_of_a_message():
     group = Group()
     group.put(("t", 0), *[("a", "", True)] * 3)
-    note = maybe_read_note(group.send())
-    claim = claim_about(note, 1)
+    hint = maybe_decode_hint(group.send())
+    claim = claim_about(hint, 1)
     record = (900, 120, 0, 1, 0, 7, b"t", b"TAGS\x01a", b"", 0)
-    assert agrees(note, claim, record, None)
+    assert agrees(hint, claim, record, None)
     half = (*record[:4], FLAG_NOT_INDEXED, *record[5:])
-    assert not agrees(note, claim, half, None)
+    assert not agrees(hint, claim, half, None)
 
 
-def test_without_hashes_in_a_note_an_index_needs_the_records():
+def test_without_hashes_in_a_hint_an_index_needs_the_records():
     group = Group()
     group.put()
     group.send()
     group.commit()
     group.leader.store._commit_log.keys = None
     group.put(("t", 0), *[("", "k", True)] * 3)
-    note = group.send()
-    assert not maybe_read_note(note).has_keys
+    hint = group.send()
+    assert not maybe_decode_hint(hint).has_keys
     group.commit()
     assert group.looked_into[-3:] == [2, 3, 4]
-    assert group.noted.disk.files == group.plain.disk.files
+    assert group.hinted.disk.files == group.plain.disk.files
     bare = Group(index=None)
     bare.put(("t", 0), *[("", "k", True)] * 3)
     bare.send()
@@ -303,10 +303,10 @@ def test_without_hashes_in_a_note_an_index_needs_the_records():
     bare.looked_into.clear()
     bare.commit()
     assert bare.looked_into == [5], "who has no index needs no hashes, just a sample"
-    assert bare.noted.queue_bytes() == bare.leader.queue_bytes()
+    assert bare.hinted.queue_bytes() == bare.leader.queue_bytes()
 
 
-def test_damage_in_what_is_looked_into_stops_dispatch_there_until_it_is_mended():
+def test_damage_in_what_is_looked_into_stops_dispatch_there_until_it_is_repaired():
     group = Group()
     group.put()
     group.send()
@@ -315,14 +315,14 @@ def test_damage_in_what_is_looked_into_stops_dispatch_there_until_it_is_mended()
     group.state()
     group.put()
     group.send()
-    group.noted.node.rot(3)
+    group.hinted.node.corrupt(3)
     group.commit()
-    assert group.noted.applied_index == 2
-    with pytest.raises(RottenEntry):
-        group.noted.node.body_view(3)
-    group.noted.node.rot(3)
-    group.noted.store.tick()
-    assert group.noted.applied_index == 4
+    assert group.hinted.applied_index == 2
+    with pytest.raises(DamagedEntry):
+        group.hinted.node.body_view(3)
+    group.hinted.node.corrupt(3)
+    group.hinted.store.tick()
+    assert group.hinted.applied_index == 4
     group.check()
 
 
@@ -332,10 +332,10 @@ def test_what_is_dispatched_is_let_go_of():
     group.put()
     group.send()
     group.commit()
-    assert group.noted.node.released == group.leader.node.released == 3
+    assert group.hinted.node.released == group.leader.node.released == 3
 
 
-def test_there_is_no_note_before_all_that_was_put_is_known():
+def test_there_is_no_hint_before_all_that_was_put_is_known():
     group = Group()
     group.put()
     group.put()
@@ -347,32 +347,32 @@ def test_there_is_no_note_before_all_that_was_put_is_known():
 
 
 @given(ops=st.lists(OPS, min_size=1, max_size=8), data=st.data())
-def test_any_bytes_are_a_note_of_their_entries_or_refused(ops, data):
+def test_any_bytes_are_a_hint_of_their_entries_or_refused(ops, data):
     group = Group()
     group.run([op for op in ops if op[0] not in ("span", "commit")])
-    if not group.noted.node.notes:
+    if not group.hinted.node.hints:
         return
-    noted = group.noted.node.notes[-1]
-    entries = noted.last_index + 1 - noted.first_index
-    assert not is_sound_note(noted.note, entries + 1)
-    assert not is_sound_note(noted.note, entries - 1)
-    cut = data.draw(st.integers(0, len(noted.note) - 1))
-    assert maybe_read_note(noted.note[:cut]) is None
-    assert maybe_read_note(noted.note + b"\0") is None
-    spoilt = bytearray(noted.note)
+    hinted = group.hinted.node.hints[-1]
+    entries = hinted.last_index + 1 - hinted.first_index
+    assert not is_sound_hint(hinted.hint, entries + 1)
+    assert not is_sound_hint(hinted.hint, entries - 1)
+    cut = data.draw(st.integers(0, len(hinted.hint) - 1))
+    assert maybe_decode_hint(hinted.hint[:cut]) is None
+    assert maybe_decode_hint(hinted.hint + b"\0") is None
+    spoilt = bytearray(hinted.hint)
     spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
-    note = maybe_read_note(bytes(spoilt))
-    if note is not None:
-        for run in note.runs:
+    hint = maybe_decode_hint(bytes(spoilt))
+    if hint is not None:
+        for run in hint.runs:
             assert run.entries > 0
             named = (*run.queues, run.queue) if run.kind == ALIKE else run.queues
-            assert all(number < len(note.queues) for number in named)
+            assert all(number < len(hint.queues) for number in named)
             assert run.counts is None or len(run.hashes) == sum(run.counts)
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_are_read_as_a_note_without_entries(data):
-    assert not is_sound_note(data, 0)
+def test_no_bytes_are_read_as_a_hint_without_entries(data):
+    assert not is_sound_hint(data, 0)
 
 
 def test_a_turn_looks_into_a_bounded_number_of_entries_of_a_span():
@@ -380,9 +380,9 @@ def test_a_turn_looks_into_a_bounded_number_of_entries_of_a_span():
     for _ in range(10):
         group.state()
     group.send()
-    group.noted.node.commit(group.noted.node.end_index)
+    group.hinted.node.commit(group.hinted.node.end_index)
     assert group.looked_into == [1, 2, 3]
-    assert group.noted.turns() == 3
+    assert group.hinted.turns() == 3
     assert group.looked_into == list(range(1, 11))
     group.commit()
     group.check()

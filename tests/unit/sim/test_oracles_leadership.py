@@ -7,7 +7,7 @@ import pytest
 from dledger.core.messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 from dledger.core.model import Role
 from sim.oracles.base import Violation
-from sim.oracles.office import (
+from sim.oracles.leadership import (
     Amnesia,
     Changes,
     Elected,
@@ -107,11 +107,11 @@ def test_a_follower_counts_for_what_it_told_in_this_term(term, told, is_fine):
 def test_what_the_core_knows_to_be_wrong_is_a_violation():
     cluster = Cluster(3)
     cluster.elect("n0")
-    judge = Invariants()
-    judge.on_boot(replica("n0", cluster))
+    validator = Invariants()
+    validator.on_boot(replica("n0", cluster))
     cluster["n0"].state.voted_for = "n1"
     with pytest.raises(Violation):
-        judge.on_boot(replica("n0", cluster))
+        validator.on_boot(replica("n0", cluster))
 
 
 @pytest.mark.parametrize(("commit", "is_fine"), [(3, True), (2, False)])
@@ -136,7 +136,7 @@ def test_a_change_of_the_group_waits_for_the_one_before(commit, is_fine):
         ("wiped", 3, 5, True),
         ("wiped", 1, -1, True),
         ("", 1, 5, True),
-        ("wiped and rotten", 1, 5, True),
+        ("wiped and corrupt", 1, 5, True),
     ],
 )
 def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
@@ -151,7 +151,7 @@ def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
         raft = SimpleNamespace(state=SimpleNamespace(log=log))
         one.controller = SimpleNamespace(node=SimpleNamespace(_raft=raft))
     voter.is_wiped = "wiped" in damage
-    voter.is_rotten = "rotten" in damage
+    voter.is_corrupt = "corrupt" in damage
     amnesia = Amnesia(truth)
     amnesia.on_boot(voter)
     amnesia.on_message(other, VoteRequest("n1", "n0", 2, candidate_end, 1))
@@ -169,13 +169,13 @@ def test_who_lost_its_directory_votes_when_it_holds_again_what_it_held(
 def test_a_leader_appends_nothing_once_it_has_asked_its_successor(last, goes_on, is_fine):
     state = SimpleNamespace(transfer=SimpleNamespace(target="n1"))
     leader = SimpleNamespace(name="n0", state=state)
-    judge = HandOver()
-    judge.on_message(leader, TimeoutNow("n0", "n1", 1, 5))
+    validator = HandOver()
+    validator.on_message(leader, TimeoutNow("n0", "n1", 1, 5))
     if not goes_on:
         state.transfer = None
     key = (Role.LEADER, 1, 5, last, 1, -1, 5)
     if is_fine:
-        judge.on_change(leader, Change(key, key, 5, 5))
+        validator.on_change(leader, Change(key, key, 5, 5))
     else:
         with pytest.raises(Violation, match="with a log up to 5, and has appended up to 6"):
-            judge.on_change(leader, Change(key, key, 5, 5))
+            validator.on_change(leader, Change(key, key, 5, 5))

@@ -1,4 +1,4 @@
-"""Rot: stored bytes that are not what was written. Who is right, the entry or its index unit?
+"""Stored bytes that are not what was written. Who is right, the entry or its index unit?
 
 An entry says twice where it lies and how long it is: in its header, and in its index unit. When the
 two differ, or the body does not have its CRC, one of the files is damaged:
@@ -6,8 +6,8 @@ two differ, or the body does not have its CRC, one of the files is damaged:
 1. The header is sound, and the body has its CRC: the unit is damaged. It is derived from the
    header, so it is written anew. (The term has no CRC: it must be the one that the core knows, or
    the only one of the two that lies between those of the neighbours.)
-2. Otherwise the entry is damaged. It is noted in `RotGuard.damaged` and not handed out any more; a
-   peer that holds the same committed entry can replace it (`RotGuard.restore`).
+2. Otherwise the entry is damaged. It is noted in `CorruptionGuard.damaged` and not handed out any
+   more; a peer that holds the same committed entry can replace it (`CorruptionGuard.restore`).
 
 What nobody can tell, because both are damaged, is worked out from the neighbours.
 """
@@ -27,7 +27,7 @@ from dledger.codec.entry import (
 )
 from dledger.codec.index import UNIT, UNIT_MAGIC
 from dledger.core.model import UNIT_BYTES, LogIndex, Span, Term
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.segments.row import Segments
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
     end_position: int
 
 
-class RotGuard:
+class CorruptionGuard:
     """Knows which entries of one log are damaged; settles what entry and unit disagree about."""
 
     def __init__(self, data: Segments, index: Segments, bounds: Callable[[], Bounds]) -> None:
@@ -62,7 +62,7 @@ class RotGuard:
         """Entries that must not be read, and where they lie. Few: each had a log line."""
         self._unplaced: set[LogIndex] = set()
         """Entries whose place is not known either; each had a log line."""
-        self.judge_body: Callable[[memoryview], bool] = _trust
+        self.is_sound_body: Callable[[memoryview], bool] = _trust
         """Whether a body is sound whose header has no CRC; set by who knows what bodies are."""
         self.term_at: Callable[[LogIndex], Term | None] = _unknown_term
         """The term of a committed entry, None where it is not known; set by who knows."""
@@ -80,14 +80,14 @@ class RotGuard:
             return False  # the header has no CRC; its term would go unnoticed
         body = view[offset + HEADER_BYTES : offset + header.size]
         if header.body_crc == 0 and len(body):
-            return self.judge_body(body)
+            return self.is_sound_body(body)
         return body_matches(header.body_crc, body)
 
     def settle(self, index: LogIndex) -> Place:
         """Return where entry ``index`` lies, after its unit and its header were found to differ.
 
         A damaged unit is written anew, a damaged entry noted.
-        Errors: `RottenEntry` if its place cannot be told any more.
+        Errors: `DamagedEntry` if its place cannot be told any more.
         """
         known = self.damaged.get(index)
         if known is not None:
@@ -109,7 +109,7 @@ class RotGuard:
         self.note(index, place)
         return place
 
-    def _unreadable(self, index: LogIndex) -> RottenEntry:
+    def _unreadable(self, index: LogIndex) -> DamagedEntry:
         """Return the error for an entry of which nobody knows where it lies; one log line."""
         unit_at = index * UNIT_BYTES
         where = (
@@ -118,21 +118,24 @@ class RotGuard:
         )
         if index not in self._unplaced:
             self._unplaced.add(index)
-            _log.error("event=rot index=%d %s", index, where)
-        return RottenEntry(index, where)
+            _log.error("event=corruption index=%d %s", index, where)
+        return DamagedEntry(index, where)
 
     def check(self, index: LogIndex, place: Place) -> None:
-        """Read an entry through. Errors: `RottenEntry`, which is then noted."""
+        """Read an entry through. Errors: `DamagedEntry`, which is then noted."""
         if index in self.damaged or not self.is_sound(place.position, index, place.size):
             self.note(index, place)
-            raise RottenEntry(index, self.describe(place.position))
+            raise DamagedEntry(index, self.describe(place.position))
 
     def note(self, index: LogIndex, place: Place) -> None:
         """Remember that an entry is damaged; one log line."""
         if index not in self.damaged:
             self.damaged[index] = place
             _log.error(
-                "event=rot index=%d %s size=%d", index, self.describe(place.position), place.size
+                "event=corruption index=%d %s size=%d",
+                index,
+                self.describe(place.position),
+                place.size,
             )
 
     def describe(self, position: int) -> str:
@@ -164,7 +167,7 @@ class RotGuard:
             place = place._replace(term=self.term_at(index) or place.term)  # one of two was noted
             entry = span.from_index(index).before_index(index + 1)
             if (entry.position, len(entry.data), entry.term) != place or not count_sound(entry):
-                _log.warning("event=rot_not_replaced index=%d reason=other_entry", index)
+                _log.warning("event=corruption_not_replaced index=%d reason=other_entry", index)
                 continue
             self._data.write(place.position, (entry.data,))
             self._index.write(index * UNIT_BYTES, (entry.units,))

@@ -17,20 +17,20 @@ from spark.log_entries import LogEntries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFates:
+class MessageOutcomes:
     """``suspects``: messages with at least one flag (a column each: lost, phantom, ...)."""
 
     suspects: DataFrame
     totals: dict[str, int]
 
 
-FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "sunk")
+FLAGS = ("lost", "phantom", "corrupt", "aborted", "duplicate", "redelivered", "under_replicated")
 
 
 _COUNTED = ("n_send", "n_ok", "n_fail", "n_any", "n_del", "n_log", "attempts")
 
 
-def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
+def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcomes:
     """Fold the tables and return the suspects and the totals."""
     parts = [_send_rows(context), _delivery_rows(context)]
     if entries is None:
@@ -40,9 +40,9 @@ def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part, allowMissingColumns=True)
-    fates = _flag(context, _fold(context, rows), _majority(entries))
-    observation = Observation("fates")
-    observed = fates.observe(
+    outcomes = _flag(context, _fold(context, rows), _majority(entries))
+    observation = Observation("outcomes")
+    observed = outcomes.observe(
         observation,
         F.sum("n_send").alias("sent"),
         F.sum(F.col("is_ok").cast("int")).alias("acknowledged"),
@@ -57,7 +57,7 @@ def load_fates(context: Context, entries: LogEntries | None) -> MessageFates:
     totals = {name: int(n or 0) for name, n in observation.get.items()}
     # Deliveries beyond the first, not the messages that had some.
     totals["redelivered"] = totals.pop("extra")
-    return MessageFates(suspects=suspects, totals=totals)
+    return MessageOutcomes(suspects=suspects, totals=totals)
 
 
 def _majority(entries: LogEntries | None) -> int:
@@ -99,12 +99,12 @@ def refused() -> Column:
 
 def _delivery_rows(context: Context) -> DataFrame:
     plain = ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
-    judged = context.deliveries.filter(
+    checked = context.deliveries.filter(
         F.col("own") & F.col("msg_key").isNotNull() & F.col("topic").isin(list(context.topics))
         | F.col("own") & F.col("msg_key").isNotNull() & F.col("copied")
     )
     masks = (context.group_mask(i).alias(f"seen_{i}") for i in range(context.mask_count))
-    return judged.select(
+    return checked.select(
         "msg_key",
         F.lit(1).alias("n_any"),
         plain.cast("int").alias("n_del"),
@@ -179,7 +179,7 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
         "aborted": (F.col("n_fail") == F.col("n_send"))
         & (F.col("n_send") > 0)
         & (F.col("n_any") + F.col("n_log") > 0),
-        "sunk": ok & alive & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
+        "under_replicated": ok & alive & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,
     }
@@ -194,12 +194,12 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
 def _owed_masks(context: Context, chunk: int) -> dict[int, int]:
     """Return, by class of sends, the bits of the groups that are owed it."""
     names = list(context.groups)[chunk * GROUPS_PER_MASK : (chunk + 1) * GROUPS_PER_MASK]
-    judged = context.judged_groups
+    checked = context.checked_groups
     return {
         number: sum(
             1 << bit
             for bit, name in enumerate(names)
-            if name in judged and context.owes(name, topic, tag)
+            if name in checked and context.owes(name, topic, tag)
         )
         for (topic, tag), number in context.classes.items()
     }

@@ -7,7 +7,7 @@ import pytest
 
 from dledger.codec.snapshot import encode_snapshot
 from dledger.core.model import SnapshotId
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from dledger.repair import Repairer
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -20,7 +20,7 @@ def damage(group, node, index):
     position = node.entry(index)[0]
     base = position - position % SEGMENT
     flip(group.path / node.self_id / "data" / f"{base:020}", position - base + 60)
-    with contextlib.suppress(RottenEntry):
+    with contextlib.suppress(DamagedEntry):
         node.body_view(index)
 
 
@@ -35,7 +35,7 @@ async def others_have_trimmed(group, *, leads):
     damage(group, node, 10)
     damage(group, node, 700)
     await group.until(lambda: node.first_index == plans[0].first_index)
-    assert not node._store.rot.damaged
+    assert not node._store.corruption.damaged
     ((meta, state),) = group.listeners[node.self_id].installed
     assert (meta.id.last_index, state) == (plans[0].first_index - 1, STATE)
     assert {i: bytes(node.body_view(i)) for i in kept} == kept, "what comes behind stays"
@@ -82,7 +82,7 @@ async def is_adopted(path, what):
     group = KeeperGroup(path)
     await group.start("n0", "n1", "n2")
     node = await group.append(3000)
-    node.judge_states(lambda state: "" if state == STATE else "no state")
+    node.validate_states(lambda state: "" if state == STATE else "no state")
     announced, data = forged(node, what)
     found = []
     node.trimmer.adopt(announced, data, found.append)

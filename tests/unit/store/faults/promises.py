@@ -34,8 +34,8 @@ PLACE = re.compile(
     r"offset[ =]\d+|has \d+ bytes|expected a file at \d+| is missing|is no file|\[Errno \d+\]"
     r"|is no multiple of"
 )
-HOLES = ("event=rot", "event=message_not_found")
-MEND_MS = 2_000
+HOLES = ("event=corruption", "event=message_not_found")
+REPAIR_MS = 2_000
 START_MS = 2_500
 """Virtual; a broker that is not writable then will not be."""
 
@@ -64,7 +64,7 @@ def logged():
         root.removeHandler(handler)
 
 
-def judge(files, sent, damages, *, raft=True):
+def check_start(files, sent, damages, *, raft=True):
     """Start on damaged files and say what became of it: ``refused``, ``whole``, ``holes``...
 
     Errors: `AssertionError` for all that the model forbids, and whatever the broker raises.
@@ -79,14 +79,14 @@ def judge(files, sent, damages, *, raft=True):
         try:
             error = cluster.start(limit_ms=START_MS)
             if error is not None:
-                return judge_refusal(error)
-            return judge_service(cluster, sent, touched, lines)
+                return check_refusal(error)
+            return check_service(cluster, sent, touched, lines)
         finally:
             with suppress(FatalError):
                 cluster.close()
 
 
-def judge_refusal(error, root=ROOT):
+def check_refusal(error, root=ROOT):
     if not isinstance(error, FatalError) or "a bug" in error.message:
         raise error
     assert error.exit_code in (2, 3), error
@@ -96,16 +96,16 @@ def judge_refusal(error, root=ROOT):
     return "refused"
 
 
-def judge_service(cluster, sent, touched, lines):
+def check_service(cluster, sent, touched, lines):
     is_log_touched = any("/commitlog/" in path for path in touched)
     cluster.heads_may_differ = not cluster.raft and is_log_touched
     found = cluster.read()
-    if lines.has("event=queue_rot", "file=", "offset="):
+    if lines.has("event=queue_corruption", "file=", "offset="):
         check(found, sent, acknowledged=False, heads_may_differ=cluster.heads_may_differ)
-        cluster.run_for(MEND_MS)  # a queue is made again from the log, whatever it was
+        cluster.run_for(REPAIR_MS)  # a queue is made again from the log, whatever it was
         found = cluster.read()
     if found is None:
-        return judge_refusal(cluster.error())
+        return check_refusal(cluster.error())
     check(found, sent, acknowledged=False, heads_may_differ=cluster.heads_may_differ)
     seen = {(*place, offset) for place, queue in found.items() for offset in queue}
     holes = {
@@ -119,7 +119,7 @@ def judge_service(cluster, sent, touched, lines):
         told = HOLES if cluster.heads_may_differ else HOLES[:1]
         assert any(lines.has(what, "file=", "offset=") for what in told), lines.found
     if cluster.heads_may_differ:
-        return judge_plain(cluster, sent, seen, touched, lines)
+        return check_plain(cluster, sent, seen, touched, lines)
     for place, queue in found.items():
         assert min(queue, default=0) == 0, f"{place} begins at {min(queue)}"
     assert seen <= sent.acknowledged.keys(), "invented"
@@ -139,7 +139,7 @@ def judge_service(cluster, sent, touched, lines):
     return f"{outcome} with holes" if holes else outcome
 
 
-def judge_plain(cluster, sent, seen, touched, lines):
+def check_plain(cluster, sent, seen, touched, lines):
     """Judge what is missing from a plain log that was damaged itself."""
     begin, end = cluster.log().first_position, cluster.log().end_position
     missing = {

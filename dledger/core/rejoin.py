@@ -1,19 +1,19 @@
 """A replica that lost its directory: it must not vote before it is known what it may have promised.
 
-A *fresh* replica is one whose directory began empty and that no leader has readmitted yet. What it
+A *fresh* replica is one whose directory began empty and that no leader has let rejoin yet. What it
 once acknowledged is lost, and so are its votes. Were it to vote, a candidate without entries that
 it had helped to commit could win; were it counted, two leaders could each have a majority with it.
 
 1. A fresh replica votes only for a candidate with an *empty* log, and campaigns only with an empty
    log. So a new group elects its first leader, with a bare majority; whoever takes part in that
    election is fresh no more. In a group that has entries, no majority is empty.
-2. It says so: `FreshReply` in place of its acknowledgements. It gets the log like any other, and is
-   counted like a learner.
+2. It says so: `RecoveringReply` in place of its acknowledgements. It gets the log like any other,
+   and is counted like a learner.
 3. When the leader first hears of a fresh replica (or of another ``generation`` of it) it notes the
    next entry of its term as a *barrier*, and appends an empty one if nobody else appends.
 4. When the barrier is committed, without the replica, and the replica holds it, the leader lets it
-   vote: `Readmit`. The replica makes that durable, with its vote of this term given to the leader,
-   and answers `Readmitted`; from then on it is counted.
+   vote: `RejoinGrant`. The replica makes that durable, with its vote of this term given to the
+   leader, and answers `Rejoined`; from then on it is counted.
 
 Why the barrier: the replica may once have voted for some candidate X of a higher term V, whose
 other votes are still to come. The barrier is on a majority that the replica is not part of, hence
@@ -33,9 +33,9 @@ Source: the recovery of Viewstamped Replication Revisited, 4.3; its flaw, from M
 "Recovering Shared Objects Without Stable Storage" (the old message that is still on its way).
 """
 
-from dledger.core.messages import FreshReply, Readmit, Readmitted
+from dledger.core.leadership import Rejoin
+from dledger.core.messages import RecoveringReply, Rejoined, RejoinGrant
 from dledger.core.model import NO_INDEX, LogIndex, NodeId
-from dledger.core.office import Newcomer
 from dledger.core.ready import Event, EventKind
 from dledger.core.state import RaftState
 
@@ -48,12 +48,12 @@ def may_vote(state: RaftState, last_index: LogIndex) -> bool:
 # The leader
 
 
-def on_fresh_reply(state: RaftState, reply: FreshReply) -> None:
+def on_recovering_reply(state: RaftState, reply: RecoveringReply) -> None:
     """Take an acknowledgement that counts for nothing yet."""
     progress = state.progress.get(reply.sender)
     if progress is None or reply.match_index > state.log.last_index:
         return
-    known = state.newcomers.get(reply.sender)
+    known = state.rejoining.get(reply.sender)
     if known is None or known.generation != reply.generation:
         if known is not None and reply.generation in known.retired:
             return  # from a directory that was lost since
@@ -66,13 +66,13 @@ def on_fresh_reply(state: RaftState, reply: FreshReply) -> None:
         progress.sent_tick = None
 
 
-def _begin(state: RaftState, reply: FreshReply) -> None:
+def _begin(state: RaftState, reply: RecoveringReply) -> None:
     """Forget what its lost directory had acknowledged; note the barrier."""
     sender = reply.sender
-    known = state.newcomers.get(sender)
+    known = state.rejoining.get(sender)
     retired = () if known is None else (*known.retired, known.generation)
     barrier = state.log.last_index + 1
-    state.newcomers[sender] = Newcomer(reply.generation, barrier, retired)
+    state.rejoining[sender] = Rejoin(reply.generation, barrier, retired)
     progress = state.progress[sender]
     if progress.match_index > reply.match_index:
         progress.match_index = reply.match_index
@@ -82,29 +82,29 @@ def _begin(state: RaftState, reply: FreshReply) -> None:
 
 
 def tick(state: RaftState) -> None:
-    """Let a tick pass at a leader that has newcomers."""
+    """Let a tick pass at a leader that has rejoining members."""
     log = state.log
     behind = False
-    for peer, newcomer in state.newcomers.items():
-        if log.last_index < newcomer.barrier:
+    for peer, rejoin in state.rejoining.items():
+        if log.last_index < rejoin.barrier:
             behind = True
             continue
         holds = min(log.commit_index, state.progress[peer].match_index)
-        if holds >= newcomer.barrier and state.tick >= newcomer.ask_tick:
-            newcomer.ask_tick = state.tick + state.config.heartbeat_ticks
-            state.messages.append(Readmit(state.node_id, peer, state.term, newcomer.generation))
+        if holds >= rejoin.barrier and state.tick >= rejoin.ask_tick:
+            rejoin.ask_tick = state.tick + state.config.heartbeat_ticks
+            state.messages.append(RejoinGrant(state.node_id, peer, state.term, rejoin.generation))
     if behind and state.tick >= state.barrier_tick and state.transfer is None:
         # Not again at the next tick if the disk is full.
         state.barrier_tick = state.tick + state.config.election_ticks_min
         log.append(state.make_noop(log.last_index + 1, state.term, log.end_position))
 
 
-def on_readmitted(state: RaftState, reply: Readmitted) -> bool:
+def on_rejoined(state: RaftState, reply: Rejoined) -> bool:
     """Count the replica from now on; return whether that is news."""
-    newcomer = state.newcomers.get(reply.sender)
-    if newcomer is None or newcomer.generation != reply.generation:
+    rejoin = state.rejoining.get(reply.sender)
+    if rejoin is None or rejoin.generation != reply.generation:
         return False
-    del state.newcomers[reply.sender]
+    del state.rejoining[reply.sender]
     state.count_followers()
     return True
 
@@ -112,18 +112,18 @@ def on_readmitted(state: RaftState, reply: Readmitted) -> bool:
 # The fresh replica
 
 
-def on_readmit(state: RaftState, message: Readmit) -> None:
+def on_rejoin_grant(state: RaftState, message: RejoinGrant) -> None:
     """Be like any other replica from now on."""
     if message.generation != state.config.generation or message.sender != state.leader_id:
         return
     if state.fresh:
-        stop_being_fresh(state, message.sender)
+        stop_recovering(state, message.sender)
         if state.voted_for is None:
             state.voted_for = message.sender
-    state.messages.append(Readmitted(state.node_id, message.sender, state.term, message.generation))
+    state.messages.append(Rejoined(state.node_id, message.sender, state.term, message.generation))
 
 
-def stop_being_fresh(state: RaftState, peer: NodeId) -> None:
+def stop_recovering(state: RaftState, peer: NodeId) -> None:
     """Vote and be counted from now on, thanks to ``peer``; it becomes durable with the vote."""
     if state.fresh:
         state.fresh = False

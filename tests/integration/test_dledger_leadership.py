@@ -58,7 +58,7 @@ def test_leadership_goes_to_the_target_and_nothing_accepted_is_lost_or_unknown(t
             await handover
             assert asyncio.get_running_loop().time() - begin < ELECTION_S
             assert group.nodes[target].is_leader
-            assert listener.commit_index >= last, "told before the office was lost"
+            assert listener.commit_index >= last, "told before the leadership was lost"
             await group.append(10)
             await group.settle()
             files = [group.files(i, "data") for i in group.ids]

@@ -16,7 +16,7 @@ from spark.result import UNKNOWN, CheckResult
 SENDS_PER_PHASE_MIN: Final = 10
 
 
-def check_floor(context: Context) -> CheckResult:
+def check_minimum_evidence(context: Context) -> CheckResult:
     """Return A45; ``details['gap']`` says what is missing from the events, if anything is."""
     result = CheckResult(check="A45", summary="every phase and kind of send has a success")
     complaints = [

@@ -1,4 +1,4 @@
-"""No bit of an entry's header rots unseen: each is flipped, under each reader.
+"""No bit of an entry's header is corrupted unseen: each is flipped, under each reader.
 
 The header has no CRC of its own. What it says is compared with what else says so: the index unit,
 the place at which it lies, the body, and for a configuration the second mark of it.
@@ -21,7 +21,7 @@ from dledger.codec.entry import HEADER_BYTES, encode_span, index_units
 from dledger.codec.properties import Checkpoint
 from dledger.core.configuration import ConfigEntry, Configuration
 from dledger.core.model import UNIT_BYTES
-from dledger.errors import CorruptEntry, RottenEntry
+from dledger.errors import CorruptEntry, DamagedEntry
 from dledger.storage.files import open_segments
 from dledger.storage.log_store import LogStore
 from dledger.storage.membership_file import MembershipFile
@@ -113,7 +113,7 @@ def disk_of(flip: Flip | None) -> SimDisk:
     if flip is not None:
         position = stored().entries[flip.index][0] + flip.byte
         path = f"{DATA}/{position - position % SEGMENT:020}"
-        assert disk.rot(path, position % SEGMENT, flip.mask)
+        assert disk.corrupt(path, position % SEGMENT, flip.mask)
     return disk
 
 
@@ -134,9 +134,9 @@ def flipped(index: int, disk: SimDisk, bits: Iterable[Flip]) -> Iterator[Flip]:
     begin = stored().entries[index][0]
     path = f"{DATA}/{begin - begin % SEGMENT:020}"
     for flip in bits:
-        assert disk.rot(path, begin % SEGMENT + flip.byte, flip.mask)
+        assert disk.corrupt(path, begin % SEGMENT + flip.byte, flip.mask)
         yield flip
-        assert disk.rot(path, begin % SEGMENT + flip.byte, flip.mask)
+        assert disk.corrupt(path, begin % SEGMENT + flip.byte, flip.mask)
         for name in disk.names(INDEX):
             assert disk.read(f"{INDEX}/{name}") == stored().files[f"{INDEX}/{name}"], flip
 
@@ -146,10 +146,10 @@ def running(index: int, *, is_committed: bool = True) -> Iterator[tuple[Flip, Lo
     disk = disk_of(None)
     store = open_store(disk)
     if is_committed:
-        store.rot.term_at = TERMS.__getitem__
+        store.corruption.term_at = TERMS.__getitem__
     for flip in flipped(index, disk, flips(index)):
         yield flip, store
-        store.rot.damaged.clear()
+        store.corruption.damaged.clear()
 
 
 every_entry = pytest.mark.parametrize("index", range(LAST + 1))
@@ -160,9 +160,9 @@ whoever_knows = pytest.mark.parametrize("is_committed", [True, False])
 @whoever_knows
 def test_a_body_by_its_index_is_refused(index, is_committed):
     for flip, store in running(index, is_committed=is_committed):
-        with pytest.raises(RottenEntry):
+        with pytest.raises(DamagedEntry):
             store.body_view(index)
-        assert list(store.rot.damaged) == [index], flip
+        assert list(store.corruption.damaged) == [index], flip
 
 
 @every_entry
@@ -172,7 +172,7 @@ def test_a_body_by_its_place_is_refused_or_is_what_was_written(index, is_committ
     for flip, store in running(index, is_committed=is_committed):
         try:
             found = store.body_at(position + HEADER_BYTES, size - HEADER_BYTES)
-        except RottenEntry:
+        except DamagedEntry:
             continue
         assert flip.field in UNUSED_BY_BODY_AT, flip
         assert found == body
@@ -192,7 +192,7 @@ def test_a_walk_stops_or_gives_what_was_written(index, is_committed):
         try:
             for physical, chunk, at, size in walk_bodies(store, 0, LAST):
                 found.append((physical, bytes(chunk[at : at + size])))
-        except RottenEntry:
+        except DamagedEntry:
             assert len(found) == index, flip
         else:
             assert flip.field in UNUSED_BY_WALK, flip
@@ -223,10 +223,10 @@ def test_a_receiver_takes_nothing_else_either(index):
     for flip in flips(index):
         if flip.field in ("position", "body CRC"):
             continue
-        rotten = bytearray(entry)
-        rotten[flip.byte] ^= flip.mask
+        corrupt = bytearray(entry)
+        corrupt[flip.byte] ^= flip.mask
         with pytest.raises(CorruptEntry):
-            index_units(bytes(rotten), index, index, term)
+            index_units(bytes(corrupt), index, index, term)
 
 
 @every_entry
@@ -235,7 +235,7 @@ def test_a_start_notes_it(index, committed):
     disk = disk_of(None)
     for flip in flipped(index, disk, flips(index)):
         store = open_store(disk, Checkpoint(LAST, committed))
-        assert list(store.rot.damaged) == [index], flip
+        assert list(store.corruption.damaged) == [index], flip
         for other, entry in enumerate(stored().entries):
             assert store.entry(other) == entry[:3], flip
             if other != index:
@@ -247,11 +247,11 @@ def test_a_start_cuts_what_was_not_synced(index):
     for flip in islice(flips(index), index % 3, None, 3):
         store = open_store(disk_of(flip), Checkpoint(index - 1, -1))
         assert store.last_index == index - 1, flip
-        assert not store.rot.damaged
+        assert not store.corruption.damaged
 
 
 @every_entry
-def test_a_peers_copy_mends_it(index):
+def test_a_peers_copy_repairs_it(index):
     copies = open_store(disk_of(None))
     copy = copies.read(index, index, 1 << 20)
     for flip in islice(flips(index), index % 3, None, 3):
@@ -261,14 +261,14 @@ def test_a_peers_copy_mends_it(index):
 
 
 @every_entry
-def test_a_rotten_copy_mends_nothing(index):
+def test_a_corrupt_copy_repairs_nothing(index):
     """A sender looks, too (`test_nothing_of_it_is_sent_to_a_peer`): these bytes are taken raw."""
     span = open_store(disk_of(None)).read(index, index, 1 << 20)
     store = open_store(disk_of(Flip(index, "body", HEADER_BYTES, 1)), Checkpoint(LAST, LAST))
     for flip in flips(index):
-        rotten = bytearray(span.data)
-        rotten[flip.byte] ^= flip.mask
-        assert store.restore(msgspec.structs.replace(span, data=bytes(rotten))) == [], flip
+        corrupt = bytearray(span.data)
+        corrupt[flip.byte] ^= flip.mask
+        assert store.restore(msgspec.structs.replace(span, data=bytes(corrupt))) == [], flip
     assert store.restore(span) == [index]
 
 
@@ -281,9 +281,9 @@ def test_configurations_in_force_stay_in_force():
             store = open_store(disk, Checkpoint(LAST, LAST), recovery_bytes=0)  # walks the last
             found = MembershipFile(disk, "/n").load(store)
             assert [entry.index for entry in found] == expected, flip
-            assert list(store.rot.damaged) in ([index], []), flip
+            assert list(store.corruption.damaged) in ([index], []), flip
             if KINDS[index] == "c":
-                assert list(store.rot.damaged) == [index], flip
+                assert list(store.corruption.damaged) == [index], flip
 
 
 @pytest.mark.parametrize("index", range(0, LAST, 3))
@@ -308,7 +308,7 @@ def test_a_log_without_its_beginning_is_refused_or_begins_where_it_did():
             continue
         store = open_store(disk, Checkpoint(LAST, LAST))
         assert (store.first_index, store.last_index) == (3, LAST), flip
-        assert list(store.rot.damaged) == ([] if flip is None else [3])
+        assert list(store.corruption.damaged) == ([] if flip is None else [3])
 
 
 def test_a_log_without_its_beginning_and_its_index_begins_where_it_did():

@@ -16,7 +16,7 @@ from store.layout import FLAG_NOT_INDEXED, UNIT, delivery_code, read_record, tag
 from store.plain import PlainLog, PlainLogConfig
 from store.queues.consume_queue import ConsumeQueues
 from store.recovery.checkpoint import StoreTimes, decode_times
-from store.recovery.foreign_queues import Adoption, LeftBehind
+from store.recovery.foreign_queues import ForeignQueueRecovery, LeftBehind
 from tests import fixtures
 
 SEGMENT_BYTES = 256 * 1024
@@ -56,10 +56,10 @@ class Opened:
             segment_bytes=SEGMENT_BYTES,
             last_start=self.log.written.last_start,
         )
-        self.adoption = Adoption(
+        self.recovery = ForeignQueueRecovery(
             RealDisk(), self.queues, self.log, left, before_change=self._note_change
         )
-        self.begin = self.adoption.run()
+        self.begin = self.recovery.run()
 
     def _note_change(self) -> None:
         self.changes += 1

@@ -1,8 +1,8 @@
-"""Questions about messages that rot while a plain broker runs: refused as damaged, nothing else."""
+"""Queries for messages that are corrupted while a plain broker runs are refused as damaged."""
 
 import pytest
 
-from dledger.errors import RottenEntry
+from dledger.errors import DamagedEntry
 from store.results import Boundary, GetStatus
 from tests.unit.store.faults.damage import disk_of
 from tests.unit.store.faults.stores import built
@@ -11,7 +11,7 @@ from tests.unit.store.faults.world import ROOT, SEGMENT, Cluster
 SIZE, MAGIC, CRC, PLACE, BODY = 0, 4, 8, 28, 90
 
 
-def rot(cluster, position):
+def corrupt(cluster, position):
     path = f"{ROOT}/commitlog/{position // SEGMENT * SEGMENT:020}"
     file = cluster.disks["n0"].open(path, size=SEGMENT)
     byte = file.pread(position % SEGMENT, 1)[0]
@@ -26,13 +26,13 @@ def test_times_of_a_damaged_message(at):
         assert cluster.start() is None
         store = cluster.store()
         physical, _ = sent.acknowledged["t0", 0, 0]
-        rot(cluster, physical + at)
+        corrupt(cluster, physical + at)
         for ask in (
             lambda: store.earliest_store_time("t0", 0),
             lambda: store.offset_by_time("t0", 0, 1),
             lambda: store.offset_by_time("t0", 0, 1, Boundary.LOWER),
         ):
-            with pytest.raises(RottenEntry):
+            with pytest.raises(DamagedEntry):
                 ask()
         assert store.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.DAMAGED
     finally:

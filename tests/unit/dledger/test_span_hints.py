@@ -1,4 +1,4 @@
-"""Notes about spans: they travel beside the entries, are judged, kept, and never said of a part."""
+"""Hints about spans: they travel beside the entries, are judged, kept, and never said of a part."""
 
 import pytest
 from hypothesis import given
@@ -16,20 +16,20 @@ from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 
 SENDER = peer.PeerCodec("group", "n0", ("n1", "n2"))
 BODIES = [b"first", b"second", b"third"]
-SPAN = replace(encode_span(5, 2, 4096, BODIES), note=b"about three")
-NOTED = Append("n0", "n1", 3, 4, 1, 3, SPAN)
+SPAN = replace(encode_span(5, 2, 4096, BODIES), hint=b"about three")
+HINTED = Append("n0", "n1", 3, 4, 1, 3, SPAN)
 
 
-def receiver(judged=None):
+def receiver(checked=None):
     """A codec whose user takes what says of itself that it is about so many entries."""
     codec = peer.PeerCodec("group", "n1", ("n0", "n2"))
-    seen = [] if judged is None else judged
+    seen = [] if checked is None else checked
 
-    def judge(note, entries):
-        seen.append((note, entries))
-        return note == b"about " + {1: b"one", 3: b"three"}.get(entries, b"none")
+    def validator(hint, entries):
+        seen.append((hint, entries))
+        return hint == b"about " + {1: b"one", 3: b"three"}.get(entries, b"none")
 
-    codec.is_sound_note = judge
+    codec.is_sound_hint = validator
     return codec
 
 
@@ -38,127 +38,127 @@ def frame_of(message, codec=SENDER):
     return frame
 
 
-def test_a_note_travels_with_its_span_and_is_judged():
-    judged = []
-    assert receiver(judged).decode(frame_of(NOTED)) == NOTED
-    assert judged == [(b"about three", 3)]
-    assert int.from_bytes(frame_of(NOTED).header[:2]) == peer.APPEND_NOTED == 31014
+def test_a_hint_travels_with_its_span_and_is_checked():
+    checked = []
+    assert receiver(checked).decode(frame_of(HINTED)) == HINTED
+    assert checked == [(b"about three", 3)]
+    assert int.from_bytes(frame_of(HINTED).header[:2]) == peer.APPEND_HINTED == 31014
 
 
-def test_without_a_note_the_frame_is_what_it_was_and_nobody_judges():
-    judged = []
-    message = replace(NOTED, span=replace(SPAN, note=b""))
+def test_without_a_hint_the_frame_is_what_it_was_and_nobody_judges():
+    checked = []
+    message = replace(HINTED, span=replace(SPAN, hint=b""))
     frame = frame_of(message)
     assert int.from_bytes(frame.header[:2]) == peer.CODES[Append] == 31005
-    assert receiver(judged).decode(frame) == message
-    assert judged == []
+    assert receiver(checked).decode(frame) == message
+    assert checked == []
 
 
-def test_followers_are_each_sent_the_note_of_the_span_sent_to_them():
-    other = replace(SPAN, note=b"about one")
+def test_followers_are_each_sent_the_hint_of_the_span_sent_to_them():
+    other = replace(SPAN, hint=b"about one")
     for span in (SPAN, other, SPAN):
         for node in ("n1", "n2"):
-            message = replace(NOTED, receiver=node, span=span)
+            message = replace(HINTED, receiver=node, span=span)
             codec = peer.PeerCodec("group", node, ("n0",))
-            codec.is_sound_note = lambda note, entries: True
+            codec.is_sound_hint = lambda hint, entries: True
             assert codec.decode(frame_of(message)) == message
 
 
-@pytest.mark.parametrize("note", [b"about one", b"about none", b"?"])
-def test_a_note_that_the_user_refuses_is_a_bad_frame(note):
-    message = replace(NOTED, span=replace(SPAN, note=note))
+@pytest.mark.parametrize("hint", [b"about one", b"about none", b"?"])
+def test_a_hint_that_the_user_refuses_is_a_bad_frame(hint):
+    message = replace(HINTED, span=replace(SPAN, hint=hint))
     with pytest.raises(CorruptEntry):
         receiver().decode(frame_of(message))
 
 
-def test_who_reads_no_notes_takes_none():
+def test_who_reads_no_hints_takes_none():
     with pytest.raises(CorruptEntry):
-        peer.PeerCodec("group", "n1", ("n0",)).decode(frame_of(NOTED))
+        peer.PeerCodec("group", "n1", ("n0",)).decode(frame_of(HINTED))
 
 
 @given(offset=st.integers(0, 400), flip=st.integers(1, 255))
 def test_a_flipped_byte_is_refused(offset, flip):
-    frame = frame_of(NOTED)
+    frame = frame_of(HINTED)
     body = bytearray(frame.body)
     where = offset % len(body)
     if where in (2, 3):
         return  # reserved
     body[where] ^= flip
     codec = receiver()
-    codec.is_sound_note = lambda note, entries: True  # so the codec itself must see it
+    codec.is_sound_hint = lambda hint, entries: True  # so the codec itself must see it
     with pytest.raises((CorruptEntry, peer.Misaddressed)):
         codec.decode(Frame(1, frame.header, bytes(body)))
 
 
 @given(st.integers(1, 300))
 def test_a_frame_cut_short_is_refused(missing):
-    frame = frame_of(NOTED)
+    frame = frame_of(HINTED)
     body = frame.body[: max(0, len(frame.body) - missing)]
     with pytest.raises(CorruptEntry):
         receiver().decode(Frame(1, frame.header, body))
 
 
 @pytest.mark.parametrize("index", [6, 7])
-def test_a_part_of_a_span_has_no_note(index):
-    assert SPAN.from_index(5).note == SPAN.before_index(8).note == b"about three"
-    assert SPAN.from_index(index).note == SPAN.before_index(index).note == b""
+def test_a_part_of_a_span_has_no_hint(index):
+    assert SPAN.from_index(5).hint == SPAN.before_index(8).hint == b"about three"
+    assert SPAN.from_index(index).hint == SPAN.before_index(index).hint == b""
 
 
 def noted_spans(count, entries=3):
     first = position = 0
     for number in range(count):
         made = replace(
-            encode_span(first, 1, position, [b"x" * 100] * entries), note=b"note %d" % number
+            encode_span(first, 1, position, [b"x" * 100] * entries), hint=b"hint %d" % number
         )
         yield made
         first, position = made.last_index + 1, made.end_position
 
 
-def test_notes_stay_when_their_entries_have_gone():
+def test_hints_stay_when_their_entries_have_gone():
     spans = list(noted_spans(10))
     recent = RecentSpans(bytes_max=len(spans[0].data) * 2)
     for span in spans:
         recent.add(span)
     assert recent.first_index() == 24
     for index, expected in ((0, 0), (2, 0), (3, 1), (20, 6), (29, 9)):
-        found = recent.maybe_noted(index)
+        found = recent.maybe_hinted(index)
         assert found == (
             spans[expected].first_index, spans[expected].last_index, 1, spans[expected].units,
-            b"note %d" % expected,
+            b"hint %d" % expected,
         )  # fmt: skip
-    assert recent.maybe_noted(0) == found, "who has passed them does not come back"
-    assert recent.maybe_noted(30) is None
+    assert recent.maybe_hinted(0) == found, "who has passed them does not come back"
+    assert recent.maybe_hinted(30) is None
 
 
-def test_notes_are_bounded_too_and_a_span_without_one_leaves_a_gap():
+def test_hints_are_bounded_too_and_a_span_without_one_leaves_a_gap():
     spans = list(noted_spans(10))
-    spans[4] = replace(spans[4], note=b"")
-    each = len(spans[0].units) + len(spans[0].note)
-    recent = RecentSpans(bytes_max=0, noted_bytes_max=each * 6)
+    spans[4] = replace(spans[4], hint=b"")
+    each = len(spans[0].units) + len(spans[0].hint)
+    recent = RecentSpans(bytes_max=0, hint_bytes_max=each * 6)
     for span in spans:
         recent.add(span)
     assert recent.first_index() is None
-    first = recent.maybe_noted(0)
+    first = recent.maybe_hinted(0)
     assert first is not None
     assert first.first_index == spans[3].first_index
-    behind = recent.maybe_noted(spans[4].first_index)
+    behind = recent.maybe_hinted(spans[4].first_index)
     assert behind is not None
     assert behind.first_index == spans[5].first_index
     recent.forget_below(spans[9].first_index + 1)
-    assert recent.maybe_noted(0).note == b"note 9"
+    assert recent.maybe_hinted(0).hint == b"hint 9"
 
 
 @given(cut=st.integers(0, 29))
-def test_what_was_cut_off_has_no_note_and_a_cut_span_loses_its_own(cut):
+def test_what_was_cut_off_has_no_hint_and_a_cut_span_loses_its_own(cut):
     spans = list(noted_spans(10))
     recent = RecentSpans()
     for span in spans:
         recent.add(span)
     recent.forget_from(cut)
     kept = []
-    while (noted := recent.maybe_noted(kept[-1].last_index + 1 if kept else 0)) is not None:
-        kept.append(noted)
-    assert [noted.note for noted in kept] == [b"note %d" % n for n in range(cut // 3)]
+    while (hinted := recent.maybe_hinted(kept[-1].last_index + 1 if kept else 0)) is not None:
+        kept.append(hinted)
+    assert [hinted.hint for hinted in kept] == [b"hint %d" % n for n in range(cut // 3)]
 
 
 def noting_appender(**limits):
@@ -169,7 +169,7 @@ def noting_appender(**limits):
     appender = Appender(
         config, propose=spans.append, schedule=lambda: None, refusal=lambda: NotLeader(None)
     )
-    appender.annotate = lambda start, end: b"%r" % [n for n in known if start <= n * 448 < end]
+    appender.write_hint = lambda start, end: b"%r" % [n for n in known if start <= n * 448 < end]
     appender.accepting = True
     appender.set_committed(0)
     appender.restart(1, 0, 0)
@@ -192,11 +192,11 @@ def test_a_full_span_is_closed_once_its_last_entry_can_be_noted():
     for _ in range(5):
         put_single(appender, known)
     appender.close_batch()
-    assert [span.note for span in spans] == [b"[0, 1, 2]", b"", b""]
+    assert [span.hint for span in spans] == [b"[0, 1, 2]", b"", b""]
     assert [len(span.data) for span in spans] == [3 * 448, 3 * 448, 448]
 
 
-def test_spans_without_a_batch_and_short_ones_have_no_note():
+def test_spans_without_a_batch_and_short_ones_have_no_hint():
     appender, spans, known = noting_appender()
     for _ in range(7):
         put_single(appender, known)
@@ -214,14 +214,14 @@ def test_spans_without_a_batch_and_short_ones_have_no_note():
     for _ in range(3):
         put_single(appender, known)
     appender.close_batch()
-    assert [span.note for span in spans] == [b"", b"", b"[9, 10, 11]", b"", b""]
+    assert [span.hint for span in spans] == [b"", b"", b"[9, 10, 11]", b"", b""]
 
 
-def test_all_spans_of_a_batch_have_a_note():
+def test_all_spans_of_a_batch_have_a_hint():
     appender, spans, known = noting_appender(span_bytes_max=1024)
     known.extend(range(8))
     appender.reserve_batch([400] * 8)
     appender.append_batch([b"x" * 400] * 8)
     put_single(appender, known)
     appender.close_batch()
-    assert [span.note for span in spans] == [b"[0, 1, 2]", b"[3, 4, 5]", b"[6, 7, 8]"]
+    assert [span.hint for span in spans] == [b"[0, 1, 2]", b"[3, 4, 5]", b"[6, 7, 8]"]
