@@ -28,6 +28,7 @@ from dledger.core.model import HardState, LogIndex, NodeId, Role, Span, Term
 from dledger.core.raft import Raft
 from dledger.core.state import RaftConfig
 from dledger.errors import NotLeader
+from dledger.listener import DLedgerListener
 from dledger.node import DLedgerNode
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.runtime.rng import SystemRng
@@ -182,7 +183,7 @@ def _ignore(_: object) -> None:
     """Take a value and forget it."""
 
 
-class Feeder:
+class Feeder(DLedgerListener):
     """A listener that keeps a window of appends under way at one node."""
 
     def __init__(self) -> None:
@@ -221,9 +222,9 @@ async def node_rate(
                 index_segment_bytes=64 << 20,
             )
             feeder = Feeder()
-            pairs.append((DLedgerNode(config, feeder), feeder))
-        for node, _ in pairs:
-            await node.start()
+            pairs.append((DLedgerNode(config), feeder))
+        for node, feeder in pairs:
+            await node.start(feeder)
         while not any(  # noqa: ASYNC110  # an election takes its time
             node.is_leader and feeder.commit_index >= 0 for node, feeder in pairs
         ):

@@ -105,10 +105,11 @@ async def _raft(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncIt
         ),
         disk=disk,
     )
-    store.attach(ReplicatedLog(log, store))
+    replicated = ReplicatedLog(log, store)
+    store.attach(replicated)
     applied = Path(directory) / "applied"
     store.load(int(applied.read_text(encoding="ascii")) if applied.exists() else 0)
-    await log.start()
+    await log.start(replicated)
     yield log
     applied.write_text(str(log.committed_position), encoding="ascii")  # as tables on disk would say
 
@@ -118,7 +119,7 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     directory = config.directory
     place = StoreDirectory(directory, disk)
     place.enter()
-    log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), store, disk=disk)
+    log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), disk=disk)
     index_time = None if config.index is None else lambda: store.index_timestamp
     times = SyncedTimes(lambda: log.synced_timestamp, index_time)
     store.attach(log, times, Unreplicated)
@@ -131,7 +132,7 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     )
     place.mark_unclean()
     times.last = place.times
-    await log.start()
+    await log.start(store)
     yield log
     place.leave(clean=True, times=times.when_all_is_synced())
 

@@ -248,7 +248,7 @@ async def on_node(directory: str) -> dict[str, float]:
     log = ReplicatedLog(node, store)
     store.attach(log)
     store.load()
-    await node.start()
+    await node.start(log)
     store.start()
     while not store.writable:  # noqa: ASYNC110 - once, before anything is measured
         await asyncio.sleep(0.01)

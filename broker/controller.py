@@ -121,7 +121,7 @@ class BrokerController:
         leave.push_async_callback(mode.log.stop)
         mode.load()
         leave.push_async_callback(self.store.stop)
-        await mode.log.start()
+        await mode.start_log()
         self.store.start()
         await mode.begin()
         leave.push_async_callback(mode.saver.save)

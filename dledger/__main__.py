@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dledger.config import DLedgerConfig, FlushDiskType
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.errors import DLedgerError
+from dledger.listener import DLedgerListener
 from dledger.node import DLedgerNode
 from ledgermq.runtime.errors import FatalError
 
 
-class Printer:
-    """A `DLedgerListener` that tells what it hears."""
+class Printer(DLedgerListener):
+    """Tells what it hears."""
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the body of a leader's first entry."""
@@ -47,8 +48,8 @@ def parse_peers(text: str) -> dict[str, str]:
 
 async def run(config: DLedgerConfig) -> None:
     """Run until standard input ends. Errors: `FatalError`."""
-    node = DLedgerNode(config, Printer())
-    await node.start()
+    node = DLedgerNode(config)
+    await node.start(Printer())
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn, Protocol, runtime_checkable
+from typing import Final, NoReturn
 
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.ready import Event, EventKind, describe_event
@@ -14,16 +14,26 @@ from ledgermq.runtime.errors import FatalError
 _log: Final = logging.getLogger(__name__)
 
 
-class DLedgerListener(Protocol):
-    """Who uses the log. All calls come from the loop thread, and must not block."""
+class DLedgerListener:
+    """Who uses the log. All calls come from the loop thread, and must not block.
+
+    `noop_body` is the user's own; everything else has a default, which each method names.
+    """
 
     def noop_body(self, physical_offset: int) -> bytes:
         """Return the body of a leader's first entry; it will lie at ``physical_offset``."""
-        ...
+        raise NotImplementedError
+
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the body of an entry with a configuration of the group; it will lie there.
+
+        By default the payload alone. A user whose log holds records of its own wraps it.
+        """
+        del physical_offset
+        return payload
 
     def on_committed(self, commit_index: LogIndex) -> None:
         """Take that all entries up to ``commit_index`` are committed. At most once a turn."""
-        ...
 
     def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
         """Take a change of role, term or leader.
@@ -31,88 +41,55 @@ class DLedgerListener(Protocol):
         On loss of leadership, what was appended and is not committed yet has an unknown outcome:
         another leader may still commit it. What was committed before was told before.
         """
-        ...
 
+    def on_rolled_back(self, first_index: LogIndex) -> bool:
+        """Take that entries from ``first_index`` on found no space: they were not appended.
 
-@runtime_checkable
-class ConfigurationListener(Protocol):
-    """A listener whose log holds records of its own: it wraps the configurations of the group.
-
-    Where it is not implemented, such an entry holds the configuration alone.
-    """
-
-    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
-        """Return the body, a record with this payload; it will lie at ``physical_offset``."""
-        ...
-
-
-@runtime_checkable
-class RollbackListener(Protocol):
-    """A listener that also wants to hear of appends that failed for want of space.
-
-    Where it is not implemented, the leader gives up leadership instead, which makes them *unknown*.
-    """
-
-    def on_rolled_back(self, first_index: LogIndex) -> None:
-        """Take that entries from ``first_index`` on were not appended after all: they failed."""
-        ...
-
-
-@runtime_checkable
-class SnapshotListener(Protocol):
-    """A listener whose state can stand for the beginning of the log."""
+        True says that whoever waits for them has been told. By default nobody was: the leader
+        gives up leadership, which makes them *unknown*.
+        """
+        del first_index
+        return False
 
     def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:
         """Replace everything by ``state``; the log goes on behind entry ``meta.id.last_index``.
 
         Entries up to ``meta.state_index`` are in the state already; they will be told again.
+        By default the user has no state.
         """
-        ...
 
     def on_trimmed(self, position: int) -> None:
         """Take that the log is about to begin at ``position``: nothing before can be read then."""
-        ...
-
-
-@runtime_checkable
-class HandOverListener(Protocol):
-    """A listener that holds things back which the next leader ought to have."""
 
     def on_hand_over(self) -> None:
-        """Append them now: this leader is about to hand over, whoever asked for that.
+        """Append what is held back: this leader is about to hand over, whoever asked for that.
 
         What is appended before this returns is committed before the other one is asked to lead.
+        By default nothing is held back.
         """
-        ...
-
-
-@runtime_checkable
-class BodyValidator(Protocol):
-    """A listener that can tell whether a body is sound whose entry has no CRC.
-
-    DLedger 0.3 computes none; a RocketMQ record has one of its own.
-    """
 
     def is_sound_body(self, body: memoryview) -> bool:
-        """Tell whether the body is what was written, as far as it can be told."""
-        ...
+        """Tell whether a body is what was written, of an entry that has no CRC.
 
-
-@runtime_checkable
-class HintWriter(Protocol):
-    """A listener that spares its like on the other replicas a look into the entries.
-
-    What it says of a span travels beside it, see `Span.hint`. It counts for nothing that the
-    entries do not say themselves: spans that are sent again have none.
-    """
+        DLedger 0.3 computes none; a RocketMQ record has one of its own. By default it is trusted.
+        """
+        del body
+        return True
 
     def write_hint(self, start: int, end: int) -> bytes:
-        """Return the hint of the entries just appended in ``[start, end)``, empty for none."""
-        ...
+        """Return the hint of the entries just appended in ``[start, end)``, empty for none.
+
+        It spares the user's like on the other replicas a look into the entries, and travels beside
+        the span, see `Span.hint`. It counts for nothing that the entries do not say themselves:
+        spans that are sent again have none. By default there is none.
+        """
+        del start, end
+        return b""
 
     def is_sound_hint(self, hint: bytes, entries: int) -> bool:
-        """Tell whether a hint that a peer sent is one, of so many entries."""
-        ...
+        """Tell whether a hint that a peer sent is one, of so many entries. By default none is."""
+        del hint, entries
+        return False
 
 
 _LEVELS: Final = {EventKind.RIVAL: logging.ERROR, EventKind.LOST_QUORUM: logging.WARNING,

@@ -1,7 +1,7 @@
 """Changing the group from a running node: builds the entry, waits for it, keeps links in step.
 
 What may be changed when is the core's to say (`dledger.core.membership`); what the entry's body is
-around the configuration is the listener's (`ConfigurationListener`).
+around the configuration is the listener's (`DLedgerListener.configuration_body`).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
 from dledger.link import is_address
-from dledger.listener import ConfigurationListener, DLedgerListener
+from dledger.listener import DLedgerListener
 from dledger.replica import place_body
 from dledger.rpc import PeerTransport
 from dledger.storage.log_store import LogStore
@@ -98,9 +98,7 @@ class MembershipService:
             )
 
     def _body(self, payload: bytes, physical_offset: int) -> bytes:
-        if isinstance(self._user, ConfigurationListener):
-            return self._user.configuration_body(physical_offset, payload)
-        return payload
+        return self._user.configuration_body(physical_offset, payload)
 
     async def wait(self, index: LogIndex, term: Term, is_running: Callable[[], bool]) -> LogIndex:
         """Return ``index`` once the entry of that term is committed there.

@@ -30,13 +30,7 @@ from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
-from dledger.listener import (
-    DLedgerListener,
-    HandOverListener,
-    RollbackListener,
-    exit_process,
-    log_events,
-)
+from dledger.listener import DLedgerListener, exit_process, log_events
 from dledger.membership import MembershipService
 from dledger.operations import Operations
 from dledger.persister import Persister
@@ -74,7 +68,6 @@ class DLedgerNode(Operations):
     def __init__(
         self,
         config: DLedgerConfig,
-        listener: DLedgerListener | None = None,
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
@@ -85,14 +78,12 @@ class DLedgerNode(Operations):
 
         Args:
             config: see `DLedgerConfig`.
-            listener: who uses the log; may be set later, but before `start`.
             disk: where the files lie; the machine's by default.
             clock: source of time; the machine's by default.
             rng: source of chance; the machine's by default.
             on_fatal: called when the node cannot go on; by default the process ends.
         """
         self.config = config
-        self.listener = listener
         self._disk: Disk = disk or RealDisk()
         self._clock: Clock = clock or SystemClock()
         self._rng: Rng = rng or SystemRng()
@@ -171,10 +162,9 @@ class DLedgerNode(Operations):
         self._appender.set_committed(self._committed_position)
         self._opened = True
 
-    async def start(self) -> None:
-        """Take part in the group. Errors: `FatalError`."""
-        assert self.listener is not None, "the log needs a listener before it starts"
-        self._user: DLedgerListener = self.listener
+    async def start(self, user: DLedgerListener) -> None:
+        """Take part in the group, for ``user``. Errors: `FatalError`."""
+        self._user = user
         self.open()
         self._loop = asyncio.get_running_loop()
         # Two threads: a vote must not wait behind the sync of a large batch.
@@ -351,7 +341,7 @@ class DLedgerNode(Operations):
             self._before_hand_over()  # to the preferred leader; nobody was asked yet
 
     def _before_hand_over(self) -> None:
-        if self._appender.accepting and isinstance(self._user, HandOverListener):
+        if self._appender.accepting:
             self._user.on_hand_over()
 
     def _probe_disk(self, now_ms: int) -> None:
@@ -437,9 +427,7 @@ class DLedgerNode(Operations):
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
         self._service.on_rolled_back(first_index)
         self._note_role()
-        if self.is_leader and isinstance(self._user, RollbackListener):
-            self._user.on_rolled_back(first_index)
-        elif self.is_leader:
+        if self.is_leader and not self._user.on_rolled_back(first_index):
             self._raft.resign()
 
     def _on_installed(self, meta: SnapshotMeta) -> None:

@@ -14,7 +14,7 @@ from dledger.core.model import LogIndex, NodeId
 from dledger.errors import NotLeader
 from dledger.flusher import Flusher
 from dledger.leadership import Leadership
-from dledger.listener import BodyValidator, DLedgerListener, HintWriter
+from dledger.listener import DLedgerListener
 from dledger.membership import MembershipService
 from dledger.rpc import PeerTransport
 from dledger.view import ReplicaView
@@ -34,12 +34,10 @@ class Operations(ReplicaView, ABC):
     _transport: PeerTransport
 
     def _introduce(self, user: DLedgerListener) -> None:
-        """Let the parts ask the user what only it knows, as far as it does."""
-        if isinstance(user, BodyValidator):
-            self._store.corruption.is_sound_body = user.is_sound_body
-        if isinstance(user, HintWriter):
-            self._appender.write_hint = user.write_hint
-            self._transport.validate_hints(user.is_sound_hint)
+        """Let the parts ask the user what only it knows."""
+        self._store.corruption.is_sound_body = user.is_sound_body
+        self._appender.write_hint = user.write_hint
+        self._transport.validate_hints(user.is_sound_hint)
 
     def validate_states(self, validator: Callable[[bytes], str]) -> None:
         """Refuse a peer's snapshot if ``validator`` finds a problem in its state."""

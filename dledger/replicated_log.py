@@ -17,6 +17,7 @@ from dledger.config import ENTRY_HEADER_BYTES
 from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import DamagedEntry
+from dledger.listener import DLedgerListener
 from dledger.mark import LogMark
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class LogUser(Protocol):
         ...
 
 
-class ReplicatedLog:
+class ReplicatedLog(DLedgerListener):
     """One replica of a log; the user's `store.ports.Log`, the node's listener."""
 
     header_bytes = ENTRY_HEADER_BYTES
@@ -104,17 +105,12 @@ class ReplicatedLog:
         self.append, self.append_batch = node.append, node.append_batch
         self.body_at, self.read_ahead = node.body_at, node.read_ahead
         self.describe, self.last_body = node.describe, node.last_body
-        self.noop_body, self.configuration_body = user.noop_body, user.configuration_body
-        self.is_sound_body, self.is_sound_hint = user.is_sound_body, user.is_sound_hint
-        self.write_hint, self.on_hand_over = user.write_hint, user.on_hand_over
-        self.on_role = user.on_role
         self._walked = self._was_committed = self._is_committed = _NOWHERE
         """Positions, and the entries that start there or behind."""
         self._hinted: tuple[int, int, HintedSpan | None] = (0, 0, None)
         """The span of the last dispatch hint: where it starts and ends."""
         self._state_index: LogIndex | None = None
         """The state of a snapshot includes entries up to here, which are not all committed yet."""
-        node.listener = self
 
     # What the store asks
 
@@ -262,7 +258,37 @@ class ReplicatedLog:
         if position <= self._node.committed_position:  # what lies behind may be cut off
             self._walked = (position, index)
 
+    # What the node asks
+
+    def noop_body(self, physical_offset: int) -> bytes:
+        """Return the body with which the user opens a term."""
+        return self._user.noop_body(physical_offset)
+
+    def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
+        """Return the body in which the user wraps a configuration."""
+        return self._user.configuration_body(physical_offset, payload)
+
+    def is_sound_body(self, body: memoryview) -> bool:
+        """Tell whether the user finds a body sound."""
+        return self._user.is_sound_body(body)
+
+    def write_hint(self, start: int, end: int) -> bytes:
+        """Return what the user says of the entries just appended."""
+        return self._user.write_hint(start, end)
+
+    def is_sound_hint(self, hint: bytes, entries: int) -> bool:
+        """Tell whether the user takes a hint for one."""
+        return self._user.is_sound_hint(hint, entries)
+
     # What the node tells
+
+    def on_role(self, role: Role, term: Term, leader_id: NodeId | None) -> None:
+        """Tell the user who leads."""
+        self._user.on_role(role, term, leader_id)
+
+    def on_hand_over(self) -> None:
+        """Let the user append what it holds back."""
+        self._user.on_hand_over()
 
     def on_trimmed(self, position: int) -> None:
         """Tell the user that the log is about to begin at ``position``."""
@@ -284,9 +310,10 @@ class ReplicatedLog:
                     self._state_index = None
         self._user.on_committed(position)
 
-    def on_rolled_back(self, first_index: LogIndex) -> None:
+    def on_rolled_back(self, first_index: LogIndex) -> bool:
         """Tell the user which entries failed."""
         self._user.on_rolled_back(self._node.position_after(first_index - 1))
+        return True
 
     def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:
         """Tell the user that a snapshot took the place of the log."""

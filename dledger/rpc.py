@@ -68,7 +68,7 @@ class PeerTransport(Protocol):
         ...
 
     def validate_hints(self, is_sound: Callable[[bytes, int], bool]) -> None:
-        """Refuse entries whose hint `is_sound` rejects, see `HintWriter.is_sound_hint`."""
+        """Refuse entries whose hint `is_sound` rejects, see `DLedgerListener.is_sound_hint`."""
         ...
 
     def validate_senders(self, is_shut_out: Callable[[NodeId], bool]) -> None:

@@ -19,7 +19,7 @@ from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.core.snapshot import SnapshotMeta
 from dledger.errors import DamagedEntry
-from dledger.listener import DLedgerListener, SnapshotListener
+from dledger.listener import DLedgerListener
 from dledger.segments.sync import SyncWorker
 from dledger.storage.log_store import LogStore
 from dledger.storage.trim import SegmentHead, TrimPlan
@@ -64,7 +64,7 @@ class Trimmer:
         """
         self._worker = worker
         self._guard = guard
-        self._user = user if isinstance(user, SnapshotListener) else None
+        self._user = user
         self._note = note
 
     def limit(self) -> TrimLimit:
@@ -159,8 +159,7 @@ class Trimmer:
 
     def tell_installed(self, meta: SnapshotMeta) -> None:
         """Tell the user that everything it knows is to be replaced."""
-        if self._user is not None:
-            self._user.on_snapshot(meta, self._store.snapshots.state())
+        self._user.on_snapshot(meta, self._store.snapshots.state())
 
     def _save(self, data: bytes) -> None:
         """Run in the thread."""
@@ -178,8 +177,7 @@ class Trimmer:
         if not self._kept or meta is None or meta.id.last_index != plan.first_index - 1:
             self._answer(trimmed=False)
             return
-        if self._user is not None:
-            self._user.on_trimmed(plan.position)
+        self._user.on_trimmed(plan.position)
         remove = self._store.trim(plan)
         state = self._raft.state
         self._note(

@@ -267,15 +267,15 @@ class MessageStore:
         return 0 if self._index is None else self._index.index.index_timestamp
 
     def is_sound_body(self, body: memoryview) -> bool:
-        """Tell whether a record has the CRC it states (`dledger.listener.BodyValidator`)."""
+        """Tell whether a record has the CRC it states."""
         return record_is_sound(body)
 
     def write_hint(self, start: int, end: int) -> bytes:
-        """Return the hint of entries that were just appended (`dledger.listener.HintWriter`)."""
+        """Return the hint of entries that were just appended."""
         return self._commit_log.write_hint(start, end)
 
     def is_sound_hint(self, hint: bytes, entries: int) -> bool:
-        """Tell whether a hint is one, of so many entries (`dledger.listener.HintWriter`)."""
+        """Tell whether a hint is one, of so many entries."""
         return is_sound_hint(hint, entries)
 
     def noop_body(self, physical_offset: int) -> bytes:
@@ -308,7 +308,7 @@ class MessageStore:
         self._maybe_become_writable()
 
     def on_hand_over(self) -> None:
-        """Let the broker propose what it holds back (`HandOverListener`)."""
+        """Let the broker propose what it holds back."""
         if self._commit_log.writable:
             self.before_hand_over()
 
@@ -338,7 +338,7 @@ class MessageStore:
         return beginning.bases_at(self._queues, position)
 
     def on_trimmed(self, position: int) -> None:
-        """Let the queues begin where the log does from now on (`SnapshotListener`)."""
+        """Let the queues begin where the log does from now on."""
         beginning.advance_to(self._queues, position)
         self._drops_files = True
         if self._index is not None:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 class RunningLog(Protocol):
     """What the controller does with a log itself."""
 
-    async def start(self) -> None:
-        """Begin to take part, or to write."""
-        ...
-
     async def stop(self) -> None:
         """End, with everything on disk."""
         ...
@@ -98,6 +94,10 @@ class Mode(Protocol):
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
+        ...
+
+    async def start_log(self) -> None:
+        """Let the log run, for the store. Errors: `FatalError`."""
         ...
 
     async def begin(self) -> None:

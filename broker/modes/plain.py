@@ -70,9 +70,7 @@ class PlainMode:
         self.saver = TableSaver(
             self.snapshot, lambda: self.applied_index, secure=self.secure, pause=self.pause
         )
-        self.log = PlainLog(
-            config.plain_log_config(), store, disk=disk, clock=clock, on_fatal=on_fatal
-        )
+        self.log = PlainLog(config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal)
         self._times = SyncedTimes(
             lambda: self.log.synced_timestamp,
             (lambda: store.index_timestamp) if config.message_index_enable else None,
@@ -112,6 +110,10 @@ class PlainMode:
         self._directory.mark_unclean()
         self._times.last = self._directory.times
         self._loaded = True
+
+    async def start_log(self) -> None:
+        """Take entries. Errors: `FatalError`."""
+        await self.log.start(self._store)
 
     async def begin(self) -> None:
         """Mark the tables as ours, before anything is taken that they might lack."""

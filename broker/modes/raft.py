@@ -101,6 +101,10 @@ class RaftMode:
             message = f"the tables in {self._config.store_path}/config cannot be written: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
 
+    async def start_log(self) -> None:
+        """Take part in the group. Errors: `FatalError`."""
+        await self.log.start(self.replicated)
+
     async def begin(self) -> None:
         """Nothing is due once log and store have started."""
 

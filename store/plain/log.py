@@ -73,7 +73,6 @@ class PlainLog(PlainView):
     def __init__(
         self,
         config: PlainLogConfig,
-        listener: PlainListener | None = None,
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
@@ -83,13 +82,11 @@ class PlainLog(PlainView):
 
         Args:
             config: see `PlainLogConfig`.
-            listener: who uses the log; may be set later, but before `start`.
             disk: where the files lie; the machine's by default.
             clock: source of time; the machine's by default.
             on_fatal: called when the log cannot go on; by default the process ends.
         """
         self.config = config
-        self.listener = listener
         self._disk: Disk = disk or RealDisk()
         self._clock: Clock = clock or SystemClock()
         self._on_fatal = on_fatal
@@ -141,10 +138,9 @@ class PlainLog(PlainView):
         self.committed_position = extent.last_end
         self._opened = True
 
-    async def start(self) -> None:
-        """Take entries. Errors: `FatalError`."""
-        assert self.listener is not None, "the log needs a listener before it starts"
-        self._user: PlainListener = self.listener
+    async def start(self, user: PlainListener) -> None:
+        """Take entries, for ``user``. Errors: `FatalError`."""
+        self._user = user
         self.open()
         self._loop = asyncio.get_running_loop()
         self._worker = Worker(f"{self.config.name}-sync", self._clock, on_error=self._on_error)

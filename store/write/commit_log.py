@@ -266,7 +266,7 @@ class CommitLog:
         return self._state_record(physical_offset, b"", state_properties(KIND_NOOP))
 
     def configuration_body(self, physical_offset: int, payload: bytes) -> bytes:
-        """Return the record that holds a configuration of the group (`ConfigurationListener`)."""
+        """Return the record that holds a configuration of the group."""
         return self._state_record(physical_offset, payload, state_properties(KIND_RAFT_CONFIG))
 
     def write_hint(self, start: int, end: int) -> bytes:

@@ -7,13 +7,14 @@ import uvloop
 from chaos.backends.ports import take_ports as free_ports
 from dledger.config import DLedgerConfig
 from dledger.core.model import Role
+from dledger.listener import DLedgerListener
 from dledger.node import DLedgerNode
 
 LIMIT_S = 20
 SEGMENT = 1 << 16
 
 
-class Listener:
+class Listener(DLedgerListener):
     """Remembers what it was told."""
 
     def __init__(self):
@@ -38,6 +39,7 @@ class Listener:
 
     def on_rolled_back(self, first_index):
         self.rolled_back.append(first_index)
+        return True
 
 
 class Group:
@@ -68,10 +70,10 @@ class Group:
         for node_id in ids or self.ids:
             listener = self.listener_class()
             node = DLedgerNode(
-                self.config(node_id, **other), listener, disk=self.disks.get(node_id),
+                self.config(node_id, **other), disk=self.disks.get(node_id),
                 on_fatal=self.fatal.append,
             )  # fmt: skip
-            await node.start()
+            await node.start(listener)
             self.nodes[node_id], self.listeners[node_id] = node, listener
 
     async def stop(self, *ids):

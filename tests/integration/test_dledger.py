@@ -19,7 +19,7 @@ from dledger.core.model import Role
 from dledger.errors import NotLeader, PendingFull
 from dledger.node import DLedgerNode
 from ledgermq.runtime.errors import FatalError
-from tests.integration.dledger_group import LIMIT_S, SEGMENT, Group, Listener, free_ports, run
+from tests.integration.dledger_group import LIMIT_S, SEGMENT, Group, free_ports, run
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
@@ -142,7 +142,7 @@ def test_everything_is_found_again_after_all_nodes_restart(tmp_path):
         await group.settle()
         terms = [node.term for node in group.nodes.values()]
         await group.stop()
-        node = DLedgerNode(group.config("n0"), Listener())
+        node = DLedgerNode(group.config("n0"))
         node.open()
         assert node.commit_index == node.end_index == 200
         assert node.body_view(200)[:4] == b"199 "

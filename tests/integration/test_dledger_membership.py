@@ -25,9 +25,9 @@ async def join(group, node_id):
         joining=True,
         directory=f"{group.path}/{node_id}",
     )
-    node = DLedgerNode(config, Listener(), on_fatal=group.fatal.append)
-    await node.start()
-    group.nodes[node_id], group.listeners[node_id] = node, node.listener
+    node, listener = DLedgerNode(config, on_fatal=group.fatal.append), Listener()
+    await node.start(listener)
+    group.nodes[node_id], group.listeners[node_id] = node, listener
     return address
 
 

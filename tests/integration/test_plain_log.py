@@ -63,7 +63,6 @@ class World:
                     **config,
                 }
             ),
-            self.ear,
             disk=self.disk,
             on_fatal=self._on_fatal,
         )
@@ -73,7 +72,7 @@ class World:
         self.ear.is_new.set()
 
     async def __aenter__(self):
-        await self.log.start()
+        await self.log.start(self.ear)
         await self.ear.hears(Role.LEADER, 1, "b")
         return self
 
@@ -370,7 +369,6 @@ def make_store(root, flush=ASYNC, disk=None, fatal=None, **config):
         Listener(),
         **({} if fatal is None else {"on_fatal": fatal.append}),
     )
-    log.listener = store
     store.attach(log, anomalies=Unreplicated)
     store.load()
     return log, store
@@ -399,7 +397,7 @@ def test_store_puts_and_gets_over_a_plain_log(tmp_path, flush):
         for life in range(3):
             log, store = make_store(tmp_path, flush)
             log.open(clean=life != 1)
-            await log.start()
+            await log.start(store)
             store.start()
             await writable(store)
             found = await put_all(store, [b"%d/%d." % (life, n) * 90 for n in range(200)])
@@ -422,7 +420,7 @@ def test_put_that_is_not_flushed_in_time_is_told_and_stored_all_the_same(tmp_pat
     async def main():
         disk = FaultyDisk()
         log, store = make_store(tmp_path, SYNC, disk, max_wait_ack_ms=20, tick_ms=5)
-        await log.start()
+        await log.start(store)
         store.start()
         await writable(store)
         disk.hang("sync *")
@@ -444,7 +442,7 @@ def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_pat
 
     async def main():
         log, store = make_store(tmp_path)
-        await log.start()
+        await log.start(store)
         store.start()
         await writable(store)
         answers = await put_all(store, [b"%d." % number * 400 for number in range(60)])
@@ -456,7 +454,7 @@ def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_pat
         log, store = make_store(tmp_path, fatal=(fatal := []))
         log.open(clean=True)
         assert log.recovered.walked_from > damaged
-        await log.start()
+        await log.start(store)
         if at == 5:
             with pytest.raises(FatalError, match=f"{0:020} offset={damaged}: no magic"):
                 store.start()

@@ -53,7 +53,7 @@ class Replica:
         self.store.load()
 
     async def start(self):
-        await self.node.start()
+        await self.node.start(self.log)
         self.store.start()
 
     async def stop(self):

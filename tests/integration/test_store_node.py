@@ -55,7 +55,7 @@ class Broker:
         self.store.load(state_end)
 
     async def __aenter__(self):
-        await self.node.start()
+        await self.node.start(self.log)
         self.store.start()
         async with asyncio.timeout(DEADLINE_S):
             while not self.store.writable:
@@ -167,7 +167,8 @@ def test_a_checkpoint_that_fails_is_fatal(failure, word):
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, SystemClock(), Listener(), on_fatal=fatal.append,
         )  # fmt: skip
-        store.attach(ReplicatedLog(node, store))
+        node.listener = ReplicatedLog(node, store)
+        store.attach(node.listener)
         store.load()
         store.start()
         node.lead()
@@ -186,7 +187,8 @@ def test_a_checkpoint_that_finds_no_space_is_tried_again():
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, clock, Listener(),
         )  # fmt: skip
-        store.attach(ReplicatedLog(node, store))
+        node.listener = ReplicatedLog(node, store)
+        store.attach(node.listener)
         store.load()
         disk.failure = OSError(errno.ENOSPC, "no space")
         store.start()
@@ -214,7 +216,8 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
             ),
             disk, clock, Listener(),
         )  # fmt: skip
-        store.attach(ReplicatedLog(node, store))
+        node.listener = ReplicatedLog(node, store)
+        store.attach(node.listener)
         store.load()
         store.start()
         node.lead()
@@ -244,7 +247,8 @@ def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
         disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
         config = StoreConfig(directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5)
         store = MessageStore(config, disk, clock, Listener())
-        store.attach(ReplicatedLog(node, store))
+        node.listener = ReplicatedLog(node, store)
+        store.attach(node.listener)
         store.load()
         store.start()
         node.lead()
@@ -265,7 +269,8 @@ def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
         await until(lambda: store._checkpointer._marks)
         assert [mark.index for mark in store._checkpointer._marks] == [5]
         again = MessageStore(config, disk, clock, Listener())
-        again.attach(ReplicatedLog(node, again))
+        node.listener = ReplicatedLog(node, again)
+        again.attach(node.listener)
         again.load(node.end_position)
         again.start()
         await until(lambda: again.applied == node.end_position)

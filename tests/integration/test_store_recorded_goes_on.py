@@ -82,7 +82,7 @@ class Opened:
     async def __aenter__(self):
         self.node.open()
         self.store.load()
-        await self.node.start()
+        await self.node.start(self.log)
         self.store.start()
         async with asyncio.timeout(DEADLINE_S):
             while not self.store.writable:

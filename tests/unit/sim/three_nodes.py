@@ -7,6 +7,7 @@ import sys
 
 from dledger.config import DLedgerConfig
 from dledger.errors import DLedgerError
+from dledger.listener import DLedgerListener
 from dledger.node import DLedgerNode
 from sim.disk import SimDisk
 from sim.loop import SimLoop
@@ -14,7 +15,7 @@ from sim.loop import SimLoop
 NAMES = ("n0", "n1", "n2")
 
 
-class Listener:
+class Listener(DLedgerListener):
     """Counts; the state machine of these tests."""
 
     def __init__(self):
@@ -58,13 +59,12 @@ class Group:
         async def main():
             node = DLedgerNode(
                 config,
-                Listener(),
                 disk=host.disk,
                 clock=host.clock,
                 rng=host.rng.split(f"life {host.incarnation}"),
                 on_fatal=lambda error: self.loop.exit(process, error, error.exit_code),
             )
-            await node.start()
+            await node.start(Listener())
             self.nodes[name] = node
 
         self.loop.spawn(process, main())

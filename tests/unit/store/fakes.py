@@ -404,7 +404,7 @@ class World:
             on_fatal=self.fatal.append,
             call_soon=self.soon.append,
         )
-        self.log = self.listener.log = ReplicatedLog(self.node, self.store)
+        self.log = self.listener.log = self.node.listener = ReplicatedLog(self.node, self.store)
         self.store.attach(self.log)
         self.answers: list[tuple[object, ...]] = []
 
