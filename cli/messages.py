@@ -123,6 +123,9 @@ def consume(
     seconds: Annotated[
         float, typer.Option(min=0, help="Stop after so many seconds (0: go on until Ctrl-C).")
     ] = 0,
+    orderly: Annotated[
+        bool, typer.Option("--orderly", help="Lock each queue and take its messages in order.")
+    ] = False,
 ) -> None:
     """Consume as a member of a group and print each message: queue, queue offset, body.
 
@@ -136,8 +139,9 @@ def consume(
         raise typer.BadParameter("a group takes messages by --tags or by --sql", param_hint="--sql")
     check_expression(expression)
     wanted = Wanted(
-        topic=topic, expression=expression, sql=sql, group=group, count=count, seconds=seconds
-    )
+        topic=topic, expression=expression, sql=sql, group=group, count=count, seconds=seconds,
+        orderly=orderly,
+    )  # fmt: skip
     raise typer.Exit(asyncio.run(_consume(parse_addresses(namesrv), wanted)))
 
 
@@ -161,6 +165,7 @@ class Wanted:
     group: str
     count: int
     seconds: float
+    orderly: bool = False
 
     @property
     def what(self) -> str:
@@ -205,7 +210,7 @@ async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
     )
 
     printer = Printer(wanted)
-    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, orderly=wanted.orderly)
     try:
         config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
         consumer = PushConsumer(config, printer.listen, options=options)

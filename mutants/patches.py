@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
 from mutants.clients import CLIENTS
+from mutants.consumption import CONSUMPTION
 from mutants.corners import CORNERS
 from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
@@ -60,6 +61,7 @@ SHOWN: Final = frozenset({
 _BY_TESTS: Final = (
     *BOUNDS,
     *CLIENTS,
+    *CONSUMPTION,
     *DOOR,
     *FAIRNESS,
     *FILTERS,

@@ -16,6 +16,7 @@ from ledgermq.client.message import MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.puller import Puller, PullHost
+from ledgermq.client.queue_locks import QueueLocks
 from ledgermq.remoting.protocol.errors import RemotingError
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,9 @@ COMMIT_ALL_PERIODS = 6
 class AssignmentHost(PullHost, Protocol):
     """The push consumer, as its assignment sees it."""
 
+    locks: QueueLocks | None
+    """For queues that are consumed in order."""
+
     @property
     def background(self) -> Background:
         """The tasks of the consumer."""
@@ -36,6 +40,10 @@ class AssignmentHost(PullHost, Protocol):
 
     async def stored_offset(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        ...
+
+    async def settled(self, process_queue: ProcessQueue) -> bool:
+        """Return whether a dropped queue may be given away: nothing of it must end before."""
         ...
 
     async def first_offset(self, queue: MessageQueue) -> int:
@@ -68,21 +76,26 @@ class Assignment:
 
         Queues given away are committed first, so that their next consumer begins there.
         """
-        held = {queue for queue in self._held if queue.topic == topic}
-        lost = sorted(held.difference(wanted))
-        added = sorted(set(wanted) - held)
-        if not lost and not added:
+        mine = set(wanted)
+        held = {
+            queue: one.process_queue.dropped
+            for queue, one in self._held.items()
+            if queue.topic == topic
+        }
+        lost = sorted(queue for queue, dropped in held.items() if dropped or queue not in mine)
+        if not lost and held.keys() >= mine:
             return True
-        await asyncio.gather(*[self._release(queue) for queue in lost])
-        taken = await asyncio.gather(*[self._take(queue) for queue in added])
-        mine = [queue for queue in self.queues if queue.topic == topic]
+        released = await asyncio.gather(*[self._release(queue) for queue in lost])
+        added = sorted(mine - self._held.keys())
+        taken = await self._take_all(added)
+        now = [queue for queue in self.queues if queue.topic == topic]
         _log.info(
             "topic=%s event=rebalanced held=%d added=%d lost=%d",
-            topic, len(mine), len(added), len(lost),
+            topic, len(now), len(added), len(lost),
         )  # fmt: skip
         if self._observer is not None:
-            self._observer.on_assignment(topic, mine)
-        return all(taken)
+            self._observer.on_assignment(topic, now)
+        return taken and all(released)
 
     async def commit_due(self) -> None:
         """Commit the queues whose offset has moved, or whose leader has; at times, all of them.
@@ -115,6 +128,23 @@ class Assignment:
         if held is not None and held.process_queue is process_queue:
             held.puller.on_finished()
 
+    def lose(self, queue: MessageQueue) -> None:
+        """Another consumer may have ``queue``: consume nothing more of it and commit nothing."""
+        held = self._held.get(queue)
+        if held is not None:
+            held.process_queue.dropped = held.process_queue.lost = True
+
+    async def _take_all(self, queues: Sequence[MessageQueue]) -> bool:
+        """Take queues, locked where they are consumed in order; returns whether all were."""
+        locks = self._host.locks
+        free = queues if locks is None else await locks.take(queues)
+        taken = await asyncio.gather(*[self._take(queue) for queue in free])
+        if locks is not None and not all(taken):
+            await locks.give_back(
+                queue for queue, is_taken in zip(free, taken, strict=True) if not is_taken
+            )
+        return len(free) == len(queues) and all(taken)
+
     async def _take(self, queue: MessageQueue) -> bool:
         host = self._host
         try:
@@ -135,12 +165,17 @@ class Assignment:
             await self._commit(held)
         return True
 
-    async def _release(self, queue: MessageQueue) -> None:
-        held = self._held[queue]
+    async def _release(self, queue: MessageQueue) -> bool:
+        host, held = self._host, self._held[queue]
         await _cancel([held.task])
         held.process_queue.dropped = True  # No further listener call begins.
+        if not await host.settled(held.process_queue):
+            return False  # It stays ours, and locked, until its listener call has ended.
         await self._commit(held)
         del self._held[queue]
+        if host.locks is not None:
+            await host.locks.give_back([queue])
+        return True
 
     async def _commit(self, held: "Held") -> None:
         queue = held.process_queue.queue

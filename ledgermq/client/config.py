@@ -88,6 +88,11 @@ class ConsumeOptions:
     consume_timestamp_ms: int = 0
     """Wall-clock time for ``ConsumeFrom.TIMESTAMP``."""
     allocate: Allocate = allocate_averagely
+    """How the queues are shared: see `ledgermq.client.rebalance`."""
+    orderly: bool = False
+    """Whether each queue is locked and consumed in order, one batch at a time."""
+    order_suspend_ms: int = 1_000
+    """How long an orderly queue waits after a failure, before the same messages come again."""
     concurrency: int = 20
     """How many listener calls may be in progress at once."""
     consume_batch_count: int = 1
@@ -104,7 +109,8 @@ class ConsumeOptions:
     local_retry_ms: int = 5_000
     """When a message that could not be sent back to the broker is tried again here."""
     max_reconsume_times: int = -1
-    """Redeliveries before the dead-letter queue; -1 is the broker's default (16)."""
+    """Redeliveries before the dead-letter queue; -1 is the broker's default (16), and without end
+    where ``orderly``."""
     commit_on_pull: bool = True
     """Let each pull carry the committed offset, besides the periodic commit."""
 
@@ -112,5 +118,7 @@ class ConsumeOptions:
         for name in ("concurrency", "consume_batch_count", "pull_batch_count"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 10 <= self.order_suspend_ms <= 30_000:
+            raise ValueError(f"order_suspend_ms {self.order_suspend_ms} is not in 10..30000")
         if self.pull_timeout_ms <= self.suspend_ms:
             raise ValueError("pull_timeout_ms must be longer than suspend_ms")

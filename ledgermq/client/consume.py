@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable
 
 from ledgermq.client.config import ConsumeOptions
+from ledgermq.client.listening import Listener, call_listener
 from ledgermq.client.message import ConsumeContext, ConsumeStatus
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.pulled import restore_topic
@@ -21,7 +21,6 @@ from ledgermq.remoting.protocol.message import MessageExt
 
 _log = logging.getLogger(__name__)
 
-Listener = Callable[[list[MessageExt], ConsumeContext], ConsumeStatus | Awaitable[ConsumeStatus]]
 SendBack = Callable[[ProcessQueue, MessageExt, int], Awaitable[None]]
 
 CALLS_PER_TURN_MAX = 64
@@ -116,26 +115,12 @@ class ConsumeService:
         self, process_queue: ProcessQueue, messages: list[MessageExt], pulled_ns: tuple[int, int]
     ) -> None:
         context = ConsumeContext(process_queue.queue, 0, *pulled_ns)
-        status = await self._call_listener(messages, context)
+        status = await call_listener(self._listener, messages, context)
         if status is ConsumeStatus.CONSUME_SUCCESS:
             process_queue.finish(messages)
         elif not process_queue.dropped:
             await self._hand_back(process_queue, messages, context.delay_level, pulled_ns)
         self._on_finished(process_queue)
-
-    async def _call_listener(
-        self, messages: list[MessageExt], context: ConsumeContext
-    ) -> ConsumeStatus:
-        try:
-            outcome = self._listener(messages, context)
-            status: object = await outcome if isawaitable(outcome) else outcome
-        except Exception:  # noqa: BLE001 - a listener that raises has failed, whatever it raises
-            _log.exception("queue=%s event=listener_failed", context.queue)
-            return ConsumeStatus.RECONSUME_LATER
-        if isinstance(status, ConsumeStatus):
-            return status
-        _log.error("queue=%s event=listener_returned value=%r", context.queue, status)
-        return ConsumeStatus.RECONSUME_LATER
 
     async def _hand_back(
         self,

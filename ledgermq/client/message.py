@@ -103,6 +103,17 @@ class ConsumeStatus(Enum):
 
     CONSUME_SUCCESS = "success"
     RECONSUME_LATER = "later"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = RECONSUME_LATER
+    """RocketMQ's name for the same in an orderly listener."""
+
+
+class MessageModel(Enum):
+    """Who of a group gets a message; the values are the wire names."""
+
+    CLUSTERING = "CLUSTERING"
+    """One member."""
+    BROADCASTING = "BROADCASTING"
+    """Every member."""
 
 
 class ConsumeFrom(Enum):
@@ -117,7 +128,9 @@ class ConsumeFrom(Enum):
 class ConsumeContext:
     """What a listener may know and say about one call.
 
-    Set ``delay_level`` to choose when a failed message returns (0: the broker decides).
+    Set ``delay_level`` to choose when a failed message returns (0: the broker decides), and
+    ``suspend_ms`` to choose how long an orderly queue waits (10 to 30,000; None: as the options
+    say).
     """
 
     queue: MessageQueue
@@ -125,3 +138,4 @@ class ConsumeContext:
     t_pull_start_ns: int = 0
     """When the pull that brought the messages was sent, by the monotonic clock."""
     t_pull_end_ns: int = 0
+    suspend_ms: int | None = None

@@ -15,13 +15,17 @@ from ledgermq.remoting.protocol.message import MessageExt
 class ProcessQueue:
     """One assigned queue; ``next_offset`` is where the next pull begins."""
 
-    __slots__ = ("_bytes", "_cached", "_order", "dropped", "next_offset", "pulled", "queue")
+    __slots__ = (
+        "_bytes", "_cached", "_order", "dropped", "lost", "next_offset", "pulled", "queue",
+    )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.dropped = False
         """Set when the queue went to another consumer: nothing more is consumed or committed."""
+        self.lost = False
+        """Set when another consumer may have it already: what it has committed must stand."""
         self.pulled = False
         """Whether a pull has confirmed ``next_offset``; before that nothing need be committed."""
         self._order: deque[int] = deque()
@@ -60,7 +64,7 @@ class ProcessQueue:
 
     def maybe_commit_offset(self) -> int | None:
         """Return the smallest unfinished offset, or where to pull next if nothing is left."""
-        if not self.pulled:
+        if not self.pulled or self.lost:
             return None
         return self._order[0] if self._order else self.next_offset
 

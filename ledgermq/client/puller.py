@@ -7,11 +7,11 @@ leader.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from ledgermq.client.broker_api import BrokerApi, PullRequest
 from ledgermq.client.config import ConsumeOptions
-from ledgermq.client.consume import ConsumeService
 from ledgermq.client.leader import LeaderCalls, leader_may_have_moved
 from ledgermq.client.message import PullResult, PullStatus
 from ledgermq.client.process_queue import ProcessQueue
@@ -19,6 +19,7 @@ from ledgermq.client.route import MASTER_ID, RouteCache
 from ledgermq.client.subscription import Subscription
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.errors import RemotingError, ResponseError
+from ledgermq.remoting.protocol.message import MessageExt
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
 
@@ -36,6 +37,19 @@ _NOT_REGISTERED = {
 }
 
 
+class MessageService(Protocol):
+    """Who runs the listener."""
+
+    def submit(
+        self,
+        process_queue: ProcessQueue,
+        messages: Sequence[MessageExt],
+        pulled_ns: tuple[int, int],
+    ) -> None:
+        """Queue messages for the listener; ``pulled_ns`` is when their pull began and ended."""
+        ...
+
+
 class PullHost(Protocol):
     """The push consumer, as its pull loops see it."""
 
@@ -44,7 +58,11 @@ class PullHost(Protocol):
     leaders: LeaderCalls
     options: ConsumeOptions
     routes: RouteCache
-    service: ConsumeService
+
+    @property
+    def service(self) -> MessageService:
+        """Who runs the listener."""
+        ...
 
     def subscription(self, topic: str) -> Subscription:
         """Return the current subscription of ``topic``."""

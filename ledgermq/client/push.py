@@ -9,19 +9,23 @@ DefaultMQPushConsumerImpl, RebalanceImpl, RebalancePushImpl, RemoteBrokerOffsetS
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ledgermq.client.assignment import Assignment
 from ledgermq.client.background import Background
 from ledgermq.client.config import ClientConfig, ConsumeOptions
-from ledgermq.client.consume import ConsumeService, Listener
+from ledgermq.client.consume import ConsumeService
 from ledgermq.client.errors import NameServersUnreachable, NoRoute
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
+from ledgermq.client.listening import Listener, watched
 from ledgermq.client.message import ConsumeFrom, MessageQueue
 from ledgermq.client.observer import ConsumerObserver
+from ledgermq.client.orderly import OrderlyService
 from ledgermq.client.process_queue import ProcessQueue
+from ledgermq.client.queue_locks import QueueLocks
 from ledgermq.client.subscription import ALL, Sql92, Subscription, parse_subscription, retry_topic
 from ledgermq.client.validation import check_group
 from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
@@ -42,6 +46,8 @@ _SYSTEM_CLOCK = SystemClock()
 
 UNBALANCED_RETRY_MS = 1_000
 """When a rebalance that did not succeed wholly is tried again."""
+SETTLE_MS = 1_000
+"""How long a rebalance waits for what an orderly listener has in hand; then the next one does."""
 
 
 class PushConsumer(StartStop):
@@ -75,7 +81,8 @@ class PushConsumer(StartStop):
         self.routes = self._instance.routes
         self.api = self._instance.api
         self.leaders = LeaderCalls(self.routes, config, clock, self._instance.stopping)
-        self.service = ConsumeService(listener, self.options, self._send_back, self._on_finished)
+        self.locks: QueueLocks | None = None
+        self.service: ConsumeService | OrderlyService = self._make_service(listener)
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
         self._subscriptions: dict[str, Subscription] = {}
@@ -131,6 +138,8 @@ class PushConsumer(StartStop):
         config, background = self.config, self._instance.background
         self._instance.start(self._heartbeat)
         background.spawn(self._rebalance_loop, "rebalance")
+        if self.locks is not None:
+            background.spawn(self.locks.run, "locks")
         background.every(config.leader_check_ms, self._check_leaders, "leaders")
         background.every(config.persist_offset_ms, self.assignment.commit_due, "commit")
 
@@ -159,6 +168,8 @@ class PushConsumer(StartStop):
             await self.assignment.stop_pulling()
             await self.service.stop(self.config.stop_timeout_ms)
             await self._commit_last()
+            if self.locks is not None:
+                await self._unlock_all(self.locks)
         await self._instance.stop(consumer=True, drained=lambda: True)
 
     @property
@@ -179,6 +190,12 @@ class PushConsumer(StartStop):
     async def stored_offset(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
         return await self.leaders.call(queue, lambda addr: self.api.fetch_offset(addr, queue))
+
+    async def settled(self, process_queue: ProcessQueue) -> bool:
+        """Return whether a dropped queue may be given away: nothing of it must end before."""
+        if isinstance(self.service, ConsumeService):
+            return True
+        return await self.service.settle(process_queue, SETTLE_MS)
 
     async def first_offset(self, queue: MessageQueue) -> int:
         """Return where a group without a committed offset begins; raises ``RemotingError``."""
@@ -201,12 +218,35 @@ class PushConsumer(StartStop):
         addr = self.leaders.master(process_queue.queue)
         await self.api.send_back(addr, message, delay_level, self.options.max_reconsume_times)
 
+    def _make_service(self, listener: Listener) -> ConsumeService | OrderlyService:
+        """Return who runs the listener; makes the locks of an orderly one."""
+        listener = watched(listener, self.clock)
+        if not self.options.orderly:
+            return ConsumeService(listener, self.options, self._send_back, self._on_finished)
+        locks = self.locks = QueueLocks(self, self._on_lost)
+        return OrderlyService(
+            listener, self.options, self._send_back, self._on_finished, locks.holds
+        )
+
+    async def _unlock_all(self, locks: QueueLocks) -> None:
+        """Unlock all queues but those that the listener has something of: their locks run out."""
+        assert isinstance(self.service, OrderlyService)
+        await self._within_request_time(locks.close(self.service.in_hand()), "unlocks")
+
     async def _commit_last(self) -> None:
+        await self._within_request_time(self.assignment.commit_all(), "commits")
+
+    async def _within_request_time(self, work: Awaitable[None], what: str) -> None:
         try:
             async with timeout(self.config.request_timeout_ms / 1000):
-                await self.assignment.commit_all()
+                await work
         except TimeoutError:
-            _log.warning("event=commits_unfinished group=%s", self.config.group)
+            _log.warning("event=%s_unfinished group=%s", what, self.config.group)
+
+    def _on_lost(self, queue: MessageQueue) -> None:
+        """A lock is gone: end with the queue, and look who has it."""
+        self.assignment.lose(queue)
+        self._wanted.set()
 
     def _on_finished(self, process_queue: ProcessQueue) -> None:
         self.assignment.on_finished(process_queue)
@@ -225,6 +265,8 @@ class PushConsumer(StartStop):
             connection = self._instance.client.maybe_connection(former) if former else None
             if connection is not None:
                 connection.close("no longer the leader")
+        if self.locks is not None:
+            self.locks.renew_soon(broker_names)
         self._wanted.set()
 
     async def _check_leaders(self) -> None:

@@ -63,9 +63,11 @@ class Member:
         puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return True
 
-    async def _checked_release(self, queue: MessageQueue) -> None:
-        await self._release(queue)
-        self._held.discard(queue)
+    async def _checked_release(self, queue: MessageQueue) -> bool:
+        is_released = await self._release(queue)
+        if is_released:
+            self._held.discard(queue)
+        return is_released
 
     async def _checked_listener(
         self, messages: list[MessageExt], context: ConsumeContext

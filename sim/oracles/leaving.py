@@ -87,11 +87,13 @@ class Leaver:
             puller._on_illegal_offset = moved  # type: ignore[method-assign]  # to listen to it
         return is_taken
 
-    async def _checked_release(self, queue: MessageQueue) -> None:
+    async def _checked_release(self, queue: MessageQueue) -> bool:
         holding = self._holdings[queue]
         wanted = holding.wanted
-        await self._release(queue)
-        self._check(queue, holding, wanted)
+        is_released = await self._release(queue)
+        if is_released:
+            self._check(queue, holding, wanted)
+        return is_released
 
     async def _noted_commit(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
         self._note(held)

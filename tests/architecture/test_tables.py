@@ -165,7 +165,6 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "going back in time": not_served(
         "INVOKE_BROKER_TO_RESET_OFFSET", "RESET_CONSUMER_CLIENT_OFFSET"
     ),
-    "ordered consumption with locks": no_field(ConsumeOptions, "order"),
     "delayed messages": is_refused(delay_level=1),
     "transactions": is_refused(transactional=True),
     "access control for clients": no_field(ClientConfig, "tls"),

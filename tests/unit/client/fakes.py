@@ -100,6 +100,8 @@ class FakeGroup:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     supports_send_back: bool = False
     sent_back: list[dict[str, str]] = field(default_factory=list)
+    locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    """Who has locked which queue, by group, topic and queue id; no lease ends by itself."""
 
     def append(
         self, fields: dict[str, str], body: bytes, properties: bytes, flag: int
@@ -166,6 +168,8 @@ class FakeBroker:
             RequestCode.GET_MIN_OFFSET: self._min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search_offset,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
         if group.supports_send_back:
             handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = self._send_back
@@ -361,6 +365,27 @@ class FakeBroker:
     def _create_topic(self, _connection, request):
         return make_response(request, 0)
 
+    def _lock(self, connection, request):
+        if not self.leader:
+            return not_leader(self, connection, request)
+        body = msgspec.json.decode(request.body)
+        granted = [
+            queue
+            for queue in body["mqSet"]
+            if self.group.locks.setdefault(_lock_key(body, queue), body["clientId"])
+            == body["clientId"]
+        ]
+        return make_response(request, 0, body=msgspec.json.encode({"lockOKMQSet": granted}))
+
+    def _unlock(self, connection, request):
+        if not self.leader:
+            return not_leader(self, connection, request)
+        body = msgspec.json.decode(request.body)
+        for queue in body["mqSet"]:
+            if self.group.locks.get(_lock_key(body, queue)) == body["clientId"]:
+                del self.group.locks[_lock_key(body, queue)]
+        return make_response(request, 0)
+
     def _send_back(self, _connection, request):
         self.group.sent_back.append(request.ext_fields)
         return make_response(request, 0)
@@ -385,6 +410,10 @@ def ignore(_broker, _connection, _request):
 
 def answer(code: int, remark: str) -> Misbehave:
     return lambda _broker, _connection, request: make_response(request, code, remark)
+
+
+def _lock_key(body, queue) -> tuple[str, str, int]:
+    return body["consumerGroup"], queue["topic"], queue["queueId"]
 
 
 def _queue_key(request) -> tuple[str, int]:

@@ -1,0 +1,34 @@
+"""Planted bugs of consumption in order, of ordered sends and of offsets kept locally.
+
+Sources: ConsumeMessageOrderlyService, RebalanceImpl.lockAll, LocalFileOffsetStore.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+CONSUMPTION: Final = (
+    Mutant(
+        name="orderly-retry-skips",
+        breaks="An orderly listener that fails is given the next messages, not the same ones.",
+        source="RocketMQ ConsumeMessageOrderlyService: a failure suspends the queue.",
+        plant=patch(
+            "ledgermq.client.orderly:OrderlyService._hand_out",
+            (
+                "asked_ms = context.suspend_ms\n",
+                "asked_ms = context.suspend_ms\n    line.waiting.popleft()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="orderly-without-lock",
+        breaks="A message is given to an orderly listener after the lock of its queue ran out.",
+        source="RocketMQ ConsumeMessageOrderlyService: isLocked and isLockExpired before each.",
+        plant=patch(
+            "ledgermq.client.orderly:OrderlyService._goes_on",
+            ("return self._may_begin(one.queue)", "return True"),
+        ),
+    ),
+)
