@@ -1,7 +1,7 @@
 """Settings of all tests: random inputs are the same in every run, so a failure is the change's.
 
 ``LEDGERMQ_RANDOM=1`` draws new ones, to look for what nobody has thought of. Which tests run side
-by side says `tests.side_by_side`.
+by side says `tests.side_by_side`, and how one that hangs is ended `tests.time_limit`.
 """
 
 import logging
@@ -17,6 +17,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    from tests import time_limit
+
+    config.pluginmanager.register(time_limit, "time_limit")
 
 
 @pytest.fixture(autouse=True)

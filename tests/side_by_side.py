@@ -48,6 +48,17 @@ class SideBySideThenAlone(LoadScopeScheduling):
         path = nodeid.partition("::")[0]
         return _ALONE_UNIT if path.startswith(ALONE) else path
 
+    def remove_node(self, node):
+        """Give what a worker that died has left to others, but for the test that it died of."""
+        units = self.assigned_work[node].values()
+        left = [(unit, test) for unit in units for test, has_run in unit.items() if not has_run]
+        if not left:
+            return super().remove_node(node)
+        unit, culprit = left[0]
+        unit[culprit] = True
+        super().remove_node(node)
+        return culprit
+
     def mark_test_complete(self, node, item_index, duration=0):
         super().mark_test_complete(node, item_index, duration)
         for other in self.nodes:
