@@ -25,6 +25,10 @@ NOT_AVAILABLE: Final = (
     "service not available now. It may be caused by one of the following reasons: the broker's "
     "disk is full, messages are put to the slave, message store has been shut down, etc."
 )
+SLAVE_REMARK: Final = (
+    "Can't modify topic or subscription group from slave broker, "
+    "please execute it from master broker."
+)
 BUSY: Final = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
 #: As RocketMQ 4.9 words it, default limits included, whatever ``maxMessageSize`` says.

@@ -209,16 +209,20 @@ class BrokerController:
     # Private
 
     def _start_clockwork(self) -> None:
-        pull, client = self._processors.pull, self._processors.client
+        pull = self._processors.pull
         tend, clock = self._tasks.tend, self._core.clock
         HoldSweep(self.tables.held, clock, self._tasks, pull.expire)
         self._services.leader.schedule()
         tend("credentials", CREDENTIALS_MS, self._mode.credentials.refresh)
-        tend("clients", CLIENT_SLICE_MS, client.expire)
+        tend("clients", CLIENT_SLICE_MS, self._tend_clients)
         tend("locks", CLIENT_SWEEP_MS, lambda: self.tables.locks.expire(clock.monotonic_ms()))
         self._tasks.spawn("snapshot", self._mode.saver.run())
         if self._config.clean_interval_ms:
             self._tasks.spawn("retention", self._retention.run())
+
+    def _tend_clients(self) -> None:
+        self._processors.client.expire()
+        self._processors.counts.fold()
 
     def _fail(self, error: FatalError) -> None:
         """Log or store cannot go on: the process ends."""

@@ -78,10 +78,23 @@ TAGS_REMEMBERED_MAX: Final = Limit(
 REMEMBERED_BYTES_MAX: Final = Limit(
     512, "a text that is remembered", Unit.BYTES, Scope.REQUEST, "worked out each time"
 )
+ANSWER_ROWS_MAX: Final = Limit(
+    65_536, "rows of an answer to a tool", Unit.COUNT, Scope.REQUEST, "1, and no rows"
+)
+ANSWER_BYTES_MAX: Final = Limit(
+    15 * 1024**2, "answer to a tool", Unit.BYTES, Scope.REQUEST, "1, and no rows"
+)
+"""RocketMQ's clients take no larger frame than 16 MiB."""
+WALKS_MAX: Final = Limit(8, "long answers being made", Unit.COUNT, Scope.PROCESS, "2, and no rows")
+TRAFFIC_NAMES_MAX: Final = Limit(
+    10_000, "topics, and topics of groups, whose traffic is counted", Unit.COUNT, Scope.PROCESS,
+    "the one that was silent longest is forgotten",
+)  # fmt: skip
 
 LIMITS: Final = (
     TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
     STATE_ENTRY_BYTES_MAX, NEW_GROUPS_OF_ADDRESS_MAX, NEW_GROUPS_MAX,
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
+    ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
 )  # fmt: skip

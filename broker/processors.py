@@ -9,21 +9,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.new_groups import NewGroups
+from broker.limits import TRAFFIC_NAMES_MAX, WALKS_MAX
 from broker.offsets.moved import OffsetMovedEvents
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.filter import FilterProcessor
+from broker.processor.groups import GroupsProcessor
 from broker.processor.lock import LockProcessor
+from broker.processor.members import MembersProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
+from broker.processor.runtime import RuntimeProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.stats import StatsProcessor
+from broker.processor.topics import TopicsProcessor
+from broker.processor.traffic import TrafficProcessor
 from broker.requests import broker_requests
+from broker.retention.service import DiskUse
 from broker.sends.creation import Creator
 from broker.sends.door import Door
 from broker.sends.properties import PropertyRewriter
 from broker.state.replicated_state import LogProposer
+from broker.stats.counts import TrafficCounts
+from broker.stats.walks import Walks
 from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 
 if TYPE_CHECKING:
@@ -52,6 +62,7 @@ class Processors(NamedTuple):
     pull: PullProcessor
     client: ClientProcessor
     moved: OffsetMovedEvents
+    counts: TrafficCounts
 
 
 def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) -> Processors:
@@ -66,7 +77,9 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         broker_name=core.config.registered_name,
         broker_host=core.config.store_host,
     )
-    pull = _build_pull(core, new_groups, moved)
+    counts = TrafficCounts(clock)
+    tables.usage.add(TRAFFIC_NAMES_MAX, counts.__len__)
+    pull = _build_pull(core, new_groups, moved, counts)
     client = ClientProcessor(
         producers=tables.producers,
         consumers=tables.consumers,
@@ -80,7 +93,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
     )
     requests = broker_requests(around.guard, lambda: store.writable)
     requests.add(
-        _build_send(core, creator),
+        _build_send(core, creator, counts),
         pull,
         client,
         OffsetProcessor(tables, store, new_groups.for_request),
@@ -91,9 +104,26 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             topics=tables.topics, creator=creator, proposer=proposer, status=around.status
         ),
         CleanProcessor(around.retention, store, core.tasks.serve),
+        *_build_tools(core, creator, counts),
         *of_mode,
     )
-    return Processors(requests, pull, client, moved)
+    return Processors(requests, pull, client, moved, counts)
+
+
+def _build_tools(core: Core, creator: Creator, counts: TrafficCounts) -> tuple[object, ...]:
+    """Return what only tools ask."""
+    config, tables, store, clock = core.config, core.tables, core.store, core.clock
+    walks = Walks()
+    tables.usage.add(WALKS_MAX, lambda: walks.running)
+    disk_used = DiskUse(core.machine.disk, config.partitions).ratio
+    return (
+        StatsProcessor(tables, store, config, clock, counts, walks),
+        TrafficProcessor(counts, config.broker_cluster_name, clock),
+        MembersProcessor(tables, clock, walks),
+        GroupsProcessor(tables.groups, creator, lambda: store.writable, walks),
+        TopicsProcessor(tables.topics),
+        RuntimeProcessor(config, store, counts, clock, disk_used),
+    )
 
 
 def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> Creator:
@@ -110,7 +140,7 @@ def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> C
     return creator
 
 
-def _build_send(core: Core, creator: Creator) -> SendProcessor:
+def _build_send(core: Core, creator: Creator, counts: TrafficCounts) -> SendProcessor:
     config = core.config
     rewriter = PropertyRewriter(config.broker_cluster_name, _unique_ids(core))
     return SendProcessor(
@@ -120,6 +150,7 @@ def _build_send(core: Core, creator: Creator) -> SendProcessor:
         door=Door(rewriter, config.max_message_bytes),
         rng=core.rng,
         store_host=config.store_host,
+        puts=counts.puts,
     )
 
 
@@ -129,7 +160,9 @@ def _unique_ids(core: Core) -> Callable[[], bytes]:
     return lambda: generator.next(core.clock.wall_ms()).encode()
 
 
-def _build_pull(core: Core, new_groups: NewGroups, moved: OffsetMovedEvents) -> PullProcessor:
+def _build_pull(
+    core: Core, new_groups: NewGroups, moved: OffsetMovedEvents, counts: TrafficCounts
+) -> PullProcessor:
     config, tables = core.config, core.tables
     return PullProcessor(
         topics=tables.topics.entries,
@@ -141,6 +174,7 @@ def _build_pull(core: Core, new_groups: NewGroups, moved: OffsetMovedEvents) -> 
         clock=core.clock,
         on_new_group=new_groups.for_request,
         on_moved=moved.on_moved,
+        gets=counts.gets,
         max_bytes=config.get_bytes_max,
         max_count=config.get_messages_max,
         slave_read_enable=config.slave_read_enable,

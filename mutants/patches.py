@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mutants.admin import ADMIN
 from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
 from mutants.clients import CLIENTS
@@ -59,6 +60,7 @@ SHOWN: Final = frozenset({
 """Of the bugs that tests find: those that the simulator finds as well."""
 
 _BY_TESTS: Final = (
+    *ADMIN,
     *BOUNDS,
     *CLIENTS,
     *CONSUMPTION,

@@ -69,6 +69,12 @@ class MessageStore:
     """Append ``(kind, payload)`` as replicated state, see `CommitLog.propose_state`."""
     get: "Callable[[str, int, int, int, int, Wanted], GetResult]"
     """``(topic, queue_id, offset, max_count, max_bytes, wanted)``, see `Reader.get`."""
+    begins_recently: "Callable[[str, int], bool]"
+    """``(topic, queue_id)``: whether a queue holds all it ever got, see the `Reader`."""
+    earliest_store_time: "Callable[[str, int], int]"
+    store_time: "Callable[[str, int, int], int]"
+    """``(topic, queue_id, offset)``: when a message was stored, see `Reader.store_time`."""
+    log_range: "Callable[[], tuple[int, int]]"
 
     before_hand_over: "Callable[[], None]" = staticmethod(lambda: None)
     """Called while state can still be proposed, before leadership is handed over on purpose."""
@@ -152,7 +158,9 @@ class MessageStore:
         )
         self.put, self.put_batch = self._open
         self.propose_state = invariants_are_fatal(self._commit_log.propose_state)
-        self.get = self._reader.get
+        self.get, self.begins_recently = self._reader.get, self._reader.begins_recently
+        self.store_time, self.log_range = self._reader.store_time, self._reader.log_range
+        self.earliest_store_time = self._reader.earliest_store_time
 
     def load(
         self,
@@ -237,19 +245,11 @@ class MessageStore:
         """Return the first readable queue offset; 0 for a queue that does not exist."""
         return self._reader.min_offset(topic, queue_id)
 
-    def begins_recently(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a queue holds all it ever got, see `Reader.begins_recently`."""
-        return self._reader.begins_recently(topic, queue_id)
-
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: "Boundary | None" = None
     ) -> int:
         """Return the queue offset that belongs to a time (ms), see `Reader.offset_by_time`."""
         return self._reader.offset_by_time(topic, queue_id, timestamp, boundary)
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """Return the store timestamp (ms) of the queue's first message, -1 if it has none."""
-        return self._reader.earliest_store_time(topic, queue_id)
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there."""

@@ -39,6 +39,10 @@ class ClientConnection(Protocol):
     def id(self) -> int:
         """Number of the connection, never used again."""
 
+    @property
+    def remote(self) -> tuple[str, int]:
+        """Where the client is."""
+
 
 class Subscription(msgspec.Struct, frozen=True):
     """What a group wants of one topic."""
@@ -252,6 +256,10 @@ class ConsumerRegistry:
         """Remove members silent for 120 s; returns the groups that lost one."""
         return _expire(self._members.silent(now_ms), self)
 
+    def groups(self) -> list[ConsumerGroup]:
+        """Return all groups that have members now."""
+        return list(self._groups.values())
+
     def client_ids(self, group: str) -> list[str]:
         """Return the ids of a group's members; empty if it has none."""
         found = self._groups.get(group)
@@ -319,6 +327,10 @@ class ProducerRegistry:
     def expire(self, now_ms: int) -> list[str]:
         """Remove members silent for 120 s; returns the groups that lost one."""
         return _expire(self._members.silent(now_ms), self)
+
+    def groups(self) -> list[str]:
+        """Return all groups that have members now."""
+        return list(self._groups)
 
     def clients(self, group: str) -> list[Client]:
         """Return the members of a group."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.answers import put_failure, shown
+from broker.answers import SLAVE_REMARK, put_failure, shown
 from broker.limits import TOPIC_QUEUES_MAX
 from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import TopicConfig
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from broker.state.replicated_state import Proposer
     from broker.state.topic_config import TopicTable
 
-_SLAVE_REMARK: Final = (
-    "Can't modify topic or subscription group from slave broker, "
-    "please execute it from master broker."
-)
 _FULL: Final = "the topic table is full: name servers take no larger one"
 #: RocketMQ 4.9 answers a successful 17 with this remark; recorded clients got it.
 _TOPIC_REMARK: Final = "not set any response code"
@@ -66,7 +62,7 @@ class AdminProcessor:
     ) -> RemotingCommand:
         """Take UPDATE_AND_CREATE_TOPIC."""
         if not self._proposer.writable:
-            return make_response(request, ResponseCode.SYSTEM_ERROR, _SLAVE_REMARK)
+            return make_response(request, ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
         header = decode_header(request, CreateTopicHeader)
         error = self._refusal(header)
         if error is not None:

@@ -36,6 +36,7 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Callable, Mapping
 
     from broker.groups.client_registry import ConsumerRegistry
@@ -122,6 +123,7 @@ class PullProcessor:
     """Answers pulls of one broker and keeps those that wait.
 
     ``on_moved`` is told of each pull answered 21, with the offset that it was told to go on at.
+    ``gets`` is added to: messages handed out, by topic and group.
     """
 
     def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
@@ -136,6 +138,7 @@ class PullProcessor:
         clock: Clock,
         on_new_group: Callable[[SubscriptionGroupConfig], object],
         on_moved: Callable[[HeldPull, int], None],
+        gets: defaultdict[tuple[str, str], int],
         max_bytes: int = 262_144,
         max_count: int = 32,
         slave_read_enable: bool = False,
@@ -150,6 +153,7 @@ class PullProcessor:
         self._clock = clock
         self._on_new_group = on_new_group
         self._on_moved = on_moved
+        self._gets = gets
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._slave_read_enable = slave_read_enable
@@ -303,7 +307,9 @@ class PullProcessor:
             ),
             *buffers,
         )
-        if code == ResponseCode.PULL_OFFSET_MOVED:
+        if buffers:
+            self._gets[pull.topic, pull.group] += result.count
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
             self._on_moved(pull, result.next_offset)
 
     def _answer_slow(self, pull: HeldPull, result: GetResult) -> None:

@@ -42,6 +42,7 @@ from ledgermq.runtime.tasks import attempt
 from store.results import PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Mapping
 
     from broker.sends.door import Door
@@ -105,9 +106,10 @@ class SendProcessor:
         door: says what a send may contain.
         rng: picks the queue of sends that leave it open.
         store_host: packed address of this broker, the first part of message ids.
+        puts: stored messages by topic, which are added to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
         self,
         *,
         topics: Mapping[str, TopicEntry],
@@ -116,12 +118,14 @@ class SendProcessor:
         door: Door,
         rng: Rng,
         store_host: bytes,
+        puts: defaultdict[str, int],
     ) -> None:
         self._topics = topics
         self._store = store
         self._maker = maker
         self._parked = maker.parked
         self._resuming = False
+        self._puts = puts
         self._door = door
         self._read = door.read
         self._rng = rng
@@ -178,9 +182,11 @@ class SendProcessor:
                 body,
                 properties.tags_code,
             ),
-            _ignore
+            partial(self._count, topic.name)
             if flag & _ONEWAY
-            else partial(self._answer, connection, opaque, frame.serialize_type, queue_id),
+            else partial(
+                self._answer, connection, opaque, frame.serialize_type, topic.name, queue_id
+            ),
         )
 
     @serves(
@@ -202,6 +208,7 @@ class SendProcessor:
         connection: SendConnection,
         opaque: int,
         serialize_type: int,
+        topic: str,
         queue_id: int,
         status: PutStatus,
         queue_offset: int,
@@ -209,6 +216,7 @@ class SendProcessor:
     ) -> None:
         """Acknowledge one message; the store's completion callback."""
         if status is PutStatus.OK:
+            self._puts[topic] += 1
             connection.write(
                 self._encode(
                     opaque,
@@ -249,9 +257,11 @@ class SendProcessor:
                 header.reconsume_times or 0,
                 *columns,
             ),
-            _ignore
+            partial(self._count_batch, topic.name)
             if flag & _ONEWAY
-            else partial(self._answer_batch, connection, opaque, frame.serialize_type, queue_id),
+            else partial(
+                self._answer_batch, connection, opaque, frame.serialize_type, topic.name, queue_id
+            ),
         )
 
     def _answer_batch(  # noqa: PLR0913, PLR0917 - as _answer
@@ -259,6 +269,7 @@ class SendProcessor:
         connection: SendConnection,
         opaque: int,
         serialize_type: int,
+        topic: str,
         queue_id: int,
         status: PutStatus,
         queue_offset: int,
@@ -270,7 +281,20 @@ class SendProcessor:
             place = (ids, queue_id, queue_offset)
             _answer_failure(connection, serialize_type, opaque, status, place)
             return
+        self._puts[topic] += len(physical_offsets)
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
+
+    def _count(self, topic: str, status: PutStatus, _queue_offset: int, _physical: int) -> None:
+        """Completion of a oneway send: nobody waits."""
+        if status is PutStatus.OK:
+            self._puts[topic] += 1
+
+    def _count_batch(
+        self, topic: str, status: PutStatus, _queue_offset: int, physical_offsets: list[int]
+    ) -> None:
+        """Completion of a oneway batch: nobody waits."""
+        if status is PutStatus.OK:
+            self._puts[topic] += len(physical_offsets)
 
     def _settle_queue(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
@@ -381,7 +405,3 @@ def _answer_failure(
             "queueOffset": str(queue_offset),
         }
     write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], fields)
-
-
-def _ignore(_status: PutStatus, _queue_offset: int, _physical_offset: object) -> None:
-    """Completion of a oneway send: nobody waits."""

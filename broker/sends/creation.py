@@ -145,6 +145,11 @@ class Creator:
             future.set_result(status)
         return status
 
+    async def change_group(self, config: SubscriptionGroupConfig) -> PutStatus:
+        """Create or change a group as an administrator wants it, whatever clients create."""
+        change = GroupChange(config, self._clock.wall_ms())
+        return await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
+
     def group_for_request(self, config: SubscriptionGroupConfig) -> None:
         """Have a group that a request used with default settings created, without waiting."""
         name = config.group_name

@@ -218,6 +218,12 @@ class ConsumerOffsetTable(ReplicatedTable):
             topic, _, group = key.rpartition("@")
             yield topic, group, list(self._applied.get(key, ()))
 
+    def readers(self) -> Iterator[tuple[str, str]]:
+        """Walk over topic and group of all that is kept or accepted; survives changes meanwhile."""
+        for key in [*self._applied, *(self._pending.keys() - self._applied.keys())]:
+            topic, _, group = key.rpartition("@")
+            yield topic, group
+
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/consumerOffset.json as it is now."""
         frozen = _Frozen(self._applied.copy())

@@ -108,6 +108,15 @@ class SubscriptionGroupTable(ReplicatedTable):
         """See `ReplicatedTable`."""
         yield GROUPS_MAX, self.__len__
 
+    @property
+    def full(self) -> bool:
+        """Whether no further group may be created."""
+        return len(self._groups) >= GROUPS_MAX
+
+    def configs(self) -> list[SubscriptionGroupConfig]:
+        """Return the settings of all groups."""
+        return list(self._groups.values())
+
     def apply(self, payload: bytes) -> str:
         """Apply a replicated change and return the group's name."""
         change = msgspec.json.decode(payload, type=GroupChange)

@@ -188,6 +188,10 @@ class TopicTable(ReplicatedTable):
         """Tell whether administration of this topic is refused."""
         return topic in _SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
 
+    def system_names(self) -> list[str]:
+        """Return the names of system topics, of those that do not exist here, too."""
+        return sorted(_SYSTEM_TOPICS | self._system.keys())
+
     def configs(self) -> Mapping[str, TopicConfig]:
         """Return every configuration by topic name."""
         return {name: entry.config for name, entry in self.entries.items()}

@@ -112,6 +112,19 @@ def bind(
         raise FatalError(f"{_place(properties, '')}: {error}") from error
 
 
+def properties_of(config: object) -> dict[str, str]:
+    """Return the values of a configuration by their keys, as a properties file has them."""
+    found = {}
+    for field in dataclasses.fields(typing.cast("Any", config)):
+        spec = field.metadata.get(_METADATA)
+        if spec is not None:
+            value = getattr(config, field.name)
+            if isinstance(value, bool):
+                value = "true" if value else "false"
+            found[spec.name] = value.name if isinstance(value, enum.Enum) else str(value)
+    return found
+
+
 def _fields(kind: type[Any]) -> dict[str, tuple[str, Key, Any]]:
     hints = typing.get_type_hints(kind)
     found = {}

@@ -288,6 +288,20 @@ class Reader:
             return -1
         return self._stored_at(queue, queue.min_offset)
 
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when the message at a queue offset was stored (ms), -1 if there is none.
+
+        Errors: `DamagedEntry`, `DamagedUnits`.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        return self._stored_at(queue, offset)
+
+    def log_range(self) -> tuple[int, int]:
+        """Return where the log begins and where its last committed entry ends."""
+        return self._log.first_position, self._log.committed_position
+
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there.
 

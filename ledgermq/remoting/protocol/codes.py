@@ -11,6 +11,7 @@ from typing import Final
 
 VERSION: Final = 407
 """MQVersion ordinal of 4.9.7, put into everything we send (clients gate features on it)."""
+VERSION_NAME: Final = "V4_9_7"
 
 VERSION_STANDARD_JSON: Final = 401
 """From 4.9.4 on a client gets routes in standard JSON."""
@@ -168,7 +169,9 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    QUERY_TOPICS_BY_CONSUMER = 343
     GET_TOPIC_CONFIG = 351
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RAFT_STATUS = 29001
     """Ours: a replica's role, term and indexes as JSON, for probes and administration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from broker.processor.send import SendProcessor
@@ -136,6 +137,7 @@ class Bench:
         )
         self.ids_made = 0
         self.connection = FakeConnection()
+        self.puts: defaultdict[str, int] = defaultdict(int)
         self.processor = SendProcessor(
             topics=self.topics.entries,
             store=self.store,
@@ -143,6 +145,7 @@ class Bench:
             door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX),
             rng=FakeRng(),
             store_host=STORE_HOST,
+            puts=self.puts,
         )
 
     def send(self, body: bytes = b"x", code: int = 310, flag: int = 0, **fields: Any) -> None:

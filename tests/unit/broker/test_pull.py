@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -49,6 +50,7 @@ class Bench:
         self.connection = FakeConnection()
         self.new_groups: list[SubscriptionGroupConfig] = []
         self.moved: list[tuple[str, str, int, int, int]] = []
+        self.gets: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.processor = self.make()
 
     def make(self, **settings: Any) -> PullProcessor:
@@ -63,6 +65,7 @@ class Bench:
             clock=self.clock,
             on_new_group=self.new_groups.append,
             on_moved=self.on_moved,
+            gets=self.gets,
         )
 
     def on_moved(self, pull: HeldPull, next_offset: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,7 @@ class Bench:
         ):
             self.topics._put(config)
         self.store, self.maker, self.connection = FakeStore(), RefusingMaker(), FakeConnection()
+        self.puts: defaultdict[str, int] = defaultdict(int)
         self.processor = SendProcessor(
             topics=self.topics.entries,
             store=self.store,
@@ -41,6 +43,7 @@ class Bench:
             door=Door(PropertyRewriter("C", lambda: b"ID"), BODY_MAX),
             rng=FakeRng(),
             store_host=STORE_HOST,
+            puts=self.puts,
         )
 
     def send(self, body: bytes = b"x", code: int = 310, flag: int = 0, **fields: Any) -> None:

@@ -1,0 +1,166 @@
+"""A broker as a whole: how it runs (28), its settings (26), and that nobody changes them (25).
+
+Settings are read at the start and hold until the end: a change is a line in the file and a start.
+Keys and certificates are not shown to whoever asks. Of what RocketMQ says of thread pools there is
+none here: their queues are empty.
+Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.prepareRuntimeInfo 4.9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from broker.answers import shown
+from ledgermq.remoting.protocol.bodies import DataVersion, KvTable, encode_body
+from ledgermq.remoting.protocol.codes import VERSION, VERSION_NAME, RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX
+from ledgermq.remoting.transport.requests import ServedBy, serves
+from ledgermq.runtime.config import parse_properties_text, properties_of
+from ledgermq.runtime.config_keys import ROCKETMQ_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.config import BrokerConfig
+    from broker.stats.counts import Series, TrafficCounts
+    from ledgermq.runtime.clock import Clock
+
+_SECRETS: Final = ("peerSharedKey", "peerTls")
+_KEYS_SHOWN_MAX: Final = 10
+_NO_QUEUES: Final = {
+    f"{pool}ThreadPoolQueue{what}": "0"
+    for pool in ("send", "pull", "query")
+    for what in ("Size", "HeadWaitTimeMills", "Capacity")
+}
+_UNITS: Final = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+
+
+class RuntimeStore(Protocol):
+    """What is said of the store."""
+
+    @property
+    def applied(self) -> int:
+        """How far in the log all is dispatched."""
+
+    def log_range(self) -> tuple[int, int]:
+        """Return where the log begins and where its last committed entry ends."""
+
+
+class RuntimeProcessor:
+    """Answers questions about one broker itself.
+
+    Args:
+        disk_used: the used part of its fullest disk, None if that is not known.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: RuntimeStore,
+        counts: TrafficCounts,
+        clock: Clock,
+        disk_used: Callable[[], float | None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._counts = counts
+        self._clock = clock
+        self._disk_used = disk_used
+        self._started_ms = clock.wall_ms()
+        self._since_ms = clock.monotonic_ms()
+
+    @serves(RequestCode.GET_BROKER_RUNTIME_INFO, what="version, traffic, log, disk")
+    def handle_info(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take GET_BROKER_RUNTIME_INFO (28)."""
+        table = {**_NO_QUEUES, **self._process(), **self._traffic(), **self._log()}
+        return make_response(request, ResponseCode.SUCCESS, body=encode_body(KvTable(table=table)))
+
+    @serves(RequestCode.GET_BROKER_CONFIG, what="settings, but for keys and certificates")
+    def handle_config(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take GET_BROKER_CONFIG (26)."""
+        settings = properties_of(self._config)
+        lines = [
+            f"{name}={value}\n" for name, value in settings.items() if not name.startswith(_SECRETS)
+        ]
+        version = DataVersion(counter=0, timestamp=self._started_ms)
+        fields = {"version": msgspec.json.encode(version).decode()}
+        body = "".join(lines).encode()
+        return make_response(request, ResponseCode.SUCCESS, None, fields, body)
+
+    @serves(
+        RequestCode.UPDATE_BROKER_CONFIG,
+        what="change of settings",
+        limits=(BODY_BYTES_MAX,),
+        served_by=ServedBy.NOBODY,
+    )
+    def handle_update(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Refuse UPDATE_BROKER_CONFIG (25)."""
+        if len(request.body) > BODY_BYTES_MAX:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "too large a body")
+        names = list(parse_properties_text(request.body.decode("utf-8", "replace")))
+        ours = properties_of(self._config)
+        unknown = [name for name in names if name not in ours and name not in ROCKETMQ_KEYS]
+        if unknown or not names:
+            remark = f"no such setting: {_listed(unknown)}"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+        remark = (
+            f"{_listed(names)}: no setting changes while the broker runs; "
+            "change its configuration file and start it again"
+        )
+        return make_response(request, ResponseCode.NO_PERMISSION, remark)
+
+    def _process(self) -> dict[str, str]:
+        seconds = (self._clock.monotonic_ms() - self._since_ms) // 1_000
+        parts = []
+        for unit, size in _UNITS:
+            parts.append(f"{seconds // size} {unit}")
+            seconds %= size
+        return {
+            "bootTimestamp": str(self._started_ms),
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "runtime": f"[ {', '.join(parts)} ]",
+        }
+
+    def _traffic(self) -> dict[str, str]:
+        counts = self._counts
+        counts.fold()
+        puts, gets = counts.broker_puts, counts.broker_gets
+        delivered = self._rates(gets)
+        return {
+            "getTransferedTps": delivered,
+            "getTransferredTps": delivered,
+            "msgGetTotalTodayMorning": str(counts.get_days.today_morning),
+            "msgGetTotalTodayNow": str(gets.total),
+            "msgGetTotalYesterdayMorning": str(counts.get_days.yesterday_morning),
+            "msgPutTotalTodayMorning": str(counts.put_days.today_morning),
+            "msgPutTotalTodayNow": str(puts.total),
+            "msgPutTotalYesterdayMorning": str(counts.put_days.yesterday_morning),
+            "putMessageTimesTotal": str(puts.total),
+            "putTps": self._rates(puts),
+        }
+
+    def _log(self) -> dict[str, str]:
+        begin, end = self._store.log_range()
+        used = self._disk_used()
+        ratio = "-1" if used is None else f"{used:.2f}"
+        return {
+            "commitLogDiskRatio": ratio,
+            "commitLogMaxOffset": str(end),
+            "commitLogMinOffset": str(begin),
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": str(max(0, end - self._store.applied)),
+            "earliestMessageTimeStamp": "-1",
+            "pageCacheLockTimeMills": "0",
+        }
+
+    def _rates(self, series: Series) -> str:
+        """Return messages a second in 10 s, a minute, ten minutes."""
+        return "".join(f"{rate} " for rate in series.recent(self._clock.monotonic_ms()))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(shown(name) for name in names[:_KEYS_SHOWN_MAX])

@@ -1,0 +1,1 @@
+"""What a broker knows of its traffic, for the tools that ask."""

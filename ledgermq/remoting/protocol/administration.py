@@ -1,0 +1,191 @@
+"""Headers and bodies of the requests by which RocketMQ's tools look at a broker and prepare it.
+
+Members of bodies are in fastjson's order (alphabetical). Maps that have message queues for keys are
+made by `bodies.queue_map`. Pure.
+Source: spec/wire.md 3.9; RocketMQ ConsumeStats, TopicStatsTable, ProducerTableInfo,
+BrokerStatsData, QueryConsumeQueueResponseBody and the headers beside them.
+"""
+
+import msgspec
+
+from ledgermq.remoting.protocol.bodies import (
+    ClientConnection,
+    DataVersion,
+    QueueKey,
+)
+from ledgermq.remoting.protocol.limits import Int32, Int64
+
+
+class TopicHeader(msgspec.Struct):
+    """Header of 202, 300 and 351."""
+
+    topic: str
+
+
+class GroupHeader(msgspec.Struct):
+    """Header of 343 and 352."""
+
+    group: str
+
+
+class ProducerGroupHeader(msgspec.Struct, rename="camel"):
+    """Header of 204."""
+
+    producer_group: str
+
+
+class ConsumeStatsHeader(msgspec.Struct, rename="camel"):
+    """Header of 208; RocketMQ 5 names several topics, with ``;`` in between."""
+
+    consumer_group: str
+    topic: str = ""
+    topic_list: str = ""
+
+
+class AllConsumeStatsHeader(msgspec.Struct, rename="camel"):
+    """Header of 317."""
+
+    is_order: bool = False
+
+
+class TimeSpanHeader(msgspec.Struct):
+    """Header of 303."""
+
+    topic: str
+    group: str
+
+
+class StatsDataHeader(msgspec.Struct, rename="camel"):
+    """Header of 315."""
+
+    stats_name: str
+    stats_key: str
+
+
+class _Body(msgspec.Struct, rename="camel", kw_only=True):
+    pass
+
+
+class QueueOffsets(_Body, gc=False):
+    """A queue in the answer of 202; times are wall time in milliseconds, 0 for none."""
+
+    last_update_timestamp: int
+    max_offset: int
+    min_offset: int
+
+
+class TopicStats(_Body):
+    """Answer of 202; see `queue_map`."""
+
+    offset_table: msgspec.Raw
+
+
+class ConsumedOffsets(_Body, gc=False):
+    """A queue in the answers of 208 and 317: where it ends, where the group is, and since when."""
+
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int
+
+
+class ConsumeStats(_Body):
+    """Answer of 208; see `queue_map`."""
+
+    consume_tps: float
+    offset_table: msgspec.Raw
+
+
+class AllConsumeStats(_Body):
+    """Answer of 317: a map of one group to its topics for each group."""
+
+    broker_addr: str
+    consume_stats_list: list[dict[str, list[ConsumeStats]]]
+    total_diff: int
+
+
+class QueueTimeSpan(_Body):
+    """A queue in the answer of 303."""
+
+    consume_time_stamp: int
+    delay_time: int
+    max_time_stamp: int
+    message_queue: QueueKey
+    min_time_stamp: int
+
+
+class TimeSpans(_Body):
+    """Answer of 303."""
+
+    consume_time_span_set: list[QueueTimeSpan]
+
+
+class WindowStats(_Body):
+    """A window in the answer of 315; nobody counts how many requests made up the sum."""
+
+    avgpt: float = 0.0
+    sum: int = 0
+    tps: float = 0.0
+
+
+class StatsData(_Body):
+    """Answer of 315."""
+
+    stats_day: WindowStats
+    stats_hour: WindowStats
+    stats_minute: WindowStats
+
+
+class GroupList(_Body):
+    """Answer of 300."""
+
+    group_list: list[str]
+
+
+class ProducerConnections(_Body):
+    """Answer of 204."""
+
+    connection_set: list[ClientConnection]
+
+
+class ProducerInfo(_Body):
+    """One producer in the answer of 328."""
+
+    client_id: str
+    language: str
+    last_update_timestamp: int
+    remote_ip: str = msgspec.field(name="remoteIP")
+    version: int
+
+
+class ProducerTable(_Body):
+    """Answer of 328."""
+
+    data: dict[str, list[ProducerInfo]]
+
+
+class TopicTableBody(_Body):
+    """Answer of 21, with the topics as they are kept encoded."""
+
+    data_version: DataVersion
+    topic_config_table: msgspec.Raw
+
+
+class GroupTableBody(_Body):
+    """Answer of 201, with groups that are encoded."""
+
+    data_version: DataVersion
+    subscription_group_table: msgspec.Raw
+
+
+class GroupConfigBody(_Body):
+    """Body of 200: the settings of a consumer group, with RocketMQ's defaults."""
+
+    broker_id: Int64 = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    group_name: str = ""
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: Int32 = 16
+    retry_queue_nums: Int32 = 1
+    which_broker_when_consume_slowly: Int64 = 1
