@@ -34,12 +34,14 @@ from dledger.listener import DLedgerListener, exit_process, log_events
 from dledger.membership import MembershipService
 from dledger.operations import Operations
 from dledger.persister import Persister
+from dledger.reader import EntryReader
 from dledger.recorder import Recorder
 from dledger.repair import REPAIR_MESSAGES, Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
 from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
 from dledger.trust import MemberCredentials
+from dledger.view import ReplicaView
 from dledger.worker import Worker
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
@@ -53,8 +55,8 @@ TICKS_PER_WAKEUP_MAX: Final = 2
 READIES_PER_TURN_MAX: Final = 8
 
 
-class DLedgerNode(Operations):
-    """A replica of the log. See the module; `status` for what can be looked at."""
+class DLedgerNode(ReplicaView):
+    """A replica of the log: `reader` reads it, `operations` are for who administers the group."""
 
     reserve: Callable[[int], int]
     """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
@@ -92,10 +94,7 @@ class DLedgerNode(Operations):
         self._opened = self._started = self._running = False
 
         self._appender = Appender(
-            config,
-            propose=self._propose,
-            schedule=self._call_turn,
-            refusal=self._refusal,
+            config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
         )
         self.reserve = self._appender.reserve
         self.reserve_batch = self._appender.reserve_batch
@@ -141,11 +140,15 @@ class DLedgerNode(Operations):
         self._flusher = Flusher(
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
+        self.reader = EntryReader(self._store)
         self._store.corruption.term_at = self._committed_term
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
         self._service = MembershipService(config, self._raft, self._store, self._transport)
+        self.operations = Operations(
+            self, self._appender, (self._driver, self._flusher), self._leadership, self._service
+        )
         self.clocks = Clocks(self._raft, self._clock, self._transport.send, config.tell_clock_ms)
         self._takers: dict[type[Message], Callable[[Any], None]] = {
             **dict.fromkeys(REPAIR_MESSAGES, self._on_repair_message),
@@ -174,7 +177,9 @@ class DLedgerNode(Operations):
         self._disk_watch.start(self._state_worker, self._sync_worker)
         self._persister.start(self._state_worker, self._on_persisted)
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
-        self._introduce(self._user)
+        self._store.corruption.is_sound_body = user.is_sound_body
+        self._appender.write_hint = user.write_hint
+        self._transport.validate_hints(user.is_sound_hint)
         self._service.start(self._user, self.is_shut_out)
         await self._transport.start()
         self._started = self._running = True
@@ -212,10 +217,15 @@ class DLedgerNode(Operations):
             self._recorder.close()
             self._replica.close()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes part in the group."""
+        return self._running
+
     def _give_up_leadership(self) -> None:
         if self._raft.state.role is Role.LEADER:
             self._raft.resign()
-            self._note_role()
+            self.follow_role()
             self._tell_role()
 
     def _propose(self, span: Span) -> None:
@@ -239,7 +249,7 @@ class DLedgerNode(Operations):
                 self._takers.get(type(message), self._raft.step)(message)
             except Exception as error:  # noqa: BLE001  # must end the node, not a connection
                 self._on_error(error)
-            self._after_input()
+            self.after_input()
 
     @property
     def _is_frozen(self) -> bool:
@@ -266,13 +276,14 @@ class DLedgerNode(Operations):
             # It may be in haste now, and does not sleep through the next tick.
             wait_ms = self._last_tick_ms + self.config.tick_ms - self._clock.monotonic_ms()
             self._loop.call_later(wait_ms / 1000, self._guard, self._pass_time)
-            self._after_input()
+            self.after_input()
 
-    def _after_input(self) -> None:
+    def after_input(self) -> None:
+        """Look what has changed in the core, and work it off in the next turn."""
         state = self._raft.state
         known = self._known_role
         if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
-            self._note_role()
+            self.follow_role()
         elif state.transfer is not self._leadership.known_transfer:
             # It has begun or failed; what was accepted before goes into the log.
             self._appender.accepting = self._may_accept()
@@ -280,7 +291,7 @@ class DLedgerNode(Operations):
         if self._raft.is_due() or self._told_role is not self._known_role:
             self._schedule_turn()
 
-    def _note_role(self) -> None:
+    def follow_role(self) -> None:
         """Take a change of role at once: not one more entry is accepted for the old one."""
         state = self._raft.state
         self._known_role = (state.role, state.term, state.leader_id)
@@ -321,7 +332,7 @@ class DLedgerNode(Operations):
             self._appender.accepting = self._may_accept()
         self._flusher.pass_time(now)
         self._recorder.flush()
-        self._after_input()
+        self.after_input()
         self._leadership.look()
 
     def _committed_term(self, index: LogIndex) -> Term | None:
@@ -336,11 +347,12 @@ class DLedgerNode(Operations):
         for _ in range(ticks):
             self._raft.tick()
         if state.log.last_index != last_index:
-            self._note_role()
+            self.follow_role()
         if transfer is None and state.transfer is not None:
-            self._before_hand_over()  # to the preferred leader; nobody was asked yet
+            self.before_hand_over()  # to the preferred leader; nobody was asked yet
 
-    def _before_hand_over(self) -> None:
+    def before_hand_over(self) -> None:
+        """Let the user append what the next leader ought to have."""
         if self._appender.accepting:
             self._user.on_hand_over()
 
@@ -426,7 +438,7 @@ class DLedgerNode(Operations):
         first_index = ready.entries[0].first_index
         self._disk_full.shut(self._clock.monotonic_ms(), first_index)
         self._service.on_rolled_back(first_index)
-        self._note_role()
+        self.follow_role()
         if self.is_leader and not self._user.on_rolled_back(first_index):
             self._raft.resign()
 
@@ -443,7 +455,7 @@ class DLedgerNode(Operations):
         if is_too_long and self.is_leader and self._raft.state.others:
             _log.error("event=slow_write node=%s took_ms=%d", self.self_id, took_ms)
             self._raft.resign()
-            self._note_role()  # what was collected meanwhile is not proposed any more
+            self.follow_role()  # what was collected meanwhile is not proposed any more
 
     def _tell(self) -> None:
         """Tell the listener what is new: first what is committed, then who leads."""
@@ -456,7 +468,7 @@ class DLedgerNode(Operations):
         self._leadership.release(self.commit_index)
         state, known = self._raft.state, self._known_role
         if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
-            self._note_role()
+            self.follow_role()
         if self._told_role is not self._known_role:
             self._tell_role()
 

@@ -94,8 +94,6 @@ class ReplicatedLog(DLedgerListener):
     """Append the entry that was just reserved, see `Appender.append`."""
     append_batch: Callable[[Sequence[bytes]], object]
     """Append the entries that were reserved together, see `Appender.append_batch`."""
-    body_at: Callable[[int, int], memoryview]
-    """Return the body that lies at ``(physical offset, size)``, see `ReplicaView.body_at`."""
 
     def __init__(self, node: "DLedgerNode", user: LogUser) -> None:
         """Stand between ``node``, which has not started yet, and its user."""
@@ -103,8 +101,6 @@ class ReplicatedLog(DLedgerListener):
         self._user = user
         self.reserve, self.reserve_batch = node.reserve, node.reserve_batch
         self.append, self.append_batch = node.append, node.append_batch
-        self.body_at, self.read_ahead = node.body_at, node.read_ahead
-        self.describe, self.last_body = node.describe, node.last_body
         self._walked = self._was_committed = self._is_committed = _NOWHERE
         """Positions, and the entries that start there or behind."""
         self._hinted: tuple[int, int, HintedSpan | None] = (0, 0, None)
@@ -141,7 +137,7 @@ class ReplicatedLog(DLedgerListener):
             return False
         with suppress(DamagedEntry):
             last = self.index_before(applied)
-            return last >= node.first_index and node.term_at(last) == node.term
+            return last >= node.first_index and node.reader.term_at(last) == node.term
         return False
 
     def maybe_backlog(self, applied: int) -> int | None:
@@ -153,7 +149,11 @@ class ReplicatedLog(DLedgerListener):
         """Return where the entry behind ``position`` starts, or would start."""
         node = self._node
         index = self._index_at(position)
-        return node.entry(index)[0] if index <= node.end_index else max(position, node.end_position)
+        return (
+            node.reader.entry(index)[0]
+            if index <= node.end_index
+            else max(position, node.end_position)
+        )
 
     def walk(self, start: int, end: int, limit: int) -> "Iterator[Body]":
         """Walk at most ``limit`` bodies of the entries from ``start`` on, up to ``end``.
@@ -166,18 +166,18 @@ class ReplicatedLog(DLedgerListener):
     def _walk(self, first: LogIndex, last: LogIndex) -> "Iterator[Body]":
         node = self._node
         try:
-            yield from node.bodies(first, last)
+            yield from node.reader.bodies(first, last)
         except DamagedEntry as error:
             with suppress(DamagedEntry):
-                self._know(node.position_after(error.index - 1), error.index)
+                self._know(node.reader.position_after(error.index - 1), error.index)
             raise
         if first <= last:
-            self._know(node.position_after(last), last + 1)
+            self._know(node.reader.position_after(last), last + 1)
 
     def maybe_hint(self, position: int) -> "HintedSpan | None":
         """Return the first dispatch hint kept about what follows ``position``."""
         index = self._index_at(position)
-        hinted = self._node.maybe_hinted(index)
+        hinted = self._node.reader.maybe_hinted(index)
         if hinted is not None and hinted.first_index == index:
             end = hinted.end
             self._know(end, hinted.last_index + 1)
@@ -187,19 +187,35 @@ class ReplicatedLog(DLedgerListener):
 
     def release(self, position: int) -> None:
         """Let go of what is kept in memory of entries before ``position``."""
-        self._node.release(self._index_at(position))
+        self._node.reader.release(self._index_at(position))
+
+    def body_at(self, physical_offset: int, size: int) -> memoryview:
+        """Return the body that lies there, see `EntryReader.body_at`."""
+        return self._node.reader.body_at(physical_offset, size)
+
+    def last_body(self) -> memoryview | None:
+        """Return the body of the last entry, see `EntryReader.last_body`."""
+        return self._node.reader.last_body()
+
+    def read_ahead(self, physical_offset: int, size: int) -> None:
+        """Ask for bytes that will be read soon, see `EntryReader.read_ahead`."""
+        self._node.reader.read_ahead(physical_offset, size)
+
+    def describe(self, physical_offset: int) -> str:
+        """Return in words where that is, see `EntryReader.describe`."""
+        return self._node.reader.describe(physical_offset)
 
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the body that begins there, None if none does."""
-        index = self._node.find(physical_offset)
-        return None if index is None else self._node.entry(index)[1] - ENTRY_HEADER_BYTES
+        index = self._node.reader.find(physical_offset)
+        return None if index is None else self._node.reader.entry(index)[1] - ENTRY_HEADER_BYTES
 
     def mark(self, start: int, end: int) -> LogMark:
         """Return what to write down of the entry that lies there, to find it again."""
         index = self.index_before(end)
         if start < 0 or index < self._node.first_index:
             return LogMark(index, 0, -1)
-        return LogMark(index, self._node.term_at(index), start)
+        return LogMark(index, self._node.reader.term_at(index), start)
 
     def maybe_end(self, mark: LogMark) -> int | None:
         """Return where that very entry ends; None if it is not in this log."""
@@ -208,7 +224,7 @@ class ReplicatedLog(DLedgerListener):
             return node.first_position
         if not node.first_index <= index <= node.end_index:
             return None
-        position, size, term = node.entry(index)
+        position, size, term = node.reader.entry(index)
         if (position, term) != (mark.position, mark.term):
             return None
         self._know(position + size, index + 1)
@@ -225,7 +241,7 @@ class ReplicatedLog(DLedgerListener):
         node = self._node
         if index > node.end_index:
             return node.end_position + index - node.end_index
-        position = node.position_after(index)
+        position = node.reader.position_after(index)
         self._know(position, max(index + 1, node.first_index))
         return position
 
@@ -250,7 +266,9 @@ class ReplicatedLog(DLedgerListener):
                 high = min(high, index)
             elif index > low:
                 low = index
-        low += bisect_left(range(low, high), position, key=lambda index: node.entry(index)[0])
+        low += bisect_left(
+            range(low, high), position, key=lambda index: node.reader.entry(index)[0]
+        )
         self._know(position, low)
         return low
 
@@ -298,7 +316,7 @@ class ReplicatedLog(DLedgerListener):
         """Tell the user how far the log is committed."""
         node = self._node
         is_known = commit_index == node.commit_index
-        position = node.committed_position if is_known else node.position_after(commit_index)
+        position = node.committed_position if is_known else node.reader.position_after(commit_index)
         self._was_committed = self._is_committed
         self._is_committed = (position, commit_index + 1)
         state_index = self._state_index
@@ -312,7 +330,7 @@ class ReplicatedLog(DLedgerListener):
 
     def on_rolled_back(self, first_index: LogIndex) -> bool:
         """Tell the user which entries failed."""
-        self._user.on_rolled_back(self._node.position_after(first_index - 1))
+        self._user.on_rolled_back(self._node.reader.position_after(first_index - 1))
         return True
 
     def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:

@@ -67,6 +67,10 @@ class Trimmer:
         self._user = user
         self._note = note
 
+    def validate_states(self, validator: Callable[[bytes], str]) -> None:
+        """Refuse a peer's snapshot if ``validator`` finds a problem in its state."""
+        self._store.snapshots.validator = validator
+
     def limit(self) -> TrimLimit:
         """Return how much may go as far as the log is concerned."""
         state = self._raft.state

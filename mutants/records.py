@@ -62,7 +62,10 @@ RECORDS: Final = (
         name="tables-ahead-of-the-log",
         breaks="Tables are written as of an entry that a loss of power can still take.",
         source="Write-ahead logging: what follows from an entry is written behind it.",
-        plant=patch("broker.modes.raft:RaftMode.secure", ("await self.log.sync_to(index)", "True")),
+        plant=patch(
+            "broker.modes.raft:RaftMode.secure",
+            ("await self.log.operations.sync_to(index)", "True"),
+        ),
     ),
     Mutant(
         name="tables-outlive-the-log",

@@ -54,7 +54,7 @@ class Operator:
         world = self._world
         before = world.watch.truth.commit_index
         try:
-            index = await node.read_index()
+            index = await node.operations.read_index()
         except DLedgerError:
             world.record.count("reads_refused")
             return

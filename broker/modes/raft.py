@@ -71,7 +71,7 @@ class RaftMode:
     def open(self) -> None:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
-        self.log.validate_states(state_problem)
+        self.log.trimmer.validate_states(state_problem)
         self._store.compare_clocks(self.log.clocks)
 
     def load(self) -> None:
@@ -138,7 +138,7 @@ class RaftMode:
 
         Otherwise a loss of power could take the entry and leave what followed from it.
         """
-        return await self.log.sync_to(index)
+        return await self.log.operations.sync_to(index)
 
     def restore(self, state: bytes) -> list[QueueStart]:
         """Take over the state of a snapshot that took the log's place."""

@@ -22,12 +22,15 @@ from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dledger.operations import Operations
+
 
 class Group(Protocol):
     """What is asked of the replicated log; see `dledger.node.DLedgerNode`."""
 
-    async def change_membership(self, change: Change) -> int:
-        """Change the group; return the index of the entry once it is committed."""
+    @property
+    def operations(self) -> Operations:
+        """What may be asked of it while it is open."""
         ...
 
     def status(self) -> dict[str, object]:
@@ -54,7 +57,7 @@ class MembershipProcessor:
         """Take CHANGE_MEMBERSHIP."""
         try:
             change = read_change(request.ext_fields)
-            index = await self._group.change_membership(change)
+            index = await self._group.operations.change_membership(change)
         except NotLeader as error:
             return make_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         except MembershipRefused as error:

@@ -20,6 +20,8 @@ from ledgermq.runtime.cancel import timeout
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dledger.operations import Operations
+
 APPLY_WAIT_S: Final = 2.5
 _APPLY_POLL_S: Final = 0.002
 
@@ -32,12 +34,9 @@ class Leader(Protocol):
         """Its term."""
         ...
 
-    async def transfer_leadership(self, target: str) -> None:
-        """Hand leadership over."""
-        ...
-
-    async def read_index(self) -> int:
-        """Return an index that covers everything committed before the call."""
+    @property
+    def operations(self) -> Operations:
+        """What may be asked of it while it is open."""
         ...
 
 
@@ -95,11 +94,11 @@ class RaftProcessor:
         return make_response(request, ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
     async def _transfer(self, target: str) -> dict[str, object]:
-        await self._node.transfer_leadership(target)
+        await self._node.operations.transfer_leadership(target)
         return {"leader": target, "term": self._node.term}
 
     async def _read_index(self) -> dict[str, object]:
-        index = await self._node.read_index()
+        index = await self._node.operations.read_index()
         try:
             async with timeout(APPLY_WAIT_S):
                 while self._applied_index() < index:  # noqa: ASYNC110  # the store has no event

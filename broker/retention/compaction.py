@@ -88,10 +88,10 @@ class Compactor:
 
         ``saved_index``: what the tables on disk include, -1 if they must be made again.
         """
-        meta = self._node.snapshot_meta
+        meta = self._node.reader.snapshot_meta
         if meta is None:
             return saved_index, []
-        image = decode_image(self._node.snapshot_state())
+        image = decode_image(self._node.reader.snapshot_state())
         if saved_index < meta.id.last_index:
             _log.warning(
                 "event=tables_taken_from_the_snapshot saved_index=%d state_index=%d",

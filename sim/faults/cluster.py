@@ -153,7 +153,7 @@ class Order(Effect):
         address = self.target.peer_address(name) if kind is ChangeKind.ADD_LEARNER else ""
 
         async def give(node: Node) -> None:
-            await node.change_membership(Change(kind, NodeId(name), address))
+            await node.operations.change_membership(Change(kind, NodeId(name), address))
 
         def objection() -> str:
             voters = [one for one in self.stage.voters() if one != name]
@@ -216,6 +216,6 @@ class Transfer(Order):
         """See `Order`."""
 
         async def give(node: Node) -> None:
-            await node.transfer_leadership(NodeId(self.name))
+            await node.operations.transfer_leadership(NodeId(self.name))
 
         return [Step(give, lambda: "")]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from dledger.core.configuration import Change
+    from dledger.operations import Operations
     from sim.clock import SimClock
     from sim.disk import SimDisk
     from sim.faults.plan import Plan
@@ -39,12 +39,9 @@ class Machine(Protocol):
 class Node(Protocol):
     """The running replica of a broker; `dledger.node.DLedgerNode`."""
 
-    async def change_membership(self, change: "Change") -> int:
-        """Add, promote or remove a member."""
-        ...
-
-    async def transfer_leadership(self, target: Any) -> None:  # noqa: ANN401 - a NodeId
-        """Hand leadership over."""
+    @property
+    def operations(self) -> "Operations":
+        """What may be asked of it."""
         ...
 
 

@@ -183,6 +183,6 @@ def _ahead(replica: Replica) -> int:
     reach that far when the process ended.
     """
     controller = replica.controller
-    meta = controller.node.snapshot_meta
+    meta = controller.node.reader.snapshot_meta
     included = -1 if meta is None else meta.state_index
     return max(controller.state_index, included)

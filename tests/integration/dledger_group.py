@@ -110,7 +110,7 @@ class Group:
             if number % 10 == 9:
                 await asyncio.sleep(0)
         await self.until(lambda: listener.commit_index >= index)
-        assert bytes(node.view(offset, size)) == body
+        assert bytes(node.reader.view(offset, size)) == body
         return node
 
     async def settle(self):

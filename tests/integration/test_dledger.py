@@ -36,7 +36,10 @@ def test_group_survives_its_leader(tmp_path, flush):
         await group.append(300, tag=b"three ")
         await group.settle()
         logs = [
-            [(node.entry(i), bytes(node.body_view(i))) for i in range(node.end_index + 1)]
+            [
+                (node.reader.entry(i), bytes(node.reader.body_view(i)))
+                for i in range(node.end_index + 1)
+            ]
             for node in group.nodes.values()
         ]
         assert logs[0] == logs[1] == logs[2]
@@ -86,8 +89,10 @@ def test_bodies_lie_where_it_was_promised(tmp_path):
         assert offsets[0] // SEGMENT == offsets[-1] // SEGMENT
         await group.settle()
         for index, offset in promised.items():
-            assert node.entry(index)[0] + 48 == offset
-            assert bytes(node.view(offset, node.entry(index)[1] - 48)) == node.body_view(index)
+            assert node.reader.entry(index)[0] + 48 == offset
+            assert bytes(
+                node.reader.view(offset, node.reader.entry(index)[1] - 48)
+            ) == node.reader.body_view(index)
         assert node.committed_position == node.end_position
         await group.stop()
 
@@ -145,7 +150,7 @@ def test_everything_is_found_again_after_all_nodes_restart(tmp_path):
         node = DLedgerNode(group.config("n0"))
         node.open()
         assert node.commit_index == node.end_index == 200
-        assert node.body_view(200)[:4] == b"199 "
+        assert node.reader.body_view(200)[:4] == b"199 "
         await node.stop()
         await group.start()
         leader = await group.append(10)

@@ -17,11 +17,11 @@ from tests.integration.test_dledger_snapshot import STATE, KeeperGroup, play, tr
 
 
 def damage(group, node, index):
-    position = node.entry(index)[0]
+    position = node.reader.entry(index)[0]
     base = position - position % SEGMENT
     flip(group.path / node.self_id / "data" / f"{base:020}", position - base + 60)
     with contextlib.suppress(DamagedEntry):
-        node.body_view(index)
+        node.reader.body_view(index)
 
 
 async def others_have_trimmed(group, *, leads):
@@ -31,21 +31,23 @@ async def others_have_trimmed(group, *, leads):
     node = leader if leads else next(n for n in group.nodes.values() if n is not leader)
     others = [other for other in group.nodes.values() if other is not node]
     plans = [await trim(other) for other in others]
-    kept = {i: bytes(node.body_view(i)) for i in range(plans[0].first_index, node.end_index + 1)}
+    kept = {
+        i: bytes(node.reader.body_view(i)) for i in range(plans[0].first_index, node.end_index + 1)
+    }
     damage(group, node, 10)
     damage(group, node, 700)
     await group.until(lambda: node.first_index == plans[0].first_index)
     assert not node._store.corruption.damaged
     ((meta, state),) = group.listeners[node.self_id].installed
     assert (meta.id.last_index, state) == (plans[0].first_index - 1, STATE)
-    assert {i: bytes(node.body_view(i)) for i in kept} == kept, "what comes behind stays"
+    assert {i: bytes(node.reader.body_view(i)) for i in kept} == kept, "what comes behind stays"
     await group.append(100)
     await group.settle()
     await group.stop()
     await group.start()
     again = group.nodes[node.self_id]
     assert again.first_index == plans[0].first_index
-    assert again.snapshot_state() == STATE
+    assert again.reader.snapshot_state() == STATE
     await group.append(100)
     await group.settle()
 
@@ -82,7 +84,7 @@ async def is_adopted(path, what):
     group = KeeperGroup(path)
     await group.start("n0", "n1", "n2")
     node = await group.append(3000)
-    node.validate_states(lambda state: "" if state == STATE else "no state")
+    node.trimmer.validate_states(lambda state: "" if state == STATE else "no state")
     announced, data = forged(node, what)
     found = []
     node.trimmer.adopt(announced, data, found.append)

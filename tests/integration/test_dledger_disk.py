@@ -159,7 +159,7 @@ def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_l
             known = len(listener.roles)
             disk.hang("replace *membership")
             change = Change(ChangeKind.ADD_LEARNER, "n9", "127.0.0.1:9")
-            changing = asyncio.create_task(leader.change_membership(change))
+            changing = asyncio.create_task(leader.operations.change_membership(change))
             await soon(lambda: leader._in_flight is not None)
             leader.reserve(5)
             leader.append((b"later",), 5)
@@ -180,13 +180,13 @@ def test_what_was_collected_behind_a_slow_write_is_not_proposed_by_who_gave_up_l
 
 def place(group, node, index):
     """The file and the offset in it of an entry."""
-    position = node.entry(index)[0]
+    position = node.reader.entry(index)[0]
     base = position - position % SEGMENT
     return group.path / node.self_id / "data" / f"{base:020}", position - base
 
 
 def entries(node):
-    return [bytes(node.body_view(i)) for i in range(node.first_index, node.end_index + 1)]
+    return [bytes(node.reader.body_view(i)) for i in range(node.first_index, node.end_index + 1)]
 
 
 def is_whole(node):
@@ -207,7 +207,7 @@ async def follower_repairs_what_it_reads(path, offsets=(0, 4, 10, 20, 30, 41, 44
             flip(file, at + offset)
         assert group.files(node.self_id, "data") != before
         with pytest.raises(DamagedEntry):
-            node.body_view(5)
+            node.reader.body_view(5)
         await soon(lambda: is_whole(node))
         assert entries(node) == entries(leader)
         assert group.files(node.self_id, "data") == before
@@ -295,7 +295,7 @@ async def corrupt_everywhere(path):
         for _ in range(30):
             for node in group.nodes.values():
                 with pytest.raises(DamagedEntry):
-                    node.body_view(7)
+                    node.reader.body_view(7)
             await asyncio.sleep(0.05)
         assert await group.append(10) is leader, "what does not need it goes on"
 
@@ -321,7 +321,7 @@ def test_replica_with_corruption_that_is_not_committed_does_not_lead(tmp_path):
             file, at = place(group, leader, index)
             flip(file, at + 50)
             with pytest.raises(DamagedEntry):
-                leader.body_view(index)
+                leader.reader.body_view(index)
             await soon(lambda: leader._raft.state.blocked == "uncommitted_corruption")
             await group.start(*others(group, leader))
             await soon(lambda: any(group.nodes[i].is_leader for i in others(group, leader)))
@@ -384,7 +384,9 @@ async def change_that_was_not_written_is_refused(path):
         members = leader.status()["voters"]
         gone = others(group, leader)[0]
         group.disks[leader.self_id].fill("*data/*")
-        asked = asyncio.create_task(leader.change_membership(Change(ChangeKind.REMOVE, gone)))
+        asked = asyncio.create_task(
+            leader.operations.change_membership(Change(ChangeKind.REMOVE, gone))
+        )
         await soon(lambda: group.listeners[leader.self_id].rolled_back)
         # Before whoever waits looks again, the next entries take its index, in the same term.
         group.disks[leader.self_id].heal()
@@ -396,7 +398,7 @@ async def change_that_was_not_written_is_refused(path):
         assert refusal.value.may_retry
         assert leader.status()["voters"] == members
         await group.settle()
-        await leader.change_membership(Change(ChangeKind.REMOVE, gone))
+        await leader.operations.change_membership(Change(ChangeKind.REMOVE, gone))
         assert gone not in leader.status()["voters"]
         assert not group.fatal
 

@@ -84,8 +84,8 @@ async def unsendable_entry_is_dropped(path):
         assert node is not again
         await group.settle()
         await group.until(lambda: again._raft.state.blocked is None)
-        assert [again.body_view(i) for i in range(again.end_index + 1)] == [
-            node.body_view(i) for i in range(node.end_index + 1)
+        assert [again.reader.body_view(i) for i in range(again.end_index + 1)] == [
+            node.reader.body_view(i) for i in range(node.end_index + 1)
         ]
         assert not group.fatal
         assert all(role is not Role.LEADER for role, _, _ in group.listeners[again.self_id].roles)

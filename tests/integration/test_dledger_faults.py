@@ -60,7 +60,7 @@ def test_full_disk_of_the_leader_refuses_and_recovers(tmp_path):
         assert listener.rolled_back == [end + 1]
         with pytest.raises(DiskFull):
             leader.reserve(10)
-        assert leader.body_view(end)[:2] == b"9 ", "it still serves reads"
+        assert leader.reader.body_view(end)[:2] == b"9 ", "it still serves reads"
         disks[leader.self_id].write_error = None
         await group.until(lambda: leader._appender.accepting)
         again = await group.append(10)

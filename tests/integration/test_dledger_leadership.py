@@ -51,7 +51,7 @@ def test_leadership_goes_to_the_target_and_nothing_accepted_is_lost_or_unknown(t
             for number in range(20):
                 leader.reserve(100)
                 last = leader.append((b"%03d" % number, b"." * 97), 100)
-            handover = asyncio.create_task(leader.transfer_leadership(target))
+            handover = asyncio.create_task(leader.operations.transfer_leadership(target))
             await asyncio.sleep(0)
             with pytest.raises(NotLeader):
                 leader.reserve(100)
@@ -75,15 +75,15 @@ def test_transfer_to_a_dead_member_ends_and_the_leader_serves(tmp_path):
             await group.stop(dead)
             begin = asyncio.get_running_loop().time()
             with pytest.raises(TransferFailed, match=dead):
-                await leader.transfer_leadership(dead)
+                await leader.operations.transfer_leadership(dead)
             assert asyncio.get_running_loop().time() - begin < ELECTION_S + SLACK_S
             for target, words in ((leader.self_id, "leads already"), ("n7", "no voter")):
                 with pytest.raises(TransferFailed, match=words):
-                    await leader.transfer_leadership(target)
+                    await leader.operations.transfer_leadership(target)
             assert (await group.append(10)) is leader
             follower = next(n for n in group.nodes.values() if n is not leader)
             with pytest.raises(TransferFailed, match="does not lead"):
-                await follower.transfer_leadership(leader.self_id)
+                await follower.operations.transfer_leadership(leader.self_id)
 
     run(main())
 
@@ -109,12 +109,12 @@ def test_read_index_covers_what_was_committed_and_many_callers_share_rounds(tmp_
             state = leader._raft.state
             before = state.heartbeat_round
             committed = leader.commit_index
-            found = await asyncio.gather(*(leader.read_index() for _ in range(200)))
+            found = await asyncio.gather(*(leader.operations.read_index() for _ in range(200)))
             assert set(found) == {committed}
             assert state.heartbeat_round - before <= 3
             follower = next(n for n in group.nodes.values() if n is not leader)
             with pytest.raises(NotLeader):
-                await follower.read_index()
+                await follower.operations.read_index()
 
     run(main())
 
@@ -123,7 +123,7 @@ def test_group_of_one_reads_without_a_round(tmp_path):
     async def main():
         async with running(tmp_path, 1) as group:
             leader = await group.append(5)
-            assert await leader.read_index() == leader.commit_index
+            assert await leader.operations.read_index() == leader.commit_index
 
     run(main())
 
@@ -139,7 +139,7 @@ def test_leader_cut_off_confirms_no_read_and_steps_down_within_an_election_timeo
             leader.reserve(100)
             index = leader.append((b"p" * 100,), 100)
             with pytest.raises((NotLeader, QuorumTimeout)):
-                await leader.read_index()
+                await leader.operations.read_index()
             assert loop.time() - begin < ELECTION_S + SLACK_S
             assert not leader.is_leader
             assert listener.roles[-1][0] is not Role.LEADER

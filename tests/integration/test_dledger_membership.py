@@ -37,7 +37,7 @@ async def change(group, kind, node_id, address=""):
         while True:
             leader = await group.leader()
             try:
-                return await leader.change_membership(Change(kind, node_id, address))
+                return await leader.operations.change_membership(Change(kind, node_id, address))
             except NotLeader:
                 pass
             except MembershipRefused as refusal:
@@ -77,7 +77,7 @@ class Load:
                 del self.waiting[key]
             elif self.group.nodes[node_id].commit_index >= index:
                 holder, body = self.group.nodes[node_id], self.waiting.pop(key)
-                if holder.entry(index)[2] == term:
+                if holder.reader.entry(index)[2] == term:
                     self.committed.add(body)
 
     async def more(self, count=20):
@@ -91,7 +91,7 @@ class Load:
 
 
 def bodies(node):
-    return [bytes(node.body_view(index)) for index in range(node.end_index + 1)]
+    return [bytes(node.reader.body_view(index)) for index in range(node.end_index + 1)]
 
 
 def test_group_is_changed_under_load(tmp_path):
@@ -164,7 +164,7 @@ def test_member_that_the_others_learn_of_by_the_log_alone_can_lead(tmp_path):
         await group.settle()
         leader = await group.leader()
         if leader.self_id != "n3":
-            await leader.transfer_leadership("n3")
+            await leader.operations.transfer_leadership("n3")
         await group.until(lambda: group.nodes["n3"].is_leader)
         await group.append(10)
         await group.settle()
@@ -200,11 +200,11 @@ def test_change_is_refused_with_a_reason(tmp_path):
         leader = await group.leader()
         follower = next(node for node in group.nodes.values() if node is not leader)
         with pytest.raises(NotLeader):
-            await follower.change_membership(Change(REMOVE, "n0"))
+            await follower.operations.change_membership(Change(REMOVE, "n0"))
         with pytest.raises(MembershipRefused, match="no address"):
-            await leader.change_membership(Change(ADD, "n9", "nowhere"))
+            await leader.operations.change_membership(Change(ADD, "n9", "nowhere"))
         with pytest.raises(MembershipRefused, match="n9 is no member"):
-            await leader.change_membership(Change(REMOVE, "n9"))
+            await leader.operations.change_membership(Change(REMOVE, "n9"))
         await group.append(3)
         await group.stop()
         assert not group.fatal
@@ -237,7 +237,7 @@ def test_learner_that_nobody_could_dial_never_gets_into_the_log(tmp_path, node_i
         leader = await group.leader()
         last_index = leader.end_index
         with pytest.raises(MembershipRefused, match=why) as refusal:
-            await leader.change_membership(Change(ADD, node_id, address))
+            await leader.operations.change_membership(Change(ADD, node_id, address))
         assert not refusal.value.may_retry
         assert leader.end_index == last_index
         await group.stop()
@@ -272,7 +272,7 @@ def test_member_does_not_return_at_an_address_that_the_settings_contradict(tmp_p
         await group.stop(gone)
         leader = await group.leader()
         with pytest.raises(MembershipRefused, match=f"{gone} is at {group.peers[gone]} in the"):
-            await leader.change_membership(Change(ADD, gone, "127.0.0.1:1"))
+            await leader.operations.change_membership(Change(ADD, gone, "127.0.0.1:1"))
         await change(group, ADD, gone, group.peers[gone])
         await group.stop()
         assert not group.fatal

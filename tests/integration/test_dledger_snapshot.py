@@ -63,9 +63,9 @@ async def trim(node, state=STATE):
 def test_trimmed_log_is_dropped_read_and_opened_again(tmp_path):
     async def story(group):
         node = await group.append(3000)
-        old_view = node.body_view(5)
+        old_view = node.reader.body_view(5)
         old = bytes(old_view)
-        kept = {index: bytes(node.body_view(index)) for index in range(2900, 3001)}
+        kept = {index: bytes(node.reader.body_view(index)) for index in range(2900, 3001)}
         before = len(group.files("n0", "data")), len(group.files("n0", "index"))
         plan = await trim(node)
         assert node.first_index == plan.first_index > 2000
@@ -82,8 +82,8 @@ def test_trimmed_log_is_dropped_read_and_opened_again(tmp_path):
         await group.start()
         node = await group.leader()
         assert (node.first_index, node.first_position) == (plan.first_index, plan.position)
-        assert {index: bytes(node.body_view(index)) for index in kept} == kept
-        assert node.snapshot_state() == STATE
+        assert {index: bytes(node.reader.body_view(index)) for index in kept} == kept
+        assert node.reader.snapshot_state() == STATE
         await group.append(100)
 
     play(tmp_path, story, size=1)
@@ -134,7 +134,7 @@ async def replica_leads(group, node_id):
         while not group.nodes[node_id].is_leader:
             leader = await group.leader()
             with contextlib.suppress(DLedgerError):
-                await leader.transfer_leadership(node_id)
+                await leader.operations.transfer_leadership(node_id)
             await asyncio.sleep(0.01)
 
 
@@ -185,8 +185,8 @@ def test_trimming_and_nothing_to_trim(tmp_path):
             node.trimmer.trim(plan, node.commit_index, b"two"),
         )
         assert (first, second) == (True, False)
-        assert node.snapshot_state() == b"one"
+        assert node.reader.snapshot_state() == b"one"
         with pytest.raises(AssertionError, match="does not cover"):
-            encode_snapshot((9, 1, 4096), 8, node.snapshot_meta.configuration, b"")
+            encode_snapshot((9, 1, 4096), 8, node.reader.snapshot_meta.configuration, b"")
 
     play(tmp_path, story, size=1)

@@ -309,7 +309,7 @@ async def deposed_by_a_former_member(tmp_path, authority):
     await group.append(10)
     leader = await group.leader()
     gone = next(one for one in group.ids if one != leader.self_id)
-    await leader.change_membership(Change(ChangeKind.REMOVE, gone))
+    await leader.operations.change_membership(Change(ChangeKind.REMOVE, gone))
     await group.stop(gone)
     await group.settle()
     found = []
@@ -371,7 +371,7 @@ async def works_with_expired(tmp_path, authority):
     await works(group)
     leader = await group.leader()
     if leader.self_id == "n2":
-        await leader.transfer_leadership("n0")
+        await leader.operations.transfer_leadership("n0")
     await asyncio.sleep(max(0, ends - asyncio.get_running_loop().time()))
     await asyncio.sleep(0.5)  # a few looks
     await group.append(10)

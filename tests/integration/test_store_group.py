@@ -215,11 +215,11 @@ async def applied(replicas, index):
 
 def watch(node, looked_into):
     """Note which entries are read back."""
-    walk = node.bodies
+    walk = node.reader.bodies
 
     def bodies(*bounds):
         for body in walk(*bounds):
             looked_into.append(body[0])
             yield body
 
-    node.bodies = bodies
+    node.reader.bodies = bodies

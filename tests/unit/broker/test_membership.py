@@ -20,6 +20,7 @@ class Group:
     def __init__(self, error=None):
         self.error = error
         self.changes = []
+        self.operations = self
 
     async def change_membership(self, change):
         self.changes.append(change)

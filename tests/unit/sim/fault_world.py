@@ -43,6 +43,7 @@ class Node:
     def __init__(self, refusals=0):
         self.refusals = refusals
         self.asked = []
+        self.operations = self
 
     async def change_membership(self, change):
         if self.refusals:

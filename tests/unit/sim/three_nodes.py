@@ -105,7 +105,7 @@ class Group:
 
     def bodies(self, node):
         first, last = node.first_index, node.commit_index
-        return [bytes(node.body_view(index)) for index in range(first, last + 1)]
+        return [bytes(node.reader.body_view(index)) for index in range(first, last + 1)]
 
 
 def run(seed):

@@ -187,6 +187,7 @@ class FakeNode:
         self.ahead: list[tuple[int, int]] = []
         self.reserved: list[tuple[int, int]] = []
         self.listener: ReplicatedLog | None = None
+        self.reader = self
         self.hints: list[HintedSpan] = []
         self.released = 0
 
