@@ -74,7 +74,7 @@ class DLedgerConfig:
     disk_full_retry_ms: int = 500
     """How long sends are refused after the disk was full, before one is tried again."""
     tell_clock_ms: int = 1_000
-    """How often members tell each other their wall clocks, see `dledger.clocks`; 0 for never."""
+    """How often members tell each other their wall clocks (`dledger.peers.clocks`); 0 for never."""
     disk_hang_ms: int = 3_000
     """A sync that has not returned for so long means that the disk hangs: the node does not lead
     until it does. Well above what a busy disk takes, or leaders would change without need."""

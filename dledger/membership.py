@@ -17,12 +17,12 @@ from dledger.core.model import LogIndex, NodeId, Role, Term
 from dledger.core.raft import Raft
 from dledger.core.ready import Event, EventKind
 from dledger.errors import MembershipRefused, OutcomeUnknown
-from dledger.link import is_address
 from dledger.listener import DLedgerListener
+from dledger.peers.link import is_address
+from dledger.peers.rpc import PeerTransport
+from dledger.peers.vouching import Voucher
 from dledger.replica import place_body
-from dledger.rpc import PeerTransport
 from dledger.storage.log_store import LogStore
-from dledger.vouching import Voucher
 
 ELECTIONS_WAITED: Final = 10
 """How many of the longest election timeouts a change waits to be committed."""

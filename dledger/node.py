@@ -18,31 +18,31 @@ from functools import partial
 from typing import Any, Final
 
 from dledger.appender import Appender
-from dledger.clocks import Clocks
 from dledger.config import DLedgerConfig
 from dledger.core.messages import AskMembers, Message, TellClock, ToldMembers
 from dledger.core.model import LogIndex, NodeId, Role, Span, Term
 from dledger.core.ready import Ready
 from dledger.core.snapshot import SnapshotMeta
-from dledger.disk_full import DiskFullGate
-from dledger.disk_watch import DiskWatch
+from dledger.disk.flusher import Flusher
+from dledger.disk.full import DiskFullGate
+from dledger.disk.persister import Persister
+from dledger.disk.watch import DiskWatch
+from dledger.disk.worker import Worker
 from dledger.driver import Driver
 from dledger.errors import DiskFull, DLedgerError, NotLeader
-from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.listener import DLedgerListener, exit_process, log_events
 from dledger.membership import MembershipService
 from dledger.operations import Operations
-from dledger.persister import Persister
+from dledger.peers.clocks import Clocks
+from dledger.peers.rpc import PeerTransport, TcpTransport
+from dledger.peers.trust import MemberCredentials
 from dledger.reader import EntryReader
 from dledger.recorder import Recorder
 from dledger.repair import REPAIR_MESSAGES, Repairer, RepairMessage
 from dledger.replica import build_noop, open_replica
-from dledger.rpc import PeerTransport, TcpTransport
 from dledger.trimming import Trimmer
-from dledger.trust import MemberCredentials
 from dledger.view import ReplicaView
-from dledger.worker import Worker
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError

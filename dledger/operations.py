@@ -10,9 +10,9 @@ from dledger.appender import Appender
 from dledger.config import DLedgerConfig
 from dledger.core.configuration import Change
 from dledger.core.model import LogIndex, NodeId, Term
+from dledger.disk.flusher import Flusher
 from dledger.driver import Driver
 from dledger.errors import NotLeader
-from dledger.flusher import Flusher
 from dledger.leadership import Leadership
 from dledger.membership import MembershipService
 

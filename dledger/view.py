@@ -3,13 +3,13 @@
 Nothing here changes anything. `DLedgerNode` is one; the parts are its own.
 """
 
-from dledger.clocks import Clocks
 from dledger.config import DLedgerConfig
 from dledger.core.model import LEADER, LogIndex, NodeId, Role, Term
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.state import RaftState
 from dledger.driver import Driver
+from dledger.peers.clocks import Clocks
 from dledger.replica import Replica
 from dledger.storage.log_store import LogStore
 

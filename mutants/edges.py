@@ -77,7 +77,7 @@ EDGES: Final = (
         breaks="A clock that others overrule is moved away from theirs.",
         source="docs/adr/0013: stamps go by the most moderate of the others.",
         plant=patch(
-            "dledger.clocks:Clocks.correction_ms",
+            "dledger.peers.clocks:Clocks.correction_ms",
             ("return sign * apart[-quorum]", "return -sign * apart[-quorum]"),
         ),
     ),

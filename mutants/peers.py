@@ -30,7 +30,7 @@ PEERS: Final = (
         breaks="A message counts whoever has proven to be at the other end of the connection.",
         source="Authentication of connections without authorization of what is said on them.",
         plant=patch(
-            "dledger.rpc:TcpTransport.on_frame",
+            "dledger.peers.rpc:TcpTransport.on_frame",
             ("elif message.sender != inbound.sender:", "elif False:"),
         ),
     ),
@@ -79,8 +79,10 @@ PEERS: Final = (
         breaks="A connection goes on for ever whose certificate has expired, or whose key is gone.",
         source="TLS looks at a certificate when a connection begins, and never again.",
         plant=patches(
-            patch("dledger.inbound:Inbound.check", ("if self.sender is not None:", "if False:")),
-            patch("dledger.link:Link.check", ("if self._transport is not None", "if False")),
+            patch(
+                "dledger.peers.inbound:Inbound.check", ("if self.sender is not None:", "if False:")
+            ),
+            patch("dledger.peers.link:Link.check", ("if self._transport is not None", "if False")),
         ),
     ),
     Mutant(
@@ -115,7 +117,7 @@ PEERS: Final = (
         breaks="A member that starts with a wrong clock stamps by it, whatever others say.",
         source="Each member believes its own clock alone.",
         plant=patch(
-            "dledger.clocks:Clocks.correction_ms", ("if len(apart) >= quorum:", "if False:")
+            "dledger.peers.clocks:Clocks.correction_ms", ("if len(apart) >= quorum:", "if False:")
         ),
     ),
     Mutant(
@@ -123,7 +125,7 @@ PEERS: Final = (
         breaks="One member with a wrong clock makes the stamps of the others wrong.",
         source="An average, or the highest, of all clocks.",
         plant=patch(
-            "dledger.clocks:Clocks.correction_ms",
+            "dledger.peers.clocks:Clocks.correction_ms",
             ("quorum = majority(len(voters))", "quorum = 1"),
             ("if near and near + (self._state.node_id in voters) >= quorum:", "if near > 1:"),
         ),

@@ -23,7 +23,7 @@ SERVING: Final = (
         breaks="With ASYNC_FLUSH nothing is synced unless something else asks for it.",
         source="docs/raft.md, what an acknowledgement means: at most 500 ms and one sync.",
         flush="ASYNC_FLUSH",
-        plant=patch("dledger.flusher:Flusher.pass_time", ("self.start_sync()", "pass")),
+        plant=patch("dledger.disk.flusher:Flusher.pass_time", ("self.start_sync()", "pass")),
     ),
     Mutant(
         name="hung-disk-not-noticed",
@@ -31,7 +31,7 @@ SERVING: Final = (
         source="hashicorp/raft 503, etcd 13527: leaders that kept on.",
         needs="hung_disk",
         plant=patch(
-            "dledger.disk_watch:DiskWatch.look",
+            "dledger.disk.watch:DiskWatch.look",
             ("hangs = waiting_ms >= self._hang_ms", "hangs = False"),
         ),
     ),

@@ -247,7 +247,7 @@ class ToldMembers(msgspec.Struct, frozen=True, gc=False):
 
 
 class TellClock(msgspec.Struct, frozen=True, gc=False):
-    """What the sender's wall clock shows, see `dledger.clocks`."""
+    """What the sender's wall clock shows, see `dledger.peers.clocks`."""
 
     sender: NodeId
     receiver: NodeId

@@ -7,7 +7,7 @@ nothing could ever take it back, as a term or an index beyond what may be counte
 Terms: a group that elects a leader ten times a second, without a pause, for a day is some 2^20
 terms further. So a message may be so far ahead and not more, but for a replica that is new and
 knows no term yet. Nothing here stops a member from raising terms step by step: that is why members
-know each other (`dledger.rpc`).
+know each other (`dledger.peers.rpc`).
 
 Who was removed from the group is no member, whatever key or certificate it has still: it is not
 heard from when its removal is known to be committed here. One thing it may say: the leader that has

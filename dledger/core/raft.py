@@ -232,7 +232,7 @@ class Raft:
             case FetchEntries() | FetchedEntries() | FetchSnapshot() | FetchedSnapshot():
                 pass  # not Raft's business, see `dledger.repair`
             case AskMembers() | ToldMembers() | TellClock():
-                pass  # see `dledger.vouching`, `dledger.clocks`
+                pass  # see `dledger.peers.vouching`, `dledger.peers.clocks`
             case _:
                 assert_never(message)
 

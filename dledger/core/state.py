@@ -116,7 +116,7 @@ class RaftState:
         self.refused_tick = LONG_AGO
         """When a message was last refused and told of."""
         self.shut_out_knocks = False
-        """Whether a former member has spoken since `dledger.vouching` looked."""
+        """Whether a former member has spoken since `dledger.peers.vouching` looked."""
         self.contact_tick = LONG_AGO
         """When the leader was last heard of."""
         self.election_elapsed = 0

@@ -12,7 +12,7 @@ Work = TypeVar("Work")
 
 
 class SyncWorker(Protocol):
-    """Runs pieces of work one after the other; see `dledger.worker.Worker`."""
+    """Runs pieces of work one after the other; see `dledger.disk.worker.Worker`."""
 
     def submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
         """Run ``work`` in a thread, and ``then`` in the loop if it succeeded."""

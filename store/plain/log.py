@@ -21,12 +21,12 @@ from typing import Final, Protocol
 
 from dledger.config import FlushDiskType
 from dledger.core.model import Role
-from dledger.disk_full import DiskFullGate
-from dledger.disk_watch import DiskWatch
+from dledger.disk.full import DiskFullGate
+from dledger.disk.watch import DiskWatch
+from dledger.disk.worker import Worker
 from dledger.errors import DiskFull, DLedgerError, NotLeader
 from dledger.listener import exit_process
 from dledger.segments.row import Dropped
-from dledger.worker import Worker
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from ledgermq.runtime.errors import EXIT_BAD_INPUT, EXIT_ENVIRONMENT, FatalError

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NODES = ("n0", "n1", "n2")
 OFTEN = (
-    "import sys, dledger.rpc; dledger.rpc.SWEEP_S = 0.5; from broker.__main__ import main;"
+    "import sys, dledger.peers.rpc as rpc; rpc.SWEEP_S = 0.5; from broker.__main__ import main;"
     " sys.exit(main(sys.argv[1:]))"
 )
 """A broker that looks at its files more often than others do."""

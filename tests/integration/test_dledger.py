@@ -239,7 +239,11 @@ def test_garbage_closes_that_connection_only(tmp_path, caplog):
         await group.stop()
 
     run(main())
-    lines = [r.getMessage() for r in caplog.records if r.name in {"dledger.rpc", "dledger.door"}]
+    lines = [
+        r.getMessage()
+        for r in caplog.records
+        if r.name in {"dledger.peers.rpc", "dledger.peers.door"}
+    ]
     assert sum("bad_peer_frame" in line for line in lines) == 3
     assert sum("misaddressed" in line for line in lines) == 1
 

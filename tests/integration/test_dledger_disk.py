@@ -13,7 +13,7 @@ import pytest
 from dledger.config import FlushDiskType
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.model import Role
-from dledger.disk_watch import DiskWatch
+from dledger.disk.watch import DiskWatch
 from dledger.errors import DamagedEntry, DiskFull, MembershipRefused
 from dledger.storage.corruption import CorruptionGuard
 from dledger.storage.log_store import LogStore

@@ -336,7 +336,7 @@ def test_the_certificate_of_who_was_removed_does_not_count(tmp_path, authority, 
 
 
 def test_a_certificate_is_exchanged_while_the_group_runs(tmp_path, authority, monkeypatch, caplog):
-    monkeypatch.setattr("dledger.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
     caplog.set_level("INFO")
 
     async def main():
@@ -392,7 +392,7 @@ async def works_with_expired(tmp_path, authority):
 def test_an_expired_certificate_ends_links_and_a_new_one_makes_them(
     tmp_path, authority, monkeypatch, caplog
 ):
-    monkeypatch.setattr("dledger.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
     assert outcome(works_with_expired(tmp_path / "a", authority)) is False
     found = lines(caplog)
     assert any("event=peer_lapsed peer=n2" in x and "expired at" in x for x in found)
@@ -400,7 +400,7 @@ def test_an_expired_certificate_ends_links_and_a_new_one_makes_them(
 
 
 def test_the_planted_bug_keeps_who_has_expired(tmp_path, authority, monkeypatch):
-    monkeypatch.setattr("dledger.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
     with planted(BY_TESTS["lapsed-proof-kept"]):
         assert outcome(works_with_expired(tmp_path / "b", authority)) is True
 
@@ -439,7 +439,7 @@ async def key_is_exchanged(tmp_path):
 
 
 def test_a_key_that_was_exchanged_ends_the_links_made_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("dledger.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
     assert outcome(key_is_exchanged(tmp_path / "a")) is True
     with planted(BY_TESTS["lapsed-proof-kept"]):
         assert outcome(key_is_exchanged(tmp_path / "b")) is False
@@ -473,7 +473,7 @@ def test_strangers_do_not_keep_members_out(tmp_path):
     ids=["nothing", "a byte", "much", "messages", "a greeting"],
 )
 def test_who_proves_nothing_is_gone_soon(tmp_path, monkeypatch, data):
-    monkeypatch.setattr("dledger.inbound.HANDSHAKE_S", 0.3)
+    monkeypatch.setattr("dledger.peers.inbound.HANDSHAKE_S", 0.3)
 
     async def main():
         group = Trusting(tmp_path, keyed(1))

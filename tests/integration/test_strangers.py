@@ -131,7 +131,7 @@ def test_strangers_who_hold_connections_do_not_keep_members_out(tmp_path: Path) 
 def test_half_a_frame_on_the_peer_port_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dledger.rpc.SWEEP_S", 0.1)
+    monkeypatch.setattr("dledger.peers.rpc.SWEEP_S", 0.1)
 
     async def main() -> None:
         group = Group(tmp_path)

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from dledger.clocks import APART_MS, STALE_MS, Clocks
 from dledger.codec.peer import PeerCodec
 from dledger.core.messages import TellClock
+from dledger.peers.clocks import APART_MS, STALE_MS, Clocks
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

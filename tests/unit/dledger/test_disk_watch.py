@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.disk_watch import DiskWatch
+from dledger.disk.watch import DiskWatch
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 

@@ -29,7 +29,7 @@ from dledger.core.messages import (
 from dledger.core.model import Role, SnapshotId
 from dledger.core.ready import EventKind
 from dledger.errors import CorruptEntry
-from dledger.vouching import ASK_INTERVAL_MS, Voucher
+from dledger.peers.vouching import ASK_INTERVAL_MS, Voucher
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from mutants.patches import BY_TESTS
 from mutants.planting import planted

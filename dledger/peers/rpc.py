@@ -22,15 +22,15 @@ from dledger.codec.peer import Hello, Misaddressed, PeerCodec
 from dledger.config import DLedgerConfig
 from dledger.core.messages import Message
 from dledger.core.model import NodeId
-from dledger.door import Door, Mode
-from dledger.inbound import Inbound
 from dledger.limits import (
     PEER_PENDING_MAX,
     PEER_PENDING_PER_ADDRESS_MAX,
     PEER_STRANGERS_MAX,
 )
-from dledger.link import Link, is_address, split_address
-from dledger.tls_listener import TlsListener
+from dledger.peers.door import Door, Mode
+from dledger.peers.inbound import Inbound
+from dledger.peers.link import Link, is_address, split_address
+from dledger.peers.tls_listener import TlsListener
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.hosts import is_loopback

@@ -15,7 +15,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class BusyWorker(Protocol):
-    """A worker that knows how long it has been at it; see `dledger.worker.Worker`."""
+    """A worker that knows how long it has been at it; see `dledger.disk.worker.Worker`."""
 
     def waiting_ms(self) -> int:
         """Return for how long the oldest piece of work has not returned; 0 when idle."""

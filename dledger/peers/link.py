@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from dledger.codec.handshake import Dialler, NotProven, Sealer, check_welcome
 from dledger.config import DLedgerConfig
 from dledger.core.model import NodeId
-from dledger.door import Door, Mode
 from dledger.errors import CorruptEntry
-from dledger.inbound import HANDSHAKE_S
+from dledger.peers.door import Door, Mode
+from dledger.peers.inbound import HANDSHAKE_S
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.runtime.cancel import timeout

@@ -14,9 +14,9 @@ from dledger.codec.handshake import (
     encode_welcome,
 )
 from dledger.core.model import NodeId
-from dledger.door import Door, Mode
 from dledger.errors import CorruptEntry
 from dledger.limits import PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS
+from dledger.peers.door import Door, Mode
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 

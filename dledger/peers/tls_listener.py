@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from dledger.codec.handshake import NotProven
-from dledger.inbound import HANDSHAKE_S, Inbound, Owner
+from dledger.peers.inbound import HANDSHAKE_S, Inbound, Owner
 from ledgermq.runtime.cancel import timeout
 
 BACKLOG: Final = 128

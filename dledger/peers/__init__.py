@@ -1,0 +1,1 @@
+"""The other members: connections, who may speak, what is sent and taken."""
