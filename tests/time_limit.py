@@ -22,7 +22,9 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 AGAIN = 1 / 15
 """After what part of its time a test that goes on is told again, and then each time."""
 LAST = 1 / 3
-"""After what part of its time more the process ends."""
+"""After what part of its time more the process ends, and `SPARE_S`."""
+SPARE_S = 5
+"""For what pytest does with a failure."""
 
 _settings = pytest.StashKey()
 
@@ -71,7 +73,8 @@ def _arm(item, settings):
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout * AGAIN)
     stderr = item.config.stash[fault_handler_stderr_fd_key]
-    faulthandler.dump_traceback_later(settings.timeout * (1 + LAST), file=stderr, exit=True)
+    last_s = settings.timeout * (1 + LAST) + SPARE_S
+    faulthandler.dump_traceback_later(last_s, file=stderr, exit=True)
 
 
 def _as_a_failure():

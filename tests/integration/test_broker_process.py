@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,17 +53,32 @@ def refused(directory: Path, values: dict[str, object]) -> str:
     return fatal[0]
 
 
+def wait_for(process: subprocess.Popen[str], *words: str) -> None:
+    """Read what a broker says until each of ``words`` was in a line, in any order.
+
+    One that does not say them in time is killed, so that this and what waits behind it end.
+    """
+    assert process.stderr is not None
+    missing, lines = set(words), []
+    killer = threading.Timer(TIMEOUT_S, process.kill)
+    killer.start()
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            missing = {word for word in missing if word not in line}
+            if not missing:
+                return
+    finally:
+        killer.cancel()
+    raise AssertionError(f"ended, or said not within {TIMEOUT_S} s: {missing}\n{''.join(lines)}")
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
     values = settings(tmp_path)
     process = start(tmp_path, values)
     try:
-        assert process.stderr is not None
-        missing = {"writable=True", "event=broker_started"}  # in either order
-        for line in process.stderr:
-            missing = {words for words in missing if words not in line}
-            if not missing:
-                break
+        wait_for(process, "writable=True", "event=broker_started")
         yield process, values
     finally:
         process.kill()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.broker_cluster import free_ports
 from tests.integration.plain_broker import plain
-from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start
+from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start, wait_for
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,14 +37,6 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, o
     finally:
         process.kill()
         process.communicate(timeout=TIMEOUT_S)
-
-
-def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if words in line:
-            return
-    raise AssertionError(f"the broker ended without {words}")
 
 
 def test_a_second_process_is_refused_with_what_to_do(

@@ -2,16 +2,9 @@
 
 import pytest
 
-from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start
+from tests.integration.test_broker_process import TIMEOUT_S, refused, settings, start, wait_for
 
 PLAIN = {"enableDLegerCommitLog": "false"}
-
-
-def wait_for(process, words):
-    for line in process.stderr:
-        if words in line:
-            return
-    raise AssertionError(f"it ended without {words}")
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ from mutants.planting import planted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BUILD_S, INSTALL_S, COMMAND_S, START_S = 300, 600, 120, 60
+# The first test of an interpreter waits for its environment, the first of all for the wheel.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILD_S + 2 * INSTALL_S + 5 * COMMAND_S)]
 THEIRS = (
     "bench", "broker", "chaos", "cli", "client", "dledger", "mutants", "namesrv", "remoting",
     "runtime", "sim", "spark", "store",
@@ -119,9 +119,8 @@ def runs(interpreter: str) -> bool:
     """Return whether an interpreter can make environments; a name on the path may be a shim."""
     words = [interpreter, "-c", "import venv, ensurepip"]
     found = shutil.which(interpreter)
-    return (
-        found is not None and not subprocess.run(words, capture_output=True, check=False).returncode
-    )
+    limits = {"capture_output": True, "timeout": COMMAND_S}
+    return found is not None and not subprocess.run(words, check=False, **limits).returncode
 
 
 class User:
@@ -160,7 +159,10 @@ class User:
             assert process.poll() is None, log.read_text()
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            try:
+                process.wait(timeout=30)
+            finally:
+                process.kill()
         assert process.returncode == 0, log.read_text()
 
 
@@ -206,7 +208,8 @@ def test_a_broker_takes_and_gives_a_message(user: User) -> None:
     with user.server("namesrv", "-p", namesrv), user.server("broker", "-c", conf):
         deadline = time.monotonic() + START_S
         produce = [user.bin / "ledgermq", "produce", "-n", address, "-t", "orders", "first"]
-        while subprocess.run(produce, cwd=user.folder, capture_output=True, check=False).returncode:
+        limits = {"cwd": user.folder, "capture_output": True, "timeout": COMMAND_S}
+        while subprocess.run(produce, check=False, **limits).returncode:
             assert time.monotonic() < deadline, (user.folder / "broker.log").read_text()
         message_id = call(user.bin / "python", "-P", application, cwd=user.folder).strip()
         assert len(message_id) == 32
