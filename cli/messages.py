@@ -70,6 +70,9 @@ def produce(
     tags: Annotated[str, typer.Option(help="Tag of the messages, for consumers that filter.")] = "",
     keys: Annotated[str, typer.Option(help="Business keys, separated by spaces.")] = "",
     count: Annotated[int, typer.Option(min=1, help="Send each message so many times.")] = 1,
+    shard: Annotated[
+        str, typer.Option(metavar="KEY", help="Send all to the queue of this key, in order.")
+    ] = "",
 ) -> None:
     """Send messages and print where each was stored: queue id, queue offset, message id.
 
@@ -83,7 +86,11 @@ def produce(
 
     addresses = parse_addresses(namesrv)
     bodies = [body] if body is not None else [line.rstrip("\n") for line in sys.stdin]
-    wanted = [Message(topic, text.encode(), tags, keys) for text in bodies for _ in range(count)]
+    wanted = [
+        Message(topic, text.encode(), tags, keys, sharding_key=shard)
+        for text in bodies
+        for _ in range(count)
+    ]
     raise typer.Exit(asyncio.run(_produce(addresses, wanted)))
 
 

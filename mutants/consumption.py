@@ -31,4 +31,26 @@ CONSUMPTION: Final = (
             ("return self._may_begin(one.queue)", "return True"),
         ),
     ),
+    Mutant(
+        name="selected-anew-for-each-try",
+        breaks="An ordered send that is tried again goes to any queue, not to that of its key.",
+        source="RocketMQ DefaultMQProducerImpl.sendSelectImpl: the queue is chosen once.",
+        plant=patch(
+            "ledgermq.client.producer:Producer._deliver",
+            (
+                "delivery = Delivery(self, outgoing, queue,",
+                "delivery = Delivery(self, outgoing, None,",
+            ),
+        ),
+    ),
+    Mutant(
+        name="strategy-believed",
+        breaks="A queue that a strategy gives out twice, or that is none, is taken.",
+        source="RebalanceImpl.rebalanceByTopic takes what a strategy returns as it is.",
+        plant=patch(
+            "ledgermq.client.strategies:share_of",
+            ("if queue not in known:", "if False:"),
+            ("if len(set(share)) < len(share):", "if False:"),
+        ),
+    ),
 )

@@ -88,7 +88,7 @@ class ConsumeOptions:
     consume_timestamp_ms: int = 0
     """Wall-clock time for ``ConsumeFrom.TIMESTAMP``."""
     allocate: Allocate = allocate_averagely
-    """How the queues are shared: see `ledgermq.client.rebalance`."""
+    """How the queues are shared: see `ledgermq.client.strategies`."""
     orderly: bool = False
     """Whether each queue is locked and consumed in order, one batch at a time."""
     order_suspend_ms: int = 1_000

@@ -19,10 +19,17 @@ from enum import Enum
 from typing import Protocol
 
 from ledgermq.client.config import ClientConfig
-from ledgermq.client.errors import NameServersUnreachable, NoRoute, NotRunning, SendFailed
+from ledgermq.client.errors import (
+    NameServersUnreachable,
+    NoRoute,
+    NotRunning,
+    SelectorFailed,
+    SendFailed,
+)
 from ledgermq.client.links import Link, Links
 from ledgermq.client.message import Attempt, MessageQueue, SendResult
 from ledgermq.client.route import RouteCache
+from ledgermq.client.selectors import Choice
 from ledgermq.client.send_codec import Outgoing, SendTarget
 from ledgermq.client.stopping import Stopping
 from ledgermq.remoting.protocol.codes import ResponseCode
@@ -97,6 +104,10 @@ class Sender(Protocol):
         """Return the next queue to use, of a broker not in ``avoid`` if there is one."""
         ...
 
+    def choose(self, topic: str, choice: Choice) -> MessageQueue:
+        """Return the queue that a selector chooses; raises ``NoRoute``, ``SelectorFailed``."""
+        ...
+
     async def attempt(
         self,
         link: Link,
@@ -110,14 +121,20 @@ class Sender(Protocol):
 
 
 class Delivery:
-    """One send beyond its first attempt."""
+    """One send beyond its first attempt; ``choice`` is made once, when there is a route."""
 
     def __init__(
-        self, sender: Sender, outgoing: Outgoing, queue: MessageQueue | None, t_limit_ns: int
+        self,
+        sender: Sender,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        t_limit_ns: int,
+        choice: Choice | None = None,
     ) -> None:
         self._sender = sender
         self._outgoing = outgoing
         self._queue = queue
+        self._choice = choice
         self._t_limit_ns = t_limit_ns
         self._attempts: list[Attempt] = []
         self._suspects: frozenset[str] = frozenset()
@@ -136,6 +153,9 @@ class Delivery:
             try:
                 async with self._sender.stopping.waiting():
                     await self._within_budget(self._ensure_route())
+                    if self._choice is not None:
+                        self._queue = self._sender.choose(self._outgoing.topic, self._choice)
+                        self._choice = None  # However often it is tried, it keeps its queue.
                     target = self._sender.select(self._outgoing.topic, self._queue, self._avoid)
                     broker_name = target.broker_name
                     addr = self._sender.routes.master(broker_name) or ""
@@ -148,6 +168,8 @@ class Delivery:
                 )
             except NotRunning as stopped:
                 raise self._stopped() from self._last_error or stopped
+            except SelectorFailed:
+                raise
             except RemotingError as error:
                 await self.after(error, broker_name, addr, t_start_ns)
 

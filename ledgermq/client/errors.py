@@ -6,7 +6,7 @@ effect, UNKNOWN that it may have, now or later (chaos design 1.3).
 
 # ruff: noqa: N818 - the names say what happened; every one of them is an Error by its base.
 
-from ledgermq.client.message import Attempt
+from ledgermq.client.message import Attempt, Message, SendResult
 from ledgermq.remoting.protocol.errors import Outcome, RemotingError
 
 
@@ -18,6 +18,14 @@ class ClientError(RemotingError):
 
 class InvalidMessage(ClientError):
     """The message, topic or group breaks a limit; sending it again cannot help."""
+
+
+class SelectorFailed(ClientError):
+    """A queue selector raised, or chose what is no queue of the topic."""
+
+
+class StrategyFailed(ClientError):
+    """A rebalance strategy raised, or returned what cannot be a share of the queues."""
 
 
 class NotRunning(ClientError):
@@ -62,3 +70,27 @@ class SendFailed(RemotingError):
         self.attempts = attempts
         unknown = any(attempt.outcome is Outcome.UNKNOWN for attempt in attempts)
         self.outcome = Outcome.UNKNOWN if unknown else Outcome.FAILED
+
+
+class BatchFailed(SendFailed):
+    """A batch that is not the first was given up; ``outcome`` is what is known of ``messages``.
+
+    ``results`` are those of the batches before it, which are stored. The ``unsent`` messages behind
+    it are certainly not: nobody tried to send them.
+    """
+
+    def __init__(
+        self,
+        cause: RemotingError,
+        results: tuple[SendResult, ...],
+        messages: tuple[Message, ...],
+        unsent: int,
+    ) -> None:
+        super().__init__(
+            f"{cause}; {len(results)} batches before it are stored, {unsent} messages are not sent",
+            cause.attempts if isinstance(cause, SendFailed) else (),
+        )
+        self.outcome = cause.outcome
+        self.results = results
+        self.messages = messages
+        self.unsent = unsent

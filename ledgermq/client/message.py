@@ -25,6 +25,7 @@ class MessageQueue(NamedTuple):
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A message to send.
 
+    Messages with the same ``sharding_key`` go to the same queue, and so keep their order.
     ``keys`` holds the business keys separated by spaces. ``delay_level`` 0 means deliver at once
     (levels 1..18 are 1 s to 2 h). ``flag`` is an opaque number of the user (int32).
     """
@@ -36,6 +37,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     properties: dict[str, str] = {}  # msgspec copies an empty default
     flag: int = 0
     delay_level: int = 0
+    sharding_key: str = ""
 
 
 class SendStatus(IntEnum):

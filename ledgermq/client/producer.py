@@ -8,16 +8,18 @@ in one turn share a request (`ledgermq.client.grouping`). Everything that goes w
 
 import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.delivery import NS_PER_MS, Delivery
-from ledgermq.client.errors import NoRoute, TooManyPending
+from ledgermq.client.errors import BatchFailed, NoRoute, TooManyPending
 from ledgermq.client.grouping import Grouper, GroupFailed, Place
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.links import Link, Links
 from ledgermq.client.message import Attempt, Message, MessageQueue, SendResult
 from ledgermq.client.route import TopicRoute
+from ledgermq.client.selectors import Choice, QueueSelector, destination_of
 from ledgermq.client.send_codec import (
     Outgoing,
     SendTarget,
@@ -25,9 +27,10 @@ from ledgermq.client.send_codec import (
     encode_send,
     prepare_batch,
     prepare_single,
+    split_batch,
 )
 from ledgermq.client.subscription import RETRY_PREFIX
-from ledgermq.client.validation import check_group, check_topic
+from ledgermq.client.validation import check_group, check_same_key, check_topic
 from ledgermq.remoting.protocol.bodies import HeartbeatData, ProducerData
 from ledgermq.remoting.protocol.command import FLAG_ONEWAY
 from ledgermq.remoting.protocol.errors import RemotingError
@@ -37,6 +40,8 @@ from ledgermq.runtime.rng import Rng, SystemRng
 _SYSTEM_CLOCK = SystemClock()
 PROVISIONAL_POLL_MS = 1_000
 STALL_LOOK_MS_MAX = 100
+BATCH_BYTES = 1_048_576
+"""How large `Producer.send_all` makes its batches, at most."""
 
 
 class Producer(StartStop):
@@ -93,18 +98,28 @@ class Producer(StartStop):
         await self._instance.stop(consumer=False, drained=lambda: not self._pending)
 
     async def send(
-        self, message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None
+        self,
+        message: Message,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
-        ``queue`` None takes the queues of the topic in turn, and the message may share its request
-        and its queue with others that are sent in the same turn of the loop
-        (``ClientConfig.auto_batch``). ``timeout_ms`` is the budget of all attempts together.
-        Errors: ``InvalidMessage``, ``NotRunning``, ``TooManyPending`` before anything is sent;
-        ``SendFailed`` afterwards.
+        ``queue`` is a queue or a selector (`ledgermq.client.selectors`); all attempts go to that
+        queue. None takes the queue of the message's sharding key, if it has one. Otherwise the
+        queues of the topic are taken in turn, and the message may share its request and its queue
+        with others that are sent in the same turn of the loop (``ClientConfig.auto_batch``).
+        ``timeout_ms`` is the budget of all attempts together.
+        Errors: ``InvalidMessage``, ``NotRunning``, ``SelectorFailed``, ``TooManyPending`` before
+        anything is sent; ``SendFailed`` afterwards.
         """
         grouper = self._grouper
-        if grouper is not None and queue is None and (self._pending or grouper.crowded):
+        if (
+            grouper is not None
+            and queue is None
+            and (self._pending or grouper.crowded)
+            and not message.sharding_key
+        ):
             self._admit()
             joined = grouper.join(message, timeout_ms)
             if joined is not None:
@@ -131,27 +146,57 @@ class Producer(StartStop):
             max_bytes=config.max_message_bytes,
             compress_over=config.compress_over_bytes,
         )
-        return await self._deliver(outgoing, queue, timeout_ms)
+        return await self._deliver(outgoing, destination_of(queue, message), timeout_ms)
 
     async def send_batch(
         self,
         messages: Sequence[Message],
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic as one request: all are stored, in order, or none.
 
-        All bodies and properties together keep the limit of one body; `split_batch` cuts a longer
-        list. ``SendResult.msg_id`` joins the ids with commas, ``queue_offset`` is the first one.
+        All bodies and properties together keep the limit of one body; `send_all` cuts a long list.
+        All have the same sharding key, or none, unless ``queue`` says where they go.
+        ``SendResult.msg_id`` joins the ids with commas, ``queue_offset`` is the first one.
         Errors: as ``send``.
         """
         born_ms = self.clock.wall_ms()
         msg_ids = [self._next_id(born_ms) for _ in messages]
         limit = self.config.max_message_bytes
         outgoing = prepare_batch(messages, msg_ids, born_ms, max_bytes=limit)
-        return await self._deliver(outgoing, queue, timeout_ms)
+        if queue is None:
+            check_same_key(messages)
+        destination = destination_of(queue, messages[0])
+        return await self._deliver(outgoing, destination, timeout_ms)
 
-    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> str:
+    async def send_all(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as batches that are small enough, one after the other.
+
+        Each has the budget ``timeout_ms``. Errors: those of ``send_batch`` for the first batch;
+        ``BatchFailed``, with the results of the batches before, for a later one.
+        """
+        results: list[SendResult] = []
+        sent = 0
+        for batch in split_batch(messages, min(BATCH_BYTES, self.config.max_message_bytes)):
+            try:
+                results.append(await self.send_batch(batch, queue, timeout_ms))
+            except RemotingError as error:
+                if not results:
+                    raise
+                unsent = len(messages) - sent - len(batch)
+                raise BatchFailed(error, tuple(results), tuple(batch), unsent) from error
+            sent += len(batch)
+        return results
+
+    async def send_oneway(
+        self, message: Message, queue: MessageQueue | QueueSelector | None = None
+    ) -> str:
         """Send without waiting for an answer; returns the message's unique key.
 
         Nothing is known of the result and nothing is retried. Errors: as ``send``, except that
@@ -169,7 +214,10 @@ class Producer(StartStop):
         )
         async with self.stopping.waiting():
             await self.routes.get(message.topic)
-            target = self.select(message.topic, queue, frozenset())
+            destination = destination_of(queue, message)
+            if callable(destination):
+                destination = self.choose(message.topic, destination)
+            target = self.select(message.topic, destination, frozenset())
             link = await self.links.connect(target.broker_name, self.config.connect_timeout_ms)
         opaque = link.connection.next_opaque()
         header = encode_send(target, outgoing, opaque, FLAG_ONEWAY)
@@ -217,6 +265,16 @@ class Producer(StartStop):
             raise NoRoute(f"topic {topic!r}: no route yet")
         return targets.find(queue) if queue is not None else targets.next(avoid)
 
+    def choose(self, topic: str, choice: Choice) -> MessageQueue:
+        """Return the queue that a selector chooses of those of ``topic``.
+
+        Errors: ``NoRoute``, ``SelectorFailed``.
+        """
+        targets = self._maybe_targets(topic)
+        if targets is None or not targets.all:
+            raise NoRoute(f"topic {topic!r} has no writable queue")
+        return choice(targets.queues)
+
     async def attempt(
         self,
         link: Link,
@@ -256,9 +314,12 @@ class Producer(StartStop):
         )
 
     async def _deliver(
-        self, outgoing: Outgoing, queue: MessageQueue | None, timeout_ms: int | None
+        self, outgoing: Outgoing, queue: MessageQueue | Choice | None, timeout_ms: int | None
     ) -> SendResult:
         self._admit()
+        choice = None
+        if callable(queue):
+            choice, queue = queue, None
         if timeout_ms is None:
             timeout_ms = self.config.send_timeout_ms
         size_bytes = len(outgoing.body)
@@ -269,6 +330,8 @@ class Producer(StartStop):
             t_limit_ns = t_start_ns + timeout_ms * NS_PER_MS
             targets = self._maybe_targets(outgoing.topic)
             if targets is not None and targets.all:
+                if choice is not None:
+                    queue, choice = choice(targets.queues), None
                 target = targets.next_any() if queue is None else targets.find(queue)
                 link = self.links.maybe_link(target.broker_name)
                 if link is not None:
@@ -281,7 +344,7 @@ class Producer(StartStop):
                     return await delivery.run()
                 if queue is None:
                     targets.give_back()
-            return await Delivery(self, outgoing, queue, t_limit_ns).run()
+            return await Delivery(self, outgoing, queue, t_limit_ns, choice).run()
         finally:
             self._pending -= 1
             self._pending_bytes -= size_bytes
@@ -360,14 +423,17 @@ class Producer(StartStop):
 class _TopicTargets:
     """The queues of one route with their templates, and whose turn it is."""
 
-    __slots__ = ("_by_queue", "_config", "all", "index", "route")
-
     def __init__(self, route: TopicRoute, config: ClientConfig, first: int) -> None:
         self.route = route
         self.index = first
         self._config = config
         self.all = [self._make(queue) for queue in route.publish_queues]
         self._by_queue = {target.queue: target for target in self.all}
+
+    @cached_property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues as RocketMQ's selectors get them: brokers by their names."""
+        return tuple(sorted(self.route.publish_queues))
 
     def next_any(self) -> SendTarget:
         """Return the next queue in turn."""

@@ -26,6 +26,7 @@ from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.orderly import OrderlyService
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.queue_locks import QueueLocks
+from ledgermq.client.strategies import share_of
 from ledgermq.client.subscription import ALL, Sql92, Subscription, parse_subscription, retry_topic
 from ledgermq.client.validation import check_group
 from ledgermq.remoting.protocol.bodies import ConsumerData, HeartbeatData
@@ -314,11 +315,11 @@ class PushConsumer(StartStop):
             try:
                 await self._check_filter(topic, queues[0])
                 ids = await self._group_members(queues[0])
+                mine = share_of(self.options.allocate, self.client_id, queues, ids)
             except RemotingError as error:
                 self._blocked(topic, error)
                 balanced = False
                 continue
-            mine = self.options.allocate(self.client_id, queues, ids)
             balanced &= await self.assignment.change(topic, mine)
             self._problems.pop(topic, None)
         if balanced and not self._problems:

@@ -25,6 +25,7 @@ from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
 from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.limits import BATCH_MESSAGES_MAX
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
+from ledgermq.remoting.protocol.properties import SHARDING_KEY
 from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 BATCH_COUNT_MAX = int(BATCH_MESSAGES_MAX)
@@ -252,7 +253,12 @@ def encode_properties(message: Message, msg_id: str) -> str:
     """
     text = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true"
     if not (
-        message.tags or message.keys or message.properties or message.delay_level or message.flag
+        message.tags
+        or message.keys
+        or message.properties
+        or message.delay_level
+        or message.flag
+        or message.sharding_key
     ):
         return text
     text += encode_attributes(message)
@@ -273,12 +279,14 @@ def encode_attributes(message: Message) -> str:
         parts.append(f"TAGS\x01{message.tags}")
     if message.delay_level:
         parts.append(f"DELAY\x01{message.delay_level}")
+    if message.sharding_key:
+        parts.append(f"{SHARDING_KEY}\x01{message.sharding_key}")
     parts += [f"{name}\x01{value}" for name, value in message.properties.items()]
     return "\x02".join(parts)
 
 
 def _element_size_max(message: Message) -> int:
-    text = len(message.tags) + len(message.keys)
+    text = len(message.tags) + len(message.keys) + len(message.sharding_key)
     text += sum(len(name) + len(value) + 2 for name, value in message.properties.items())
     return 22 + len(message.body) + 100 + 4 * text
 

@@ -4,6 +4,7 @@ Pure. The limits are those of spec/wire.md 4.7; the errors name the value and th
 """
 
 import re
+from collections.abc import Iterable
 
 from ledgermq.client.errors import InvalidMessage
 from ledgermq.client.message import Message
@@ -64,12 +65,22 @@ def check_attributes(message: Message) -> None:
         check_separators(f"property {name!r}", name + value)
     check_separators("tags", message.tags)
     check_separators("keys", message.keys)
+    check_separators("sharding_key", message.sharding_key)
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}")
     if not isinstance(message.flag, int):
         raise InvalidMessage(f"flag must be a whole number, not {type(message.flag).__name__}")
     if not -INT32_MAX - 1 <= message.flag <= INT32_MAX:
         raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
+
+
+def check_same_key(messages: Iterable[Message]) -> None:
+    """Raise ``InvalidMessage`` if messages of one batch belong into different queues."""
+    keys = {message.sharding_key for message in messages}
+    if len(keys) > 1:
+        raise InvalidMessage(
+            f"a batch holds messages of {len(keys)} sharding keys, and has one queue"
+        )
 
 
 def check_properties_size(properties: str) -> None:

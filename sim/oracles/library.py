@@ -23,7 +23,7 @@ from sim.oracles.base import Findings, Violation, guarded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledgermq.client import Message, Producer
+    from ledgermq.client import Message, Producer, QueueSelector
     from sim.oracles.wire import Said, Tap
 
 SENDS: Final = frozenset({10, 310, 320})
@@ -98,17 +98,21 @@ class Library:
         send, send_batch = producer.send, producer.send_batch
 
         async def checked(
-            message: Message, queue: MessageQueue | None = None, timeout_ms: int | None = None
+            message: Message,
+            queue: MessageQueue | QueueSelector | None = None,
+            timeout_ms: int | None = None,
         ) -> SendResult:
-            return await self._check(send(message, queue, timeout_ms), [message.keys], queue)
+            chosen = None if callable(queue) else queue
+            return await self._check(send(message, queue, timeout_ms), [message.keys], chosen)
 
         async def checked_batch(
             messages: Sequence[Message],
-            queue: MessageQueue | None = None,
+            queue: MessageQueue | QueueSelector | None = None,
             timeout_ms: int | None = None,
         ) -> SendResult:
             keys = [message.keys for message in messages]
-            return await self._check(send_batch(messages, queue, timeout_ms), keys, queue)
+            chosen = None if callable(queue) else queue
+            return await self._check(send_batch(messages, queue, timeout_ms), keys, chosen)
 
         producer.send = checked  # type: ignore[method-assign]  # to listen to it
         producer.send_batch = checked_batch  # type: ignore[method-assign]  # likewise

@@ -27,6 +27,7 @@ MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 CLUSTER: Final = "CLUSTER"
 INSTANCE_ID: Final = "INSTANCE_ID"
+SHARDING_KEY: Final = "__SHARDINGKEY"
 
 _REMEMBERED_CHARACTERS_MAX: Final = 64
 """The longest text whose hash is remembered, so that clients cannot fill the memory."""
