@@ -133,6 +133,9 @@ def consume(
     orderly: Annotated[
         bool, typer.Option("--orderly", help="Lock each queue and take its messages in order.")
     ] = False,
+    broadcast: Annotated[
+        bool, typer.Option("--broadcast", help="Take all messages, whoever else is in the group.")
+    ] = False,
 ) -> None:
     """Consume as a member of a group and print each message: queue, queue offset, body.
 
@@ -147,7 +150,7 @@ def consume(
     check_expression(expression)
     wanted = Wanted(
         topic=topic, expression=expression, sql=sql, group=group, count=count, seconds=seconds,
-        orderly=orderly,
+        orderly=orderly, broadcast=broadcast,
     )  # fmt: skip
     raise typer.Exit(asyncio.run(_consume(parse_addresses(namesrv), wanted)))
 
@@ -173,6 +176,7 @@ class Wanted:
     count: int
     seconds: float
     orderly: bool = False
+    broadcast: bool = False
 
     @property
     def what(self) -> str:
@@ -211,13 +215,18 @@ async def _consume(addresses: tuple[str, ...], wanted: Wanted) -> int:
         ConsumeFrom,
         ConsumeOptions,
         InvalidMessage,
+        MessageModel,
         PushConsumer,
         RemotingError,
         Sql92,
     )
 
     printer = Printer(wanted)
-    options = ConsumeOptions(consume_from=ConsumeFrom.FIRST_OFFSET, orderly=wanted.orderly)
+    options = ConsumeOptions(
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        model=MessageModel.BROADCASTING if wanted.broadcast else MessageModel.CLUSTERING,
+        orderly=wanted.orderly,
+    )
     try:
         config = ClientConfig(namesrv_addrs=addresses, group=wanted.group)
         consumer = PushConsumer(config, printer.listen, options=options)

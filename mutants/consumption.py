@@ -53,4 +53,22 @@ CONSUMPTION: Final = (
             ("if len(set(share)) < len(share):", "if False:"),
         ),
     ),
+    Mutant(
+        name="broadcast-is-shared",
+        breaks="The members of a broadcasting group share the queues.",
+        source="RocketMQ RebalanceImpl.rebalanceByTopic: BROADCASTING takes the whole set.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer._share",
+            ("return list(queues)", "return list(queues)[::2]"),
+        ),
+    ),
+    Mutant(
+        name="local-offsets-not-written",
+        breaks="The offsets of a broadcasting member stay in memory.",
+        source="RocketMQ LocalFileOffsetStore.persistAll.",
+        plant=patch(
+            "ledgermq.client.local_offsets:LocalOffsets.flush",
+            ("if not self._has_changed", "if self._has_changed"),
+        ),
+    ),
 )

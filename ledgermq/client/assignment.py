@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ledgermq.client.background import Background
+from ledgermq.client.local_offsets import LocalOffsets
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.process_queue import ProcessQueue
@@ -32,6 +33,8 @@ class AssignmentHost(PullHost, Protocol):
 
     locks: QueueLocks | None
     """For queues that are consumed in order."""
+    local: LocalOffsets | None
+    """For offsets that no broker keeps."""
 
     @property
     def background(self) -> Background:
@@ -88,6 +91,7 @@ class Assignment:
         released = await asyncio.gather(*[self._release(queue) for queue in lost])
         added = sorted(mine - self._held.keys())
         taken = await self._take_all(added)
+        await self._flush()
         now = [queue for queue in self.queues if queue.topic == topic]
         _log.info(
             "topic=%s event=rebalanced held=%d added=%d lost=%d",
@@ -113,10 +117,12 @@ class Assignment:
             if held.is_due(routes.master(held.process_queue.queue.broker_name))
         ]
         await asyncio.gather(*[self._commit(held) for held in due])
+        await self._flush()
 
     async def commit_all(self) -> None:
         """Commit all queues, also what was acknowledged before; failures are logged."""
         await asyncio.gather(*[self._commit(held) for held in self.held])
+        await self._flush()
 
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
@@ -177,12 +183,20 @@ class Assignment:
             await host.locks.give_back([queue])
         return True
 
+    async def _flush(self) -> None:
+        if self._host.local is not None:
+            await self._host.local.flush()
+
     async def _commit(self, held: "Held") -> None:
         queue = held.process_queue.queue
         offset = held.process_queue.maybe_commit_offset()
         if offset is None:
             return
         host = self._host
+        if host.local is not None:
+            host.local.put(queue, offset)
+            held.committed = offset
+            return
 
         async def ask(addr: str) -> None:
             await host.api.commit_offset(addr, queue, offset)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ledgermq.client.message import ConsumeFrom
+from ledgermq.client.message import ConsumeFrom, MessageModel
 from ledgermq.client.rebalance import Allocate, allocate_averagely
 from ledgermq.runtime.machine import process_id
 
@@ -89,6 +89,10 @@ class ConsumeOptions:
     """Wall-clock time for ``ConsumeFrom.TIMESTAMP``."""
     allocate: Allocate = allocate_averagely
     """How the queues are shared: see `ledgermq.client.strategies`."""
+    model: MessageModel = MessageModel.CLUSTERING
+    """Whether a message goes to one member of the group, or to every one."""
+    local_offsets_dir: str = ""
+    """Where broadcasting members keep their offsets; empty is ``~/.rocketmq_offsets``."""
     orderly: bool = False
     """Whether each queue is locked and consumed in order, one batch at a time."""
     order_suspend_ms: int = 1_000

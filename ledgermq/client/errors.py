@@ -28,6 +28,10 @@ class StrategyFailed(ClientError):
     """A rebalance strategy raised, or returned what cannot be a share of the queues."""
 
 
+class OffsetsUnusable(ClientError):
+    """The folder of a broadcasting consumer's offsets is in use, or cannot be used."""
+
+
 class NotRunning(ClientError):
     """The client was not started, or was stopped.
 

@@ -14,6 +14,7 @@ from ledgermq.client.broker_api import BrokerApi, PullRequest
 from ledgermq.client.config import ConsumeOptions
 from ledgermq.client.leader import LeaderCalls, leader_may_have_moved
 from ledgermq.client.message import PullResult, PullStatus
+from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.route import MASTER_ID, RouteCache
 from ledgermq.client.subscription import Subscription
@@ -57,6 +58,7 @@ class PullHost(Protocol):
     clock: Clock
     leaders: LeaderCalls
     options: ConsumeOptions
+    pauses: Pauses
     routes: RouteCache
 
     @property
@@ -90,8 +92,10 @@ class Puller:
 
     async def run(self) -> None:
         """Pull for ever."""
-        host = self._host
+        host, queue = self._host, self.process_queue.queue
         while True:
+            if queue in host.pauses:
+                await host.pauses.passed(queue)
             if self.process_queue.maybe_flow_control(host.options) is not None:
                 await self._wait_for_room()
                 continue
@@ -106,7 +110,8 @@ class Puller:
                 await self._after_error(error, addr)
                 continue
             self._failures = 0
-            await self._take(result, t_start_ns)
+            if queue not in host.pauses:  # What came meanwhile is pulled again later.
+                await self._take(result, t_start_ns)
 
     def _address(self) -> str | None:
         name = self.process_queue.queue.broker_name

@@ -9,7 +9,8 @@ DefaultMQPushConsumerImpl, RebalanceImpl, RebalancePushImpl, RemoteBrokerOffsetS
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledgermq.client.assignment import Assignment
@@ -17,13 +18,16 @@ from ledgermq.client.background import Background
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.consume import ConsumeService
 from ledgermq.client.errors import NameServersUnreachable, NoRoute
+from ledgermq.client.ids import lasting_client_id
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.listening import Listener, watched
-from ledgermq.client.message import ConsumeFrom, MessageQueue
+from ledgermq.client.local_offsets import LocalOffsets
+from ledgermq.client.message import ConsumeFrom, MessageModel, MessageQueue
 from ledgermq.client.observer import ConsumerObserver
 from ledgermq.client.orderly import OrderlyService
+from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.queue_locks import QueueLocks
 from ledgermq.client.strategies import share_of
@@ -83,10 +87,14 @@ class PushConsumer(StartStop):
         self.api = self._instance.api
         self.leaders = LeaderCalls(self.routes, config, clock, self._instance.stopping)
         self.locks: QueueLocks | None = None
+        self.local = self._make_local()
+        self.pauses = Pauses()
         self.service: ConsumeService | OrderlyService = self._make_service(listener)
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
         self._subscriptions: dict[str, Subscription] = {}
+        self._former: dict[str, Subscription] = {}
+        """Of topics whose queues are about to be given away."""
         self._checked: set[Subscription] = set()
         """Subscriptions whose expressions a broker has accepted."""
         self._retry_topic = retry_topic(config.group)
@@ -122,20 +130,45 @@ class PushConsumer(StartStop):
         All members of a group must subscribe to the same. Errors: ``InvalidMessage``.
         """
         self._subscriptions[topic] = parse_subscription(topic, expression, self.clock.wall_ms())
-        if self._instance.running:
-            self._instance.greet_soon()
-            self._wanted.set()
+        self._tell_soon()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume ``topic`` no more: what is in hand ends, and its queues are committed.
+
+        Errors: ``ValueError`` without a subscription.
+        """
+        if topic not in self._subscriptions:
+            raise ValueError(f"topic {topic!r} is not subscribed to")
+        self._former[topic] = self._subscriptions.pop(topic)
+        self._problems.pop(topic, None)
+        self._tell_soon()
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull nothing more of some queues, or of all; what was pulled is still consumed.
+
+        The queues stay assigned. A pause outlasts a rebalance that takes them away and brings them
+        back; ``None`` is for those that come later, too.
+        """
+        self.pauses.pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on with some paused queues, or with all."""
+        self.pauses.resume(queues)
 
     async def start(self) -> None:
         """Join the group and begin consuming, in the background.
 
         Topics that do not exist yet are picked up once they do, and name servers that are down
         are asked again: what blocks is logged as a warning, told by `problems`, and raised by
-        `wait_joined`. Errors: ``ValueError`` without any subscription.
+        `wait_joined`. Errors: ``ValueError`` without any subscription; ``OffsetsUnusable`` when the
+        folder of a broadcasting consumer is another's.
         """
         if not self._subscriptions:
             raise ValueError("subscribe to a topic before start()")
-        self.subscribe(self._retry_topic, ALL)
+        if self.local is None:
+            self.subscribe(self._retry_topic, ALL)
+        else:
+            self.local.open()
         config, background = self.config, self._instance.background
         self._instance.start(self._heartbeat)
         background.spawn(self._rebalance_loop, "rebalance")
@@ -172,6 +205,8 @@ class PushConsumer(StartStop):
             if self.locks is not None:
                 await self._unlock_all(self.locks)
         await self._instance.stop(consumer=True, drained=lambda: True)
+        if self.local is not None:
+            self.local.close()
 
     @property
     def assigned_queues(self) -> list[MessageQueue]:
@@ -182,7 +217,7 @@ class PushConsumer(StartStop):
 
     def subscription(self, topic: str) -> Subscription:
         """Return the current subscription of ``topic``."""
-        return self._subscriptions[topic]
+        return self._subscriptions.get(topic) or self._former[topic]
 
     async def heartbeat(self, addr: str) -> None:
         """Tell one broker the subscriptions; a failure is logged."""
@@ -190,6 +225,8 @@ class PushConsumer(StartStop):
 
     async def stored_offset(self, queue: MessageQueue) -> int:
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
+        if self.local is not None:
+            return self.local.get(queue)
         return await self.leaders.call(queue, lambda addr: self.api.fetch_offset(addr, queue))
 
     async def settled(self, process_queue: ProcessQueue) -> bool:
@@ -222,12 +259,28 @@ class PushConsumer(StartStop):
     def _make_service(self, listener: Listener) -> ConsumeService | OrderlyService:
         """Return who runs the listener; makes the locks of an orderly one."""
         listener = watched(listener, self.clock)
+        send_back = self._send_back if self.local is None else self._drop
         if not self.options.orderly:
-            return ConsumeService(listener, self.options, self._send_back, self._on_finished)
-        locks = self.locks = QueueLocks(self, self._on_lost)
-        return OrderlyService(
-            listener, self.options, self._send_back, self._on_finished, locks.holds
-        )
+            return ConsumeService(listener, self.options, send_back, self._on_finished)
+        may_begin: Callable[[MessageQueue], bool] = _always
+        if self.local is None:
+            self.locks = QueueLocks(self, self._on_lost)
+            may_begin = self.locks.holds
+        return OrderlyService(listener, self.options, send_back, self._on_finished, may_begin)
+
+    def _make_local(self) -> LocalOffsets | None:
+        """Return where a broadcasting consumer keeps its offsets, under an id that lasts."""
+        if self.options.model is not MessageModel.BROADCASTING:
+            return None
+        self.options = replace(self.options, commit_on_pull=False)
+        if self.config.instance_name in {"", "DEFAULT"}:
+            self._instance.client_id = lasting_client_id(self.client_id)
+        return LocalOffsets(self.options.local_offsets_dir, self.client_id, self.config.group)
+
+    async def _drop(self, process_queue: ProcessQueue, message: MessageExt, _level: int) -> None:
+        """Give up a message that a broadcasting listener failed for, as RocketMQ does."""
+        queue, offset = process_queue.queue, message.queue_offset
+        _log.warning("queue=%s offset=%d event=broadcast_message_dropped", queue, offset)
 
     async def _unlock_all(self, locks: QueueLocks) -> None:
         """Unlock all queues but those that the listener has something of: their locks run out."""
@@ -295,7 +348,7 @@ class PushConsumer(StartStop):
 
     async def _rebalance(self) -> bool:
         """Bring the assignment in line with the group; returns whether all of it succeeded."""
-        balanced = True
+        balanced = await self._give_up_former()
         for topic in sorted(self._subscriptions):
             try:
                 route = await self.routes.get(topic)
@@ -314,8 +367,7 @@ class PushConsumer(StartStop):
                 continue
             try:
                 await self._check_filter(topic, queues[0])
-                ids = await self._group_members(queues[0])
-                mine = share_of(self.options.allocate, self.client_id, queues, ids)
+                mine = await self._share(queues)
             except RemotingError as error:
                 self._blocked(topic, error)
                 balanced = False
@@ -325,6 +377,29 @@ class PushConsumer(StartStop):
         if balanced and not self._problems:
             self._joined.set()
         return balanced
+
+    async def _share(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        """Return which of the queues of a topic are this member's; raises ``RemotingError``."""
+        if self.local is not None:
+            return list(queues)
+        ids = await self._group_members(queues[0])
+        return share_of(self.options.allocate, self.client_id, queues, ids)
+
+    async def _give_up_former(self) -> bool:
+        """Give away the queues of topics that are not subscribed to any more."""
+        given_up = True
+        for topic in sorted(self._former):
+            if topic in self._subscriptions or await self.assignment.change(topic, ()):
+                del self._former[topic]
+                self._queues_at_first.pop(topic, None)
+            else:
+                given_up = False
+        return given_up
+
+    def _tell_soon(self) -> None:
+        if self._instance.running:
+            self._instance.greet_soon()
+            self._wanted.set()
 
     def _blocked(self, topic: str, error: RemotingError) -> None:
         """Keep why a topic is not consumed; each reason is a warning once."""
@@ -338,7 +413,7 @@ class PushConsumer(StartStop):
 
     async def _check_filter(self, topic: str, queue: MessageQueue) -> None:
         """Have the broker check an SQL92 expression once; raises ``RemotingError``."""
-        wanted = self._subscriptions[topic]
+        wanted = self.subscription(topic)
         if wanted.expression_type == "TAG" or wanted in self._checked:
             return
         data = wanted.to_wire()
@@ -366,7 +441,12 @@ class PushConsumer(StartStop):
         group = ConsumerData(
             group_name=self.config.group,
             consume_type="CONSUME_PASSIVELY",
+            message_model=self.options.model.value,
             consume_from_where=self.options.consume_from.value,
             subscription_data_set=[one.to_wire() for one in self._subscriptions.values()],
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[group])
+
+
+def _always(_queue: MessageQueue) -> bool:
+    return True

@@ -9,7 +9,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
 from broker.sends.rules import Refused, refuse_unsupported
-from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.client.config import ClientConfig
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.runtime.errors import FatalError
@@ -159,7 +159,6 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "fault delay": no_field(ClientConfig, "latency"),
     "hooks before and after a send": no_field(ClientConfig, "hook"),
     "HA: master and slave": refused_role,
-    "broadcasting": no_field(ConsumeOptions, "message_model"),
     "retry of a failed message": is_given_back_in_vain,
     "dead letter queue": is_given_back_in_vain,
     "going back in time": not_served(

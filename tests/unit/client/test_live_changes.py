@@ -1,0 +1,124 @@
+"""A running consumer is told to pause, to go on, and to consume something else."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client import (
+    ConsumeFrom,
+    ConsumeOptions,
+    ConsumeStatus,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+)
+from tests.unit.client.cluster import TOPIC, run
+
+OTHER = "payments"
+QUEUES = [MessageQueue(TOPIC, "group-0", number) for number in range(4)]
+
+
+class Listener:
+    """Notes bodies by topic."""
+
+    def __init__(self):
+        self.seen = {TOPIC: [], OTHER: []}
+
+    def __call__(self, messages, context):
+        self.seen[context.queue.topic] += [message.body for message in messages]
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async def until(self, count, topic=TOPIC):
+        async with asyncio.timeout(5):
+            while len(self.seen[topic]) < count:
+                await asyncio.sleep(0.01)
+
+
+def consumer_of(cluster, listener, *, orderly):
+    options = ConsumeOptions(
+        consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000,
+        orderly=orderly,
+    )  # fmt: skip
+    config = cluster.config(leader_check_ms=50, persist_offset_ms=50)
+    consumer = PushConsumer(config, listener, options)
+    consumer.subscribe(TOPIC)
+    return consumer
+
+
+async def produce(cluster, count, topic=TOPIC, tags=""):
+    async with Producer(cluster.config(group="pg")) as producer:
+        for number in range(count):
+            queue = MessageQueue(topic, "group-0", number % 4)
+            await producer.send(Message(topic, b"%d" % number, tags), queue)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_paused_is_not_pulled_until_it_goes_on(orderly):
+    async def body(cluster):
+        listener = Listener()
+        async with consumer_of(cluster, listener, orderly=orderly) as consumer:
+            await consumer.wait_joined(5)
+            await asyncio.sleep(0.05)  # polls wait at the broker now
+            consumer.pause(QUEUES[:2])
+            await produce(cluster, 8)
+            await listener.until(4)
+            await asyncio.sleep(0.3)
+            assert sorted(listener.seen[TOPIC]) == [b"2", b"3", b"6", b"7"]
+            consumer.pause()
+            await produce(cluster, 4)
+            consumer.resume(QUEUES[:1])
+            await asyncio.sleep(0.3)
+            assert len(listener.seen[TOPIC]) == 4
+            assert consumer.assigned_queues == QUEUES
+            consumer.resume()
+            await listener.until(12)
+        assert [cluster.group.offsets["test-group", *queue[::2]] for queue in QUEUES] == [3] * 4
+
+    run(body)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_topics_come_and_go_while_it_runs(orderly):
+    async def body(cluster):
+        cluster.publish(TOPIC, OTHER)
+        listener = Listener()
+        async with consumer_of(cluster, listener, orderly=orderly) as consumer:
+            await produce(cluster, 4)
+            await listener.until(4)
+            consumer.subscribe(OTHER)
+            await produce(cluster, 4, OTHER)
+            await listener.until(4, OTHER)
+            consumer.unsubscribe(TOPIC)
+            async with asyncio.timeout(5):
+                while {queue.topic for queue in consumer.assigned_queues} != {OTHER}:
+                    await asyncio.sleep(0.01)
+            assert cluster.group.offsets["test-group", TOPIC, 0] == 1
+            await produce(cluster, 4)
+            await produce(cluster, 4, OTHER)
+            await listener.until(8, OTHER)
+            assert len(listener.seen[TOPIC]) == 4
+            with pytest.raises(ValueError, match="not subscribed"):
+                consumer.unsubscribe(TOPIC)
+            consumer.subscribe(TOPIC)
+            await listener.until(8)
+        topics = {queue[1] for queue in cluster.group.locks}
+        assert topics == set()
+
+    run(body)
+
+
+def test_another_expression_is_for_what_is_pulled_from_then_on():
+    async def body(cluster):
+        listener = Listener()
+        async with consumer_of(cluster, listener, orderly=False) as consumer:
+            await produce(cluster, 4, tags="red")
+            await listener.until(4)
+            consumer.subscribe(TOPIC, "blue")
+            await produce(cluster, 4, tags="red")
+            await produce(cluster, 4, tags="blue")
+            await listener.until(8)
+            await asyncio.sleep(0.2)
+            assert len(listener.seen[TOPIC]) == 8
+
+    run(body)
