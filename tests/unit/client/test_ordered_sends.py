@@ -63,14 +63,13 @@ def test_the_messages_of_a_key_keep_their_queue_and_order_through_failures():
     run(sent_in_order, groups=2, replicas=1)
 
 
-@pytest.mark.parametrize("name", ["selected-anew-for-each-try", "client-retried-on-another-queue"])
-def test_a_planted_retry_on_another_queue_is_noticed(name):
-    with planted(ALL[name]), pytest.raises((AssertionError, SendFailed)):
+PLANTED = (BY_TESTS["selected-anew-for-each-try"], ALL["client-retried-on-another-queue"])
+
+
+@pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)
+def test_a_planted_retry_on_another_queue_is_noticed(mutant):
+    with planted(mutant), pytest.raises((AssertionError, SendFailed)):
         run(sent_in_order, groups=2, replicas=1)
-
-
-def test_the_planted_bug_is_of_the_tests():
-    assert "selected-anew-for-each-try" in BY_TESTS
 
 
 def test_the_key_is_on_the_message_and_sends_of_one_turn_share_no_request_with_it():
