@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_OF_TOPICS: Final = frozenset({StateKind.TOPIC.value, StateKind.FORGET_TOPIC.value})
 CLIENT_SWEEP_MS: Final = 10_000
 CLIENT_SLICE_MS: Final = 2_000
 CREDENTIALS_MS: Final = 5_000
@@ -187,7 +188,7 @@ class BrokerController:
             return
         self.tables.state.apply(position, kind, payload)
         self._mode.on_applied(kind)
-        if kind == StateKind.TOPIC.value and self.store.writable:
+        if kind in _OF_TOPICS and self.store.writable:
             self._registrar.change()
 
     def restore_state(self, state: bytes) -> list[QueueStart]:

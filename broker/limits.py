@@ -90,6 +90,19 @@ TRAFFIC_NAMES_MAX: Final = Limit(
     10_000, "topics, and topics of groups, whose traffic is counted", Unit.COUNT, Scope.PROCESS,
     "the one that was silent longest is forgotten",
 )  # fmt: skip
+FORWARDED_MAX: Final = Limit(
+    32, "questions of tools to consumers under way", Unit.COUNT, Scope.PROCESS, "2, and not asked"
+)
+ASKED_MEMBERS_MAX: Final = Limit(
+    100, "members asked for their offsets", Unit.COUNT, Scope.REQUEST, "1, and none is asked"
+)
+RESET_BYTES_MAX: Final = Limit(
+    64 * 1024**2, "what the members of a group are told by a reset", Unit.BYTES, Scope.REQUEST,
+    "1, and none is told",
+)  # fmt: skip
+QUEUE_UNITS_MAX: Final = Limit(
+    1_000, "entries of a consume queue in an answer", Unit.COUNT, Scope.REQUEST, "so many, no more"
+)
 
 LIMITS: Final = (
     TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
@@ -97,4 +110,5 @@ LIMITS: Final = (
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
+    FORWARDED_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, QUEUE_UNITS_MAX,
 )  # fmt: skip

@@ -9,18 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.new_groups import NewGroups
-from broker.limits import TRAFFIC_NAMES_MAX, WALKS_MAX
+from broker.limits import FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
 from broker.offsets.moved import OffsetMovedEvents
+from broker.offsets.removal import OffsetRemoval
 from broker.processor.admin import AdminProcessor
 from broker.processor.clean import CleanProcessor
 from broker.processor.client import ClientProcessor
 from broker.processor.filter import FilterProcessor
+from broker.processor.forward import ForwardProcessor
 from broker.processor.groups import GroupsProcessor
 from broker.processor.lock import LockProcessor
 from broker.processor.members import MembersProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
+from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.stats import StatsProcessor
@@ -104,24 +107,35 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             topics=tables.topics, creator=creator, proposer=proposer, status=around.status
         ),
         CleanProcessor(around.retention, store, core.tasks.serve),
-        *_build_tools(core, creator, counts),
+        *_build_tools(core, creator, proposer, counts),
         *of_mode,
     )
     return Processors(requests, pull, client, moved, counts)
 
 
-def _build_tools(core: Core, creator: Creator, counts: TrafficCounts) -> tuple[object, ...]:
+def _build_tools(
+    core: Core, creator: Creator, proposer: LogProposer, counts: TrafficCounts
+) -> tuple[object, ...]:
     """Return what only tools ask."""
     config, tables, store, clock = core.config, core.tables, core.store, core.clock
     walks = Walks()
+
+    def writable() -> bool:
+        return store.writable
+
     tables.usage.add(WALKS_MAX, lambda: walks.running)
+    forward = ForwardProcessor(tables.consumers, store, config.registered_name)
+    tables.usage.add(FORWARDED_MAX, lambda: forward.running)
+    removal = OffsetRemoval(tables.offsets, proposer)
     disk_used = DiskUse(core.machine.disk, config.partitions).ratio
     return (
         StatsProcessor(tables, store, config, clock, counts, walks),
         TrafficProcessor(counts, config.broker_cluster_name, clock),
         MembersProcessor(tables, clock, walks),
-        GroupsProcessor(tables.groups, creator, lambda: store.writable, walks),
-        TopicsProcessor(tables.topics),
+        GroupsProcessor(tables.groups, creator, writable, walks, removal.of_group),
+        TopicsProcessor(tables.topics, creator, writable),
+        ResetProcessor(tables, store, config.registered_name, walks),
+        forward,
         RuntimeProcessor(config, store, counts, clock, disk_used),
     )
 

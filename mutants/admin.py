@@ -22,4 +22,22 @@ ADMIN: Final = (
         source="65,536 queues, a read from the log for each: a second for all other clients.",
         plant=patch("broker.stats.walks:_collect", ("await asyncio.sleep(0)", "pass")),
     ),
+    Mutant(
+        name="removed-offsets-come-back",
+        breaks="A group is removed with its offsets, and what it committed last is written again.",
+        source="RocketMQ ConsumerOffsetManager.removeOffset: the table is one.",
+        plant=patch(
+            "broker.offsets.removal:OffsetRemoval.of_group",
+            ("self._offsets.withdraw(group)", "{}"),
+        ),
+    ),
+    Mutant(
+        name="deleted-topic-stays-with-followers",
+        breaks="A topic's removal is not applied from the log.",
+        source="AdminBrokerProcessor.deleteTopic: a slave syncs its table from the master.",
+        plant=patch(
+            "broker.state.topic_config:TopicTable.apply_removal",
+            ("self._remove(removal.topic)", "pass"),
+        ),
+    ),
 )

@@ -70,11 +70,10 @@ class MessageStore:
     get: "Callable[[str, int, int, int, int, Wanted], GetResult]"
     """``(topic, queue_id, offset, max_count, max_bytes, wanted)``, see `Reader.get`."""
     begins_recently: "Callable[[str, int], bool]"
-    """``(topic, queue_id)``: whether a queue holds all it ever got, see the `Reader`."""
     earliest_store_time: "Callable[[str, int], int]"
     store_time: "Callable[[str, int, int], int]"
-    """``(topic, queue_id, offset)``: when a message was stored, see `Reader.store_time`."""
     log_range: "Callable[[], tuple[int, int]]"
+    units: "Callable[[str, int, int, int], list[tuple[int, int, int]] | None]"
 
     before_hand_over: "Callable[[], None]" = staticmethod(lambda: None)
     """Called while state can still be proposed, before leadership is handed over on purpose."""
@@ -160,6 +159,7 @@ class MessageStore:
         self.propose_state = invariants_are_fatal(self._commit_log.propose_state)
         self.get, self.begins_recently = self._reader.get, self._reader.begins_recently
         self.store_time, self.log_range = self._reader.store_time, self._reader.log_range
+        self.units = self._reader.units
         self.earliest_store_time = self._reader.earliest_store_time
 
     def load(

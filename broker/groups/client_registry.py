@@ -22,6 +22,8 @@ from broker.serving_limits import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ledgermq.remoting.protocol.command import RemotingCommand
+
 EXPIRY_MS = 120_000
 GROUPS_MAX = 100_000
 SWEEP_MAX = 20_000
@@ -42,6 +44,12 @@ class ClientConnection(Protocol):
     @property
     def remote(self) -> tuple[str, int]:
         """Where the client is."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command."""
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer. Errors: `RemotingError`."""
 
 
 class Subscription(msgspec.Struct, frozen=True):

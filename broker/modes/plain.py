@@ -44,7 +44,10 @@ _log = logging.getLogger(__name__)
 
 #: The term of a registration that is not of a Raft group.
 NO_TERM: Final = -1
-_WRITTEN_SOON: Final = frozenset({StateKind.TOPIC.value, StateKind.GROUP.value})
+_WRITTEN_SOON: Final = frozenset({
+    StateKind.TOPIC.value, StateKind.FORGET_TOPIC.value,
+    StateKind.GROUP.value, StateKind.FORGET_GROUP.value,
+})  # fmt: skip
 
 
 class PlainMode:

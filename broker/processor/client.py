@@ -74,6 +74,9 @@ class ClientConnection(WritableConnection, Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Send a command."""
 
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer."""
+
 
 class ClientProcessor:
     """Answers client management requests of one broker."""

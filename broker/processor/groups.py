@@ -1,6 +1,8 @@
-"""Consumer groups and their settings: 200, 201, 352.
+"""Consumer groups and their settings: 200, 201, 207, 352.
 
-A change is answered when it is replicated and applied, as one of a topic (17).
+A change is answered when it is replicated and applied, as one of a topic (17). A group that is
+removed while it has members comes back with their next heartbeat, with default settings, as in
+RocketMQ.
 Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateSubscriptionGroup 4.9.
 """
 
@@ -12,18 +14,27 @@ import msgspec
 
 from broker.answers import SLAVE_REMARK, put_failure, shown
 from broker.limits import ANSWER_BYTES_MAX, GROUPS_MAX, TOPIC_QUEUES_MAX, WALKS_MAX
-from broker.state.subscription import SubscriptionGroupConfig, group_name_is_valid
-from ledgermq.remoting.protocol.administration import GroupConfigBody, GroupHeader, GroupTableBody
+from broker.state.subscription import (
+    SYSTEM_GROUPS,
+    SubscriptionGroupConfig,
+    group_name_is_valid,
+)
+from ledgermq.remoting.protocol.administration import (
+    DeleteGroupHeader,
+    GroupConfigBody,
+    GroupHeader,
+    GroupTableBody,
+)
 from ledgermq.remoting.protocol.bodies import decode_body, encode_body
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import decode_header
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
-from ledgermq.remoting.transport.requests import ServedBy, serves
+from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.sends.creation import Creator
     from broker.state.subscription import SubscriptionGroupTable
@@ -35,7 +46,10 @@ _RETRIES_MIN: Final = -1
 
 
 class GroupsProcessor:
-    """Answers administration of the consumer groups of one broker."""
+    """Answers administration of the consumer groups of one broker.
+
+    ``forget`` has all offsets of a group removed through the log.
+    """
 
     def __init__(
         self,
@@ -43,11 +57,13 @@ class GroupsProcessor:
         creator: Creator,
         is_writable: Callable[[], bool],
         walks: Walks,
+        forget: Callable[[str], Awaitable[PutStatus]],
     ) -> None:
         self._groups = groups
         self._creator = creator
         self._is_writable = is_writable
         self._walks = walks
+        self._forget = forget
 
     @serves(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -101,6 +117,32 @@ class GroupsProcessor:
             remark = f"No group in this broker. group: {shown(name)}"
             return make_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         return make_response(request, ResponseCode.SUCCESS, body=encode_body(config))
+
+    @serves(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        what="remove the settings of a consumer group",
+        header=DeleteGroupHeader,
+        limits=(WALKS_MAX,),
+        served_by=ServedBy.LEADER_BY_ITSELF,
+        permission=Permission.ADMINISTRATION,
+    )
+    async def handle_delete(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take DELETE_SUBSCRIPTIONGROUP (207)."""
+        if not self._is_writable():
+            return make_response(request, ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+        header = decode_header(request, DeleteGroupHeader)
+        name = header.group_name
+        if name in SYSTEM_GROUPS:
+            remark = f"The group[{shown(name)}] is one of the system."
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+        status = PutStatus.OK
+        if self._groups.get(name) is not None:
+            status = await self._creator.remove_group(name)
+        if status is PutStatus.OK and (header.remove_offset or header.clean_offset):
+            status = await self._forget(name)
+        if status is not PutStatus.OK:
+            return put_failure(request, status)
+        return make_response(request, ResponseCode.SUCCESS)
 
 
 def _member(config: SubscriptionGroupConfig) -> bytes:

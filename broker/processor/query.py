@@ -1,4 +1,4 @@
-"""Limits and times of queues, messages by id and by key: 12, 29, 30, 31, 32, 33.
+"""Limits and times of queues, messages by id and by key: 12, 29, 30, 31, 32, 33, 321.
 
 Limits and keys belong to the leader: any other replica refuses 12 and 29 to 32 with 14, because
 the end that it knows may lie before messages that were acknowledged (ADR 7). A message that it has
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.answers import DAMAGED
+from broker.answers import DAMAGED, shown
+from broker.limits import QUEUE_UNITS_MAX
 from dledger.errors import DamagedEntry
+from ledgermq.remoting.protocol.administration import QueueUnit, QueueUnits, QueueUnitsHeader
+from ledgermq.remoting.protocol.bodies import encode_body
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import QueueHeader, SearchOffsetHeader, decode_header
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 
 UNIQUE_KEY_FLAG: Final = "_UNIQUE_KEY_QUERY"
 NOT_FOUND: Final = "can not find message, maybe time range not correct"
+
+
+#: RocketMQ 4.9 answers a successful 321 with this remark; recorded tools got it.
+FOUND_REMARK: Final = "not set any response code"
 
 
 class _ViewHeader(msgspec.Struct):
@@ -62,6 +69,11 @@ class QueryStore(Protocol):
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Return the store time of the first message in milliseconds, -1 if there is none."""
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Return places, sizes and tags codes of a queue's messages, None for no queue."""
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return a committed message record, or None."""
@@ -179,6 +191,37 @@ class QueryProcessor:
                 f"can not find message by the offset, {offset}",
             )
         return make_response(request, ResponseCode.SUCCESS, body=bytes(record))
+
+    @serves(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        what="entries of a queue: where its messages lie in the log",
+        header=QueueUnitsHeader,
+        limits=(QUEUE_UNITS_MAX,),
+        served_by=ServedBy.LEADER,
+    )
+    def handle_units(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take QUERY_CONSUME_QUEUE (321)."""
+        header = decode_header(request, QueueUnitsHeader)
+        topic, queue_id, count = header.topic, header.queue_id, header.count
+        try:
+            units = self._store.units(topic, queue_id, header.index, min(count, QUEUE_UNITS_MAX))
+        except DamagedEntry:
+            return make_response(request, *DAMAGED)
+        if units is None:
+            remark = f"{queue_id}@{shown(topic)} is not exist!"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+        remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+        body = QueueUnits(
+            max_queue_index=self._store.max_offset(topic, queue_id),
+            min_queue_index=self._store.min_offset(topic, queue_id),
+            queue_data=[
+                QueueUnit(eval=False, physic_offset=place, physic_size=size, tags_code=code)
+                for place, size, code in units
+            ],
+        )
+        return make_response(
+            request, ResponseCode.SUCCESS, FOUND_REMARK if units else remark, body=encode_body(body)
+        )
 
     def _number(
         self, request: RemotingCommand, name: str, ask: Callable[[str, int], int]

@@ -17,11 +17,12 @@ from broker.answers import BUSY, PUT_ANSWERS
 from broker.limits import CREATIONS_MAX
 from broker.sends.waiting import WaitingRoom
 from broker.state.kinds import StateKind
-from broker.state.subscription import GroupChange
+from broker.state.subscription import GroupChange, GroupRemoval
 from broker.state.topic_config import (
     AUTO_CREATE_TOPIC,
     RETRY_PREFIX,
     TopicChange,
+    TopicRemoval,
     auto_created,
     send_back_topic,
 )
@@ -149,6 +150,20 @@ class Creator:
         """Create or change a group as an administrator wants it, whatever clients create."""
         change = GroupChange(config, self._clock.wall_ms())
         return await self._proposer.propose(StateKind.GROUP, msgspec.json.encode(change))
+
+    async def remove_topic(self, topic: str) -> PutStatus:
+        """Remove a topic; OK means that it is gone here, and from what is registered."""
+        removal = TopicRemoval(topic, self._clock.wall_ms())
+        payload = msgspec.json.encode(removal)
+        status = await self._proposer.propose(StateKind.FORGET_TOPIC, payload)
+        if status is PutStatus.OK:
+            await self._publisher.publish()
+        return status
+
+    async def remove_group(self, group: str) -> PutStatus:
+        """Remove the settings of a group."""
+        removal = GroupRemoval(group, self._clock.wall_ms())
+        return await self._proposer.propose(StateKind.FORGET_GROUP, msgspec.json.encode(removal))
 
     def group_for_request(self, config: SubscriptionGroupConfig) -> None:
         """Have a group that a request used with default settings created, without waiting."""

@@ -212,6 +212,24 @@ class ConsumerOffsetTable(ReplicatedTable):
         self._pending.clear()
         self._dirty.clear()
 
+    def withdraw(self, group: str) -> dict[str, list[int]]:
+        """Forget what a group has committed and nobody has proposed yet.
+
+        Returns the queue ids by key of what is proposed, and will be applied.
+        """
+        for key, queue_id in [one for one in self._dirty if one[0].rpartition("@")[2] == group]:
+            del self._dirty[key, queue_id]
+            del self._pending[key][queue_id]
+            if self._applied_offset(key, queue_id) is None:
+                self._give_room(key)
+            if not self._pending[key]:
+                del self._pending[key]
+        return {
+            key: list(queues)
+            for key, queues in self._pending.items()
+            if key.rpartition("@")[2] == group
+        }
+
     def applied(self) -> Iterator[tuple[str, str, list[int]]]:
         """Walk over topic, group and queue ids of what is applied; survives changes meanwhile."""
         for key in list(self._applied):

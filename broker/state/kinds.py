@@ -7,7 +7,9 @@ class StateKind(StrEnum):
     """What a state record changes; no value is ever used for something else."""
 
     TOPIC = "topic"
+    FORGET_TOPIC = "forget-topic"
     GROUP = "group"
+    FORGET_GROUP = "forget-group"
     OFFSET = "offset"
     FORGET_OFFSETS = "forget-offsets"
     LOCK = "lock"

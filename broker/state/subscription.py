@@ -58,6 +58,13 @@ class GroupChange(msgspec.Struct, frozen=True, rename="camel"):
     timestamp: int
 
 
+class GroupRemoval(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated removal, and the leader's wall time of it."""
+
+    group: str
+    timestamp: int
+
+
 class _Snapshot(msgspec.Struct, rename="camel"):
     data_version: DataVersion
     subscription_group_table: dict[str, SubscriptionGroupConfig]
@@ -102,7 +109,7 @@ class SubscriptionGroupTable(ReplicatedTable):
 
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
-        return {StateKind.GROUP: self.apply}
+        return {StateKind.GROUP: self.apply, StateKind.FORGET_GROUP: self.apply_removal}
 
     def gauges(self) -> Iterable[Gauge]:
         """See `ReplicatedTable`."""
@@ -125,6 +132,15 @@ class SubscriptionGroupTable(ReplicatedTable):
             timestamp=change.timestamp, counter=self.data_version.counter + 1
         )
         return change.config.group_name
+
+    def apply_removal(self, payload: bytes) -> None:
+        """Apply a replicated removal; groups of the system stay."""
+        removal = msgspec.json.decode(payload, type=GroupRemoval)
+        if removal.group not in SYSTEM_GROUPS:
+            self._groups.pop(removal.group, None)
+        self.data_version = DataVersion(
+            timestamp=removal.timestamp, counter=self.data_version.counter + 1
+        )
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/subscriptionGroup.json as it is now."""

@@ -90,6 +90,13 @@ class TopicChange(msgspec.Struct, frozen=True, rename="camel"):
     timestamp: int
 
 
+class TopicRemoval(msgspec.Struct, frozen=True, rename="camel"):
+    """A replicated removal, and the leader's wall time of it."""
+
+    topic: str
+    timestamp: int
+
+
 class _Snapshot(msgspec.Struct, rename="camel"):
     data_version: DataVersion
     topic_config_table: dict[str, TopicConfig]
@@ -205,7 +212,7 @@ class TopicTable(ReplicatedTable):
 
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
-        return {StateKind.TOPIC: self.apply}
+        return {StateKind.TOPIC: self.apply, StateKind.FORGET_TOPIC: self.apply_removal}
 
     def gauges(self) -> Iterable[Gauge]:
         """See `ReplicatedTable`."""
@@ -219,6 +226,15 @@ class TopicTable(ReplicatedTable):
             timestamp=change.timestamp, counter=self.data_version.counter + 1
         )
         return change.config.topic_name
+
+    def apply_removal(self, payload: bytes) -> None:
+        """Apply a replicated removal; topics of the system stay."""
+        removal = msgspec.json.decode(payload, type=TopicRemoval)
+        if removal.topic not in self._system:
+            self._remove(removal.topic)
+        self.data_version = DataVersion(
+            timestamp=removal.timestamp, counter=self.data_version.counter + 1
+        )
 
     def snapshot_steps(self) -> Iterator[bytes]:
         """Return the parts of config/topics.json as it is now.
@@ -247,14 +263,19 @@ class TopicTable(ReplicatedTable):
             one.topic_name for one in snapshot.topic_config_table.values()
         }
         for name in [name for name in self.entries if name not in kept]:
-            self.encoded_bytes -= len(self.entries.pop(name).encoded) + 1
-            self._encoded = None
+            self._remove(name)
         for config in snapshot.topic_config_table.values():
             if config.topic_name not in self._system:
                 self._put(config)
 
     def _has_room(self) -> bool:
         return self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX
+
+    def _remove(self, name: str) -> None:
+        entry = self.entries.pop(name, None)
+        if entry is not None:
+            self.encoded_bytes -= len(entry.encoded) + 1
+            self._encoded = None
 
     def _put(self, config: TopicConfig) -> None:
         name = config.topic_name

@@ -298,6 +298,22 @@ class Reader:
             return -1
         return self._stored_at(queue, offset)
 
+    def units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Return up to ``count`` units of a queue from ``offset`` on; None for no such queue.
+
+        A unit is the place of a message in the log, its size, and the code of its tags.
+        Errors: `DamagedUnits`.
+        """
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None:
+            return None
+        count = min(count, queue.max_offset - offset)
+        if count <= 0 or offset < queue.min_offset:
+            return []
+        return list(UNIT.iter_unpack(queue.read(offset, count)))
+
     def log_range(self) -> tuple[int, int]:
         """Return where the log begins and where its last committed entry ends."""
         return self._log.first_position, self._log.committed_position

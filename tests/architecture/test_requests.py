@@ -99,6 +99,7 @@ def test_what_changes_a_group_is_guarded() -> None:
     guarded = {code for one in declared if one.permission for code in one.codes}
     assert guarded == {
         RequestCode.CHANGE_MEMBERSHIP, RequestCode.TRANSFER_LEADER, RequestCode.COMPACT,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER,
     }  # fmt: skip
     assert {one.permission for one in declared} == {
         Permission.ANYBODY, Permission.ADMINISTRATION,

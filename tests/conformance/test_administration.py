@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.message import decode_records
 from ledgermq.remoting.protocol.tolerant_json import ANSWER, loads
 from ledgermq.remoting.transport.client import RemotingClient
 from tests.conformance.test_broker_replay import Frame, broker
 from tests.conformance.test_queries import ask_raw, command_of, compare, exchanges
-from tests.integration.broker_cluster import pull_fields, send_fields
+from tests.integration.broker_cluster import pull_fields, send_fields, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,10 +60,25 @@ def _masked(value: Any) -> Any:
 class Scene:
     """Our broker with what the recorded one had."""
 
-    def __init__(self, controller: BrokerController, client: RemotingClient) -> None:
+    def __init__(self, controller: BrokerController) -> None:
         self.controller = controller
         self.port = controller.server_port
-        self._client = client
+        self.told: list[RemotingCommand] = []
+        """Requests of the broker to the consumer."""
+        self.tells: dict[int, tuple[str | None, bytes]] = {}
+        """Remark and body of the consumer's answers, by code."""
+        codes = (220, 221, 307, 309)
+        self._client = RemotingClient(handlers=dict.fromkeys(codes, self._on_request))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _on_request(self, _: object, command: RemotingCommand) -> RemotingCommand | None:
+        self.told.append(command)
+        if command.code not in self.tells:
+            return None
+        remark, body = self.tells[command.code]
+        return make_response(command, 0, remark, body=body)
 
     async def ask(self, code: int, body: bytes = b"", **fields: object) -> RemotingCommand:
         texts = {name: str(value) for name, value in fields.items()}
@@ -122,11 +138,12 @@ def client_id(code: int) -> str:
 @asynccontextmanager
 async def scene(directory: Path) -> AsyncIterator[Scene]:
     async with broker(directory) as controller:
-        client = RemotingClient()
-        one = Scene(controller, client)
-        await one.fill()
-        yield one
-        await client.close()
+        one = Scene(controller)
+        try:
+            await one.fill()
+            yield one
+        finally:
+            await one.close()
 
 
 def test_what_tools_look_at_is_answered_as_the_real_broker_did(tmp_path: Path) -> None:
@@ -230,6 +247,121 @@ def test_a_group_is_made_and_changed_through_the_log(tmp_path: Path) -> None:
             await ours.ask(200, json.dumps(wanted | {"retryMaxTimes": 5}).encode())
             one = await ours.ask(352, group=wanted["groupName"])
             assert json.loads(one.body)["retryMaxTimes"] == 5
+
+    uvloop.run(scenario())
+
+
+def test_a_group_and_its_topics_are_removed_through_the_log(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path / "n0") as ours:
+            tables = ours.controller.tables
+            await ours.compare(200)
+            await ours.compare(207)
+            assert tables.groups.get("adm_group") is None
+            await ours.compare(207)
+            await ours.ask(207, groupName=GROUP, removeOffset="true")
+            assert tables.groups.get(GROUP) is None
+            assert not [one for one in tables.offsets.readers() if one[1] == GROUP]
+            for asked, answer in exchanges(RECORDED, 215):
+                compare(await ask_raw(ours.port, asked), answer)
+            await ours.ask(215, topic=TOPIC)
+            assert tables.topics.get(TOPIC) is None
+            await ours.ask(
+                17, topic=TOPIC, readQueueNums=2, writeQueueNums=2, perm=6,
+                topicFilterType="SINGLE_TAG",
+            )  # fmt: skip
+            await ours.ask(310, b"x", **send_fields(TOPIC, 0, ""))
+            body = as_json((await ours.ask(202, topic=TOPIC)).body)
+            ends = sorted(one["maxOffset"] for one in body["offsetTable"].values())
+            assert ends == [10, 11], "offsets go on"
+
+    uvloop.run(scenario())
+
+
+def test_a_live_group_is_told_where_to_go_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path / "n0") as ours:
+            found, theirs = await ours.compare(222)
+            assert found == theirs
+            await until(lambda: bool(ours.told), "what the client is told")
+            (told,) = ours.told
+            assert told.code == 220
+            assert told.ext_fields == {
+                "topic": TOPIC, "group": GROUP, "timestamp": "0", "isForce": "true"
+            }  # fmt: skip
+            assert as_json(told.body) == theirs
+            fields = {"topic": TOPIC, "group": GROUP, "isForce": "false"}
+            end = as_json((await ours.ask(222, **fields, timestamp=-1)).body)
+            assert set(end["offsetTable"].values()) == {10}
+            one = as_json((await ours.ask(222, **fields, timestamp=-1, queueId=1, offset=3)).body)
+            assert list(one["offsetTable"].values()) == [3]
+
+    uvloop.run(scenario())
+
+
+def test_a_group_without_members_is_left_to_the_tool(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path / "n0") as ours:
+            ours.controller.tables.consumers.close(
+                next(iter(ours.controller.tables.consumers.connections(GROUP))).id
+            )
+            asked, _ = recorded(222)
+            answer = await ask_raw(ours.port, asked)
+            assert (answer.code, answer.body) == (206, b"")
+            nobody = await ask_raw(ours.port, asked, group="never_seen")
+            assert (nobody.code, nobody.remark) == (1, "THe consumer group <never_seen> not exist")
+            assert ours.told == []
+
+    uvloop.run(scenario())
+
+
+def test_a_consumer_is_asked_through_its_broker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path / "n0") as ours:
+            remark = "not set any response code"
+            for code in (307, 309):
+                asked, answer = recorded(code)
+                ours.tells[code] = remark, command_of(answer).body
+                fields = {}
+                if code == 309:
+                    sent = await ours.ask(310, b"now", **send_fields(TOPIC, 0, ""))
+                    fields = {"msgId": sent.ext_fields["msgId"]}
+                found = await ask_raw(ours.port, asked, **fields)
+                compare(found, answer)
+                assert found.body == command_of(answer).body
+            assert [command.code for command in ours.told] == [307, 309]
+            (record,) = decode_records(ours.told[1].body, check_crc=True)
+            assert record.body == b"now"
+            assert ours.told[1].ext_fields["brokerName"] == "broker-a"
+            ours.tells[221] = (
+                None,
+                b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:7}}',
+            )
+            status = as_json((await ours.ask(223, topic=TOPIC, group=GROUP)).body)
+            assert list(status["consumerTable"]) == [client_id(203)]
+            assert list(status["consumerTable"][client_id(203)].values()) == [7]
+            for fields in ({"clientId": "nobody"}, {"consumerGroup": "nobody"}):
+                found = await ask_raw(ours.port, recorded(307)[0], **fields)
+                assert found.code == 1
+                assert "not online" in (found.remark or "")
+
+    uvloop.run(scenario())
+
+
+def test_entries_of_a_queue_are_shown(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path / "n0") as ours:
+            found, theirs = await ours.compare(321)
+            assert (found["maxQueueIndex"], found["minQueueIndex"]) == (10, 0)
+            assert len(found["queueData"]) == len(theirs["queueData"]) == 5
+            assert found["queueData"][0].keys() == theirs["queueData"][0].keys()
+            one = await ours.ask(33, offset=found["queueData"][2]["physicOffset"])
+            (record,) = decode_records(one.body)
+            assert (record.queue_id, record.queue_offset) == (0, 2)
+            beyond = json.loads(
+                (await ours.ask(321, topic=TOPIC, queueId=0, index=10, count=5)).body
+            )
+            assert beyond["queueData"] == []
 
     uvloop.run(scenario())
 

@@ -62,6 +62,73 @@ class StatsDataHeader(msgspec.Struct, rename="camel"):
     stats_key: str
 
 
+class DeleteGroupHeader(msgspec.Struct, rename="camel"):
+    """Header of 207: RocketMQ 4.9's tools and 5's have different names for the same."""
+
+    group_name: str
+    remove_offset: bool = False
+    clean_offset: bool = False
+
+
+class ResetOffsetHeader(msgspec.Struct, rename="camel"):
+    """Header of 222 and 220; time -1 is the end of a queue, queue -1 all of them.
+
+    RocketMQ 5 may name one queue, and an offset in it.
+    """
+
+    topic: str
+    group: str
+    timestamp: Int64
+    is_force: bool = False
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+
+
+class ToldResetHeader(msgspec.Struct, rename="camel"):
+    """Header of 220."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool
+
+
+class ClientStatusHeader(msgspec.Struct, rename="camel"):
+    """Header of 223 and 221; ``client_addr`` is the id of a client, none for all."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class RunningInfoHeader(msgspec.Struct, rename="camel"):
+    """Header of 307."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeDirectlyHeader(msgspec.Struct, rename="camel"):
+    """Header of 309; the broker adds its name."""
+
+    consumer_group: str
+    client_id: str
+    msg_id: str
+    broker_name: str | None = None
+    topic: str | None = None
+
+
+class QueueUnitsHeader(msgspec.Struct, rename="camel"):
+    """Header of 321."""
+
+    topic: str
+    queue_id: Int32
+    index: Int64
+    count: Int32
+    consumer_group: str | None = None
+
+
 class _Body(msgspec.Struct, rename="camel", kw_only=True):
     pass
 
@@ -117,6 +184,50 @@ class TimeSpans(_Body):
     """Answer of 303."""
 
     consume_time_span_set: list[QueueTimeSpan]
+
+
+class ResetOffsets(_Body):
+    """Answer of 222, and body of 220; see `queue_map`."""
+
+    offset_table: msgspec.Raw
+
+
+class QueueOffset(_Body, gc=False):
+    """A queue in the body of 220 for clients in C++, which read no map."""
+
+    broker_name: str
+    offset: int
+    queue_id: int
+    topic: str
+
+
+class ResetOffsetList(_Body):
+    """Body of 220 for clients in C++."""
+
+    offset_table: list[QueueOffset]
+
+
+class ClientStatusTable(_Body):
+    """Answer of 223, by client id; see `queue_map`."""
+
+    consumer_table: dict[str, msgspec.Raw]
+
+
+class QueueUnit(_Body, gc=False):
+    """An entry of a consume queue in the answer of 321."""
+
+    eval: bool
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+
+
+class QueueUnits(_Body):
+    """Answer of 321."""
+
+    max_queue_index: int
+    min_queue_index: int
+    queue_data: list[QueueUnit]
 
 
 class WindowStats(_Body):
