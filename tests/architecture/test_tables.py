@@ -19,7 +19,6 @@ from sim.faults.plan import FaultKind
 from sim.faults.recipes import RECIPES
 from tests.architecture.test_citations import sections
 from tests.architecture.tree import project, python_files, text, tracked
-from tests.served import broker_codes
 
 HANDBOOK = [path for path in tracked() if path.endswith(".md") and path != "CHANGELOG.md"]
 TEST = re.compile(r"`(test_\w+)`")
@@ -135,8 +134,9 @@ def no_field(config: type, word: str) -> Callable[[], bool]:
     return lambda: not [name for name in config.__dataclass_fields__ if word in name]  # type: ignore[attr-defined]
 
 
-def not_served(*names: str) -> Callable[[], bool]:
-    return lambda: not {int(RequestCode[name]) for name in names} & broker_codes()
+def no_client_takes(name: str) -> Callable[[], bool]:
+    files = [path for path in python_files() if path.startswith("ledgermq/client/")]
+    return lambda: bool(files) and not any(name in text(path) for path in files)
 
 
 def is_given_back_in_vain() -> bool:
@@ -161,9 +161,7 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "HA: master and slave": refused_role,
     "retry of a failed message": is_given_back_in_vain,
     "dead letter queue": is_given_back_in_vain,
-    "going back in time": not_served(
-        "INVOKE_BROKER_TO_RESET_OFFSET", "RESET_CONSUMER_CLIENT_OFFSET"
-    ),
+    "going back in time": no_client_takes("RESET_CONSUMER_CLIENT_OFFSET"),
     "delayed messages": is_refused(delay_level=1),
     "transactions": is_refused(transactional=True),
     "access control for clients": no_field(ClientConfig, "tls"),
