@@ -160,6 +160,8 @@ class Assignment:
         except RemotingError as error:
             _log.info("queue=%s event=no_first_offset error=%s", queue, error)
             return False
+        if host.locks is not None and not host.locks.holds(queue):
+            return False  # It was lost meanwhile, before there was anybody to tell.
         process_queue = ProcessQueue(queue, offset)
         puller = Puller(host, process_queue)
         task = host.background.spawn(puller.run, f"pull-{queue}")

@@ -18,6 +18,8 @@ Listener = Callable[[list[MessageExt], ConsumeContext], ConsumeStatus | Awaitabl
 
 BLOCKED_NS = 1_000_000_000
 """A listener that keeps the loop for so long is a warning: nothing else runs meanwhile."""
+ENDLESS_NS = 60_000_000_000
+"""A call that lasts so long is a warning: its messages are not committed meanwhile."""
 
 
 async def call_listener(
@@ -36,26 +38,54 @@ async def call_listener(
     return ConsumeStatus.RECONSUME_LATER
 
 
-def watched(listener: Listener, clock: Clock) -> Listener:
-    """Return ``listener`` with a warning for each call that blocks the loop.
+class WatchedListener:
+    """A listener, with a warning for each call that blocks the loop or does not end."""
 
-    Heartbeats, lock renewals and commits stop meanwhile; after a while brokers give the queues of
-    this member to others.
-    """
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._begun: dict[ConsumeContext, int] = {}
+        """When the calls under way began; 0 for those that were told."""
 
-    def listen(
-        messages: list[MessageExt], context: ConsumeContext
+    def __call__(
+        self, messages: list[MessageExt], context: ConsumeContext
     ) -> ConsumeStatus | Awaitable[ConsumeStatus]:
-        t_start_ns = clock.monotonic_ns()
+        """Call the listener.
+
+        While it blocks the loop, heartbeats, lock renewals and commits stop; after a while brokers
+        give the queues of this member to others.
+        """
+        t_start_ns = self._clock.monotonic_ns()
         try:
-            return listener(messages, context)
+            outcome = self._listener(messages, context)
         finally:
-            took_ns = clock.monotonic_ns() - t_start_ns
+            took_ns = self._clock.monotonic_ns() - t_start_ns
             if took_ns >= BLOCKED_NS:
                 _log.warning(
                     "queue=%s event=listener_blocked_loop seconds=%.1f",
                     context.queue,
                     took_ns / 1e9,
                 )
+        if isawaitable(outcome):
+            return self._follow(outcome, context, t_start_ns)
+        return outcome
 
-    return listen
+    def look(self) -> None:
+        """Warn of calls that go on for very long, once each: what they hold is not committed."""
+        now_ns = self._clock.monotonic_ns()
+        for context, t_start_ns in self._begun.items():
+            if t_start_ns and now_ns - t_start_ns >= ENDLESS_NS:
+                self._begun[context] = 0
+                _log.warning(
+                    "queue=%s event=listener_does_not_end seconds=%.0f",
+                    context.queue, (now_ns - t_start_ns) / 1e9,
+                )  # fmt: skip
+
+    async def _follow(
+        self, outcome: Awaitable[ConsumeStatus], context: ConsumeContext, t_start_ns: int
+    ) -> ConsumeStatus:
+        self._begun[context] = t_start_ns
+        try:
+            return await outcome
+        finally:
+            del self._begun[context]

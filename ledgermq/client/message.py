@@ -126,7 +126,7 @@ class ConsumeFrom(Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ConsumeContext:
     """What a listener may know and say about one call.
 

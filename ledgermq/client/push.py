@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ledgermq.client.assignment import Assignment
 from ledgermq.client.background import Background
@@ -22,7 +23,7 @@ from ledgermq.client.ids import lasting_client_id
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
-from ledgermq.client.listening import Listener, watched
+from ledgermq.client.listening import Listener, WatchedListener
 from ledgermq.client.local_offsets import LocalOffsets
 from ledgermq.client.message import ConsumeFrom, MessageModel, MessageQueue
 from ledgermq.client.observer import ConsumerObserver
@@ -89,7 +90,8 @@ class PushConsumer(StartStop):
         self.locks: QueueLocks | None = None
         self.local = self._make_local()
         self.pauses = Pauses()
-        self.service: ConsumeService | OrderlyService = self._make_service(listener)
+        self._listener = WatchedListener(listener, clock)
+        self.service: ConsumeService | OrderlyService = self._make_service(self._listener)
         self.assignment = Assignment(self, observer)
         self._instance.add_route_listener(self._on_route_change)
         self._subscriptions: dict[str, Subscription] = {}
@@ -169,13 +171,14 @@ class PushConsumer(StartStop):
             self.subscribe(self._retry_topic, ALL)
         else:
             self.local.open()
+        self._warn_of_twin()
         config, background = self.config, self._instance.background
         self._instance.start(self._heartbeat)
         background.spawn(self._rebalance_loop, "rebalance")
         if self.locks is not None:
             background.spawn(self.locks.run, "locks")
         background.every(config.leader_check_ms, self._check_leaders, "leaders")
-        background.every(config.persist_offset_ms, self.assignment.commit_due, "commit")
+        background.every(config.persist_offset_ms, self._commit_due, "commit")
 
     async def wait_joined(self, timeout_s: float = 10.0) -> None:
         """Wait until this member has its share of every topic; raises what blocks it by then.
@@ -258,7 +261,6 @@ class PushConsumer(StartStop):
 
     def _make_service(self, listener: Listener) -> ConsumeService | OrderlyService:
         """Return who runs the listener; makes the locks of an orderly one."""
-        listener = watched(listener, self.clock)
         send_back = self._send_back if self.local is None else self._drop
         if not self.options.orderly:
             return ConsumeService(listener, self.options, send_back, self._on_finished)
@@ -286,6 +288,18 @@ class PushConsumer(StartStop):
         """Unlock all queues but those that the listener has something of: their locks run out."""
         assert isinstance(self.service, OrderlyService)
         await self._within_request_time(locks.close(self.service.in_hand()), "unlocks")
+
+    def _warn_of_twin(self) -> None:
+        """Say that another consumer has this client id and group: both get the same queues."""
+        me = (self.client_id, self.config.group)
+        twin = _STARTED.get(me)
+        if twin is not None and twin._instance.running:
+            _log.warning("client_id=%s group=%s event=duplicate_instance", *me)
+        _STARTED[me] = self
+
+    async def _commit_due(self) -> None:
+        self._listener.look()
+        await self.assignment.commit_due()
 
     async def _commit_last(self) -> None:
         await self._within_request_time(self.assignment.commit_all(), "commits")
@@ -446,6 +460,10 @@ class PushConsumer(StartStop):
             subscription_data_set=[one.to_wire() for one in self._subscriptions.values()],
         )
         return HeartbeatData(client_id=self.client_id, consumer_data_set=[group])
+
+
+_STARTED: WeakValueDictionary[tuple[str, str], PushConsumer] = WeakValueDictionary()
+"""The consumers of this process by client id and group, the last one started of each."""
 
 
 def _always(_queue: MessageQueue) -> bool:

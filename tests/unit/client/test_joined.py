@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from cli.main import run as command_line
-from cli.messages import Wanted, _consume, check_expression
+from cli.messages import Wanted, _consume, _produce, check_expression
 from ledgermq.client import (
     ClientConfig,
     ConsumeStatus,
@@ -16,6 +16,7 @@ from ledgermq.client import (
     Producer,
     PushConsumer,
 )
+from ledgermq.remoting.protocol.codes import RequestCode
 from mutants.patches import HARNESS_BUGS
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
@@ -98,6 +99,23 @@ def test_consume_prints_what_it_takes_and_says_why_it_takes_nothing(capsys):
         assert await _consume(servers, wanted(expression="blue", seconds=1.0)) == 1
         said = capsys.readouterr().err
         assert "0 of 1 messages of orders with tags blue came in 1 s" in said
+
+    run(body)
+
+
+@pytest.mark.parametrize("how", [{"orderly": True}, {"broadcast": True}, {}])
+def test_consume_takes_messages_in_order_or_for_itself_alone(how, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def body(cluster):
+        servers = tuple(server.addr for server in cluster.name_servers)
+        message = Message(TOPIC, b"hello", sharding_key="order-7")
+        assert await _produce(servers, [message] * 3) == 0
+        assert len(set(capsys.readouterr().out.split()[::3])) == 1
+        assert await _consume(servers, wanted(seconds=8.0, count=3, **how)) == 0
+        assert capsys.readouterr().out.count("hello") == 3
+        assert bool(cluster.replicas[0].count(RequestCode.LOCK_BATCH_MQ)) is ("orderly" in how)
+        assert bool(list(tmp_path.rglob("offsets.json"))) is ("broadcast" in how)
 
     run(body)
 

@@ -357,6 +357,60 @@ def test_a_listener_that_blocks_the_loop_is_a_warning(caplog, monkeypatch):
     assert "event=listener_blocked_loop" in caplog.text
 
 
+def test_a_listener_that_does_not_end_is_a_warning_once(caplog, monkeypatch):
+    monkeypatch.setattr("ledgermq.client.listening.ENDLESS_NS", 1)
+
+    async def body(cluster):
+        await produce(cluster, 1)
+        listener = Listener()
+        listener.go_on.clear()
+        async with consumer_of(cluster, listener):
+            await listener.until(lambda: listener.in_hand)
+            await asyncio.sleep(0.3)
+            listener.go_on.set()
+
+    with caplog.at_level(logging.WARNING):
+        run(body)
+    assert caplog.text.count("event=listener_does_not_end") == 1
+
+
+def test_two_consumers_of_one_name_are_a_warning(caplog):
+    async def body(cluster):
+        async with consumer_of(cluster, Listener(), instance_name="a"):
+            assert "event=duplicate_instance" not in caplog.text
+            async with consumer_of(cluster, Listener(), instance_name="a"):
+                assert "event=duplicate_instance" in caplog.text
+        caplog.clear()
+        async with consumer_of(cluster, Listener(), instance_name="a"):
+            assert "event=duplicate_instance" not in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        run(body)
+
+
+def test_a_lock_that_is_lost_before_the_queue_is_held_is_taken_again():
+    async def body(cluster):
+        await produce(cluster, 4)
+        listener = Listener()
+        consumer = consumer_of(cluster, listener)
+        ask = consumer.stored_offset
+        lost = []
+
+        async def stored_offset(queue):
+            if queue.queue_id == 2 and queue not in lost:
+                lost.append(queue)
+                consumer.locks._lose(queue, "the test says so")
+            return await ask(queue)
+
+        consumer.stored_offset = stored_offset
+        async with consumer:
+            await listener.until(lambda: listener.count == 4)
+        assert lost
+        assert in_order(listener, 4)
+
+    run(body)
+
+
 @pytest.mark.parametrize("wait_ms", [0, 9, 30_001])
 def test_a_suspension_out_of_range_is_refused(wait_ms):
     with pytest.raises(ValueError, match="order_suspend_ms"):
