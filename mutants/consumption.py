@@ -71,4 +71,22 @@ CONSUMPTION: Final = (
             ("if not self._has_changed", "if self._has_changed"),
         ),
     ),
+    Mutant(
+        name="orderly-lock-never-renewed",
+        breaks="The locks of an orderly consumer are not renewed.",
+        source="RocketMQ ConsumeMessageOrderlyService.start: lockMQPeriodically every 20 s.",
+        plant=patch(
+            "ledgermq.client.queue_locks:QueueLocks.run",
+            (">= RENEW_MS", ">= RENEW_MS << 10"),
+        ),
+    ),
+    Mutant(
+        name="unlocked-before-it-ended",
+        breaks="A revoked queue is unlocked while the listener still has a message of it.",
+        source="RocketMQ RebalancePushImpl.unlockDelay: what is consumed ends first.",
+        plant=patch(
+            "ledgermq.client.push:PushConsumer.settled",
+            ("return await self.service.settle(process_queue, SETTLE_MS)", "return True"),
+        ),
+    ),
 )

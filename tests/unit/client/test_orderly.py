@@ -16,7 +16,7 @@ from ledgermq.client import (
     Producer,
     PushConsumer,
 )
-from ledgermq.client.queue_locks import VALID_MS
+from ledgermq.client.queue_locks import RENEW_MS, VALID_MS
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
@@ -222,6 +222,36 @@ def test_nothing_is_consumed_of_a_queue_that_another_has_locked():
     run(body)
 
 
+async def locks_are_renewed_in_time(cluster):
+    """Before the 30 s of a lock are over, it has been asked for again; nothing is lost."""
+    await produce(cluster, 4)
+    clock, listener = LaterClock(), Listener()
+    broker = cluster.replicas[0]
+    async with consumer_of(cluster, listener, clock=clock) as consumer:
+        await listener.until(lambda: listener.count == 4)
+        for _ in range(3):
+            asked = broker.count(RequestCode.LOCK_BATCH_MQ)
+            clock.later_ms += RENEW_MS
+            await broker.wait_for(
+                lambda asked=asked: broker.count(RequestCode.LOCK_BATCH_MQ) > asked
+            )
+        assert all(consumer.locks.holds(queue) for queue in consumer.assigned_queues)
+        assert len(consumer.assigned_queues) == 4
+        await produce(cluster, 4)
+        await listener.until(lambda: listener.count == 8)
+    assert all(offsets == [0, 1] for offsets in listener.seen.values())
+
+
+def test_locks_are_renewed_before_they_run_out():
+    run(locks_are_renewed_in_time)
+
+
+def test_planted_locks_that_are_never_renewed_are_noticed():
+    mutant = BY_TESTS["orderly-lock-never-renewed"]
+    with planted(mutant), pytest.raises((AssertionError, TimeoutError)):
+        run(locks_are_renewed_in_time)
+
+
 async def a_lock_that_ran_out_ends_consumption(cluster):
     """The broker is gone and the lock's time over: what was pulled must not be handed out."""
     await produce(cluster, 8, queues=1)
@@ -292,30 +322,36 @@ def test_a_new_leader_is_asked_for_the_locks_at_once():
     run(body)
 
 
-def test_a_revoked_queue_is_given_away_only_when_nothing_of_it_is_in_hand():
-    async def body(cluster):
-        await produce(cluster, 40)
-        first, second = Listener(), Listener()
-        first.go_on.clear()
-        one = consumer_of(cluster, first, rebalance_ms=100, instance_name="a")
-        other = consumer_of(cluster, second, rebalance_ms=100, instance_name="b")
-        async with one:
-            await first.until(lambda: len(first.in_hand) == 4)
-            async with other:
-                await asyncio.sleep(0.5)
-                assert not second.seen
-                first.go_on.set()
-                await second.until(lambda: second.count >= 15)
-                async with asyncio.timeout(5):
-                    while first.count + second.count < 40:
-                        await asyncio.sleep(0.01)
-                assert len(one.assigned_queues) == len(other.assigned_queues) == 2
-        for number in range(4):
-            queue = MessageQueue(TOPIC, "group-0", number)
-            assert first.seen[queue] + second.seen[queue] == list(range(10))
-        assert cluster.group.locks == {}
+async def a_revoked_queue_ends_before_it_is_given_away(cluster):
+    await produce(cluster, 40)
+    first, second = Listener(), Listener()
+    first.go_on.clear()
+    one = consumer_of(cluster, first, rebalance_ms=100, instance_name="a")
+    other = consumer_of(cluster, second, rebalance_ms=100, instance_name="b")
+    async with one:
+        await first.until(lambda: len(first.in_hand) == 4)
+        async with other:
+            await asyncio.sleep(0.5)
+            assert not second.seen
+            first.go_on.set()
+            await second.until(lambda: second.count >= 15)
+            async with asyncio.timeout(5):
+                while first.count + second.count < 40:
+                    await asyncio.sleep(0.01)
+            assert len(one.assigned_queues) == len(other.assigned_queues) == 2
+    for number in range(4):
+        queue = MessageQueue(TOPIC, "group-0", number)
+        assert first.seen[queue] + second.seen[queue] == list(range(10))
+    assert cluster.group.locks == {}
 
-    run(body)
+
+def test_a_revoked_queue_is_given_away_only_when_nothing_of_it_is_in_hand():
+    run(a_revoked_queue_ends_before_it_is_given_away)
+
+
+def test_a_planted_unlock_of_what_is_in_hand_is_noticed():
+    with planted(BY_TESTS["unlocked-before-it-ended"]), pytest.raises(AssertionError):
+        run(a_revoked_queue_ends_before_it_is_given_away)
 
 
 def test_stopping_waits_for_what_is_in_hand_and_keeps_the_lock_of_what_hangs(caplog):
