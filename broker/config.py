@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.delays.levels import DELAY_LEVELS, delay_levels_ms
 from broker.retention_policy import HOUR_MS, RetentionConfig
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError
@@ -82,6 +83,9 @@ class BrokerConfig:
     enable_property_filter: bool = key("enablePropertyFilter", default=True)
     """Whether consumers may filter by SQL92; RocketMQ's default is false."""
     """Whether who reads far behind the end is sent to a slave."""
+
+    delay_levels: str = key("messageDelayLevel", DELAY_LEVELS)
+    """How long messages of level 1, 2, ... wait; the same at all members of a group."""
 
     clean_interval_ms: int = key("cleanResourceInterval", 10_000, low=0, high=3_600_000)
     """How often retention looks at log and disk; 0: never, and no disk is too full for it."""
@@ -297,6 +301,7 @@ class BrokerConfig:
             get_cold_messages_max=self.cold_messages_max,
             get_cold_bytes_max=self.cold_bytes_max,
             index=self._index_config(),
+            delay_levels_ms=self.delay_levels_ms,
         )
         if self.enable_dledger:
             return config
@@ -305,6 +310,11 @@ class BrokerConfig:
             max_wait_ack_ms=self.sync_flush_timeout_ms,
             late_status=PutStatus.FLUSH_TIMEOUT,
         )
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """How long messages of level 1, 2, ... wait."""
+        return delay_levels_ms("messageDelayLevel", self.delay_levels)
 
     def _index_config(self) -> IndexConfig | None:
         if not self.message_index_enable:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.core import Core, Machine
+from broker.delays.service import SCHEDULE_TOPIC
 from broker.modes.build import build_mode
 from broker.name_servers import build_registrar
 from broker.ports import check_port_free
@@ -179,8 +180,10 @@ class BrokerController:
     # StoreListener
 
     def on_message(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Wake the pulls that wait for a queue."""
+        """Wake the pulls that wait for a queue, or the delivery of what waits in it."""
         self._wake_up.on_message(topic, queue_id, max_offset)
+        if topic == SCHEDULE_TOPIC:
+            self._services.delays.on_message(queue_id)
 
     def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """Apply a replicated change."""

@@ -161,7 +161,7 @@ def _build_send(core: Core, creator: Creator, counts: TrafficCounts) -> SendProc
         topics=core.tables.topics.entries,
         store=core.store,
         maker=creator,
-        door=Door(rewriter, config.max_message_bytes),
+        door=Door(rewriter, config.max_message_bytes, len(config.delay_levels_ms)),
         rng=core.rng,
         store_host=config.store_host,
         puts=counts.puts,

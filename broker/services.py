@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.delays.service import DelayedDelivery
 from broker.leader.services import LeaderServices
 from broker.offsets.cleaning import OffsetCleaner
 from broker.offsets.replication import OffsetReplicator
@@ -25,6 +26,7 @@ class Services(NamedTuple):
     leader: LeaderServices
     offsets: OffsetReplicator
     held: HeldPulls
+    delays: DelayedDelivery
 
     async def let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""
@@ -38,5 +40,6 @@ def build_services(core: Core, processors: Processors) -> Services:
     tables, store = core.tables, core.store
     offsets = OffsetReplicator(tables.offsets, store, core.tasks.alarm)
     held = HeldPulls(processors.pull.release, tables.held.__len__)
-    services = (offsets, OffsetCleaner(tables, store), processors.moved, held)
-    return Services(LeaderServices(services, tables.add, core.tasks), offsets, held)
+    delays = DelayedDelivery(store, core.tasks.alarm, is_repaired=core.config.enable_dledger)
+    services = (offsets, OffsetCleaner(tables, store), processors.moved, held, delays)
+    return Services(LeaderServices(services, tables.add, core.tasks), offsets, held, delays)

@@ -73,12 +73,20 @@ def produce(
     shard: Annotated[
         str, typer.Option(metavar="KEY", help="Send all to the queue of this key, in order.")
     ] = "",
+    delay: Annotated[
+        int,
+        typer.Option(
+            min=0, max=18, metavar="LEVEL", help="Deliver later: 1 is 1s, 2 5s, 3 10s, 4 30s, 5 1m."
+        ),
+    ] = 0,
 ) -> None:
     """Send messages and print where each was stored: queue id, queue offset, message id.
 
     Exit code 1 if any send failed or its outcome is unknown; the reason is printed.
 
     Example: ledgermq produce -t orders "hello"
+
+    Example: ledgermq produce -t orders --delay 3 "in ten seconds"
 
     Example: seq 1000 | ledgermq produce -n "10.0.0.1:9876;10.0.0.2:9876" -t orders --tags demo
     """
@@ -87,7 +95,7 @@ def produce(
     addresses = parse_addresses(namesrv)
     bodies = [body] if body is not None else [line.rstrip("\n") for line in sys.stdin]
     wanted = [
-        Message(topic, text.encode(), tags, keys, sharding_key=shard)
+        Message(topic, text.encode(), tags, keys, sharding_key=shard, delay_level=delay)
         for text in bodies
         for _ in range(count)
     ]

@@ -13,6 +13,7 @@ from mutants.bounds import BOUNDS
 from mutants.clients import CLIENTS
 from mutants.consumption import CONSUMPTION
 from mutants.corners import CORNERS
+from mutants.delays import DELAYS
 from mutants.dimensions import DIMENSIONS
 from mutants.door import DOOR
 from mutants.durability import DURABILITY
@@ -64,6 +65,7 @@ _BY_TESTS: Final = (
     *BOUNDS,
     *CLIENTS,
     *CONSUMPTION,
+    *DELAYS,
     *DOOR,
     *FAIRNESS,
     *FILTERS,

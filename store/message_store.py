@@ -24,6 +24,7 @@ from store.queues import start as beginning
 from store.queues.consume_queue import ConsumeQueues
 from store.read.key_query import KeyQuery, KeyResult
 from store.read.reader import Reader
+from store.read.schedule import Schedule
 from store.recovery.checkpointer import Checkpointer
 from store.recovery.repair import Repairer
 from store.recovery.start import Recovered, agree_with_log, load_queues
@@ -74,7 +75,7 @@ class MessageStore:
     store_time: "Callable[[str, int, int], int]"
     log_range: "Callable[[], tuple[int, int]]"
     units: "Callable[[str, int, int, int], list[tuple[int, int, int]] | None]"
-
+    schedule: Schedule
     before_hand_over: "Callable[[], None]" = staticmethod(lambda: None)
     """Called while state can still be proposed, before leadership is handed over on purpose."""
 
@@ -141,6 +142,7 @@ class MessageStore:
         )  # fmt: skip
         self._reader = Reader(self._config, self._queues, log)
         self._repairer = Repairer(self._queues, log, self._config.delay_levels_ms)
+        self.schedule = Schedule(self._config, self._queues, self._commit_log.stamps)
         self._checkpointer = Checkpointer(
             self._config, self._disk, self._queues, log, on_fatal=self._fail, times=times
         )
@@ -345,10 +347,7 @@ class MessageStore:
             self._index.index.drop_before(position)
 
     def drop_queue_files(self) -> int:
-        """Remove the queue files that lie before the beginning of the log; return how many went.
-
-        While a checkpoint is being written none goes; they go soon after.
-        """
+        """Remove queue files before the beginning of the log; later, if a checkpoint is made."""
         self._drops_files = self._checkpointer.is_busy
         if self._drops_files:
             return 0

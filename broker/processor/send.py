@@ -168,20 +168,23 @@ class SendProcessor:
         except Refused as refused:
             self._refuse(connection, frame, opaque, flag, refused.answer)
             return
+        message = PutMessage(
+            topic.name_bytes,
+            queue_id,
+            header.flag,
+            sys_flag | topic.system_flag,
+            header.born_timestamp,
+            packed_peer(connection),
+            header.reconsume_times or 0,
+            0,
+            properties.text,
+            body,
+            properties.tags_code,
+        )
+        if properties.delay_level:
+            message = self._door.schedule(message, properties.delay_level)
         self._store.put(
-            PutMessage(
-                topic.name_bytes,
-                queue_id,
-                header.flag,
-                sys_flag | topic.system_flag,
-                header.born_timestamp,
-                packed_peer(connection),
-                header.reconsume_times or 0,
-                0,
-                properties.text,
-                body,
-                properties.tags_code,
-            ),
+            message,
             partial(self._count, topic.name)
             if flag & _ONEWAY
             else partial(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.delays.schedule import scheduled
 from broker.sends.properties import is_regular, items_of, pairs_of
 from broker.sends.rules import (
     PLAIN_FLAGS,
@@ -23,7 +24,6 @@ from broker.sends.rules import (
     check_keys,
     client_flags,
     level_of,
-    refuse_unsupported,
 )
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from broker.sends.properties import PropertyRewriter, Rewritten
     from ledgermq.remoting.protocol.headers import SendHeader
+    from store.results import PutMessage
 
 _SEPARATOR: Final = b"\x02"
 _ODD_FLAGS: Final = ~PLAIN_FLAGS
@@ -59,14 +60,22 @@ class Door:
     Args:
         rewriter: the broker's changes to properties.
         body_bytes_max: largest body of a message, and of a batch.
+        delay_level_max: the highest level of delay; a higher one counts as it.
     """
 
-    __slots__ = ("_body_bytes_max", "_rewrite", "_rewriter")
+    __slots__ = ("_body_bytes_max", "_delay_level_max", "_rewrite", "_rewriter")
 
-    def __init__(self, rewriter: PropertyRewriter, body_bytes_max: int) -> None:
+    def __init__(
+        self, rewriter: PropertyRewriter, body_bytes_max: int, delay_level_max: int
+    ) -> None:
         self._rewriter = rewriter
         self._rewrite = rewriter.rewrite
         self._body_bytes_max = body_bytes_max
+        self._delay_level_max = delay_level_max
+
+    def schedule(self, message: PutMessage, delay_level: int) -> PutMessage:
+        """Return a message that was let in as it waits for its level."""
+        return scheduled(message, delay_level, self._delay_level_max)
 
     def read(self, header: SendHeader, body: bytes) -> tuple[int, Rewritten]:
         """Return sysFlag and properties of a message as they are stored. Errors: `Refused`."""
@@ -77,8 +86,8 @@ class Door:
         if not 0 < len(body) <= self._body_bytes_max or len(text) > PROPERTIES_BYTES_MAX:
             raise Refused
         properties = self._rewrite(text.encode("utf-8", "replace"))
-        if properties.delay_level or properties.transactional:
-            refuse_unsupported(properties.delay_level, transactional=properties.transactional)
+        if properties.transactional:
+            client_flags(TRANSACTION_MASK)
         size_bytes = len(properties.text)
         if size_bytes > UNCHECKED_KEYS_BYTES:
             if size_bytes > PROPERTIES_BYTES_MAX:

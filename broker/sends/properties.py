@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _SEPARATOR = b"\x02"
 _EQUALS = b"\x01"
+_WAIT = b"WAIT\x01"
 _CONTENT = bytes(byte for byte in range(256) if byte not in {1, 2})
 """What is deleted from a text to see how its separators follow each other."""
 
@@ -49,7 +50,8 @@ class Rewritten(msgspec.Struct, frozen=True, gc=False):
 
     text: bytes
     tags_code: int
-    #: The value of DELAY when that is above zero, else 0.
+    #: The value of DELAY when that is above zero, else 0. If it is, the text is in no order yet:
+    #: `broker.delays.schedule` gives it one.
     delay_level: int
     transactional: bool
 
@@ -143,11 +145,17 @@ class PropertyRewriter:
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
-        picked = plan.pick(items)
+        delay_level = 0 if plan.delay < 0 else level_of(items[plan.delay][6:])
+        if delay_level:  # RocketMQ has put WAIT back when it writes the map once more
+            written_again = sorted(items, key=lambda item: item.startswith(_WAIT))
+            stored = _SEPARATOR.join(written_again)
+        else:
+            picked = plan.pick(items)
+            stored = picked if plan.single else _SEPARATOR.join(picked)
         return Rewritten(
-            picked if plan.single else _SEPARATOR.join(picked),
+            stored,
             0 if plan.tags < 0 else self.tags_code(items[plan.tags][5:]),
-            0 if plan.delay < 0 else level_of(items[plan.delay][6:]),
+            delay_level,
             plan.transaction >= 0 and items[plan.transaction][9:].lower() == b"true",
         )
 

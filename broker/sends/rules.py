@@ -73,16 +73,6 @@ def client_flags(sys_flag: int) -> int:
     return flags
 
 
-def refuse_unsupported(delay_level: int, *, transactional: bool) -> None:
-    """Refuse what this broker cannot keep its word about yet. Errors: `Refused`."""
-    if delay_level:
-        raise Refused(
-            "delayed delivery is not supported by this broker: the message was not stored"
-        )
-    if transactional:
-        client_flags(TRANSACTION_MASK)
-
-
 def level_of(digits: bytes) -> int:
     """Return what Java's Integer.parseInt makes of a DELAY above zero, else 0.
 

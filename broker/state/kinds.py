@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from store import origins
+
 
 class StateKind(StrEnum):
     """What a state record changes; no value is ever used for something else."""
@@ -14,3 +16,5 @@ class StateKind(StrEnum):
     FORGET_OFFSETS = "forget-offsets"
     LOCK = "lock"
     UNLOCK = "unlock"
+    DELIVERED = origins.DELIVERED
+    """Of a delayed message; its copy stands for the record."""

@@ -8,7 +8,7 @@ truth as of the end of the log, and nothing that the log holds is applied over i
 changed the files whose members it lists.
 
 What RocketMQ wrote and we do not know (members of later versions, its system topics) is kept and
-written again. ``delayOffset.json`` and ``consumerFilter.json`` are never touched.
+written again. ``consumerFilter.json`` is never touched.
 Source: spec/disk.md 5.6; RocketMQ ConfigManager, which takes the ``.bak`` where a file is missing,
 empty or unreadable.
 """
@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 INDEX_FILE: Final = "appliedIndex.json"
 MEMBER: Final = "ledgerIndex"
 _OURS: Final = re.compile(rb'\s*\{\s*"ledgerIndex"\s*:\s*(-?\d{1,19})\s*[,}]')
+_NUMBERED: Final = frozenset({"consumerOffset.json", "delayOffset.json"})
+"""Files in which numbers are keys."""
 _QUOTED_NUMBER: Final = re.compile(rb'"(-?\d+)":')
 
 NOTHING: Final = -1
@@ -89,6 +91,8 @@ class SharedSnapshot(Snapshot):
             elif mark == "foreign":
                 floor = end_index
                 _log.info("event=table_taken_over file=%s/%s", self._directory, name)
+            elif mark == "missing" and index is not None and name not in index.tables:
+                floor = index.applied_index  # of a version without this table, and its records
             else:
                 floor = NOTHING if is_ours else end_index
             if NOTHING < floor < end_index and not is_entry(floor):
@@ -232,7 +236,7 @@ def add(document: dict[str, Any], extra: Extra) -> None:
 
 def _unquoted(name: str, text: bytes) -> bytes:
     """Return a text as Java writes it: maps with integers as keys have no quotes around them."""
-    return _QUOTED_NUMBER.sub(rb"\1:", text) if name == "consumerOffset.json" else text
+    return _QUOTED_NUMBER.sub(rb"\1:", text) if name in _NUMBERED else text
 
 
 def _with_member(data: bytes, index: int) -> bytes:

@@ -24,6 +24,7 @@ from store.dispatch.read_back import NO_MESSAGE, light_part, read_back
 from store.dispatch.sample import agrees, claim_about
 from store.layout import (
     FLAG_NOT_INDEXED,
+    FLAGS_HOSTS_V6,
     KIND_NOOP,
     KIND_RAFT_CONFIG,
     STATE_TOPIC_BYTES,
@@ -33,9 +34,10 @@ from store.layout import (
     state_kind,
     tags_code,
 )
+from store.origins import DELIVERED, MARK_BYTE, PREPARED_AT, maybe_delivered_by
 from store.results import PutStatus
 from store.write.hints import ALIKE, LOOKED_INTO, DispatchHint, Run, maybe_decode_hint, rows_of
-from store.write.uncommitted import OwnBatch, OwnMessage
+from store.write.uncommitted import OwnBatch, OwnCopy, OwnMessage
 
 if TYPE_CHECKING:
     from dledger.storage.recent import HintedSpan
@@ -205,6 +207,12 @@ class Dispatcher:
                 take(queue, own.units, len(own.physicals))
                 self._rows += own.rows
                 physical, end = own.physicals[-1], own.end
+            elif isinstance(own, OwnCopy):
+                queue, end = own.queue, own.end
+                assert queue.max_offset == own.queue_offset, (queue.topic, own)
+                take(queue, _pack_unit(physical, own.size, own.code), 1)
+                self._rows += own.rows
+                self._listener.apply_state(end, DELIVERED, own.delivered)
             else:
                 end = own.end
                 self._listener.apply_state(end, own.kind, own.payload)
@@ -339,12 +347,14 @@ class Dispatcher:
         keyed: list[Keyed] = []
         foreign = self._anomalies.foreign
         for record in found:
-            physical, size, queue_id, offset, flags, stored, topic, text, _, _ = record
+            physical, size, queue_id, offset, flags, stored, topic, text, chunk, at = record
             self.applied_end = physical + size
             self._applied_start = physical - self._header_bytes
             if flags & FLAG_NOT_INDEXED:
                 self._dispatch_unindexed(record, keyed)
                 continue
+            if chunk[at + PREPARED_AT] == MARK_BYTE or flags & FLAGS_HOSTS_V6:
+                self._maybe_apply_delivered(chunk, at)
             queue = by_topic.get(topic, _NO_QUEUES).get(queue_id)
             queue = queue or self._maybe_queue_of(topic, queue_id, physical)
             if queue is None:
@@ -382,6 +392,12 @@ class Dispatcher:
         own = self._uncommitted.take_state(physical)
         if own is not None:
             own.answer(PutStatus.OK)
+
+    def _maybe_apply_delivered(self, chunk: bytes | memoryview, at: int) -> None:
+        """Apply what a record says of a delayed message, if it is a copy of one."""
+        delivered = maybe_delivered_by(chunk, at)
+        if delivered is not None and self.applied_end > self.state_end:
+            self._listener.apply_state(self.applied_end, DELIVERED, delivered)
 
     def _maybe_queue_of(self, topic: bytes, queue_id: int, physical: int) -> "ConsumeQueue | None":
         """Return a queue; None, and the record is left aside, if there can be none."""

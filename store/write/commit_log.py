@@ -41,6 +41,7 @@ from store.layout import (
     state_properties,
     stored_or_zero,
 )
+from store.origins import maybe_delivered
 from store.results import (
     BatchCallback,
     PutBatch,
@@ -51,7 +52,7 @@ from store.results import (
 )
 from store.write.hints import encode_hint
 from store.write.stamps import Stamps
-from store.write.uncommitted import OwnBatch, OwnMessage, OwnState, Uncommitted
+from store.write.uncommitted import OwnBatch, OwnCopy, OwnMessage, OwnState, Uncommitted
 
 if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
@@ -139,6 +140,11 @@ class CommitLog:
             self._add(OwnMessage(physical, None, 0, size, 0, rows, done))
             return
         queue.next_offset = queue_offset + 1
+        if message.prepared_offset:
+            delivered = maybe_delivered(message.prepared_offset, message.sys_flag)
+            if delivered is not None:
+                self._add(OwnCopy(physical, queue, queue_offset, size, tags, rows, done, delivered))
+                return
         self._add(OwnMessage(physical, queue, queue_offset, size, tags, rows, done))
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:

@@ -38,7 +38,7 @@ VERSION: Final = 2
 """Who wrote version 1 did not check its records: what they hold is read back."""
 LOOKED_INTO: Final = 0
 """Entries that are read: state, halves of transactions, delayed messages, whose unit depends on
-settings."""
+settings, and their copies, which stand for state."""
 ALIKE: Final = 1
 """Messages that follow each other in one queue, all with the same tags code."""
 EACH: Final = 2

@@ -14,7 +14,7 @@ AppendFuture.
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -89,6 +89,40 @@ class OwnBatch(msgspec.Struct, gc=False):
             tell(done, status, self.queue_offset, self.physical)
 
 
+class OwnCopy(msgspec.Struct, gc=False):
+    """A delayed message that was put into its topic; see `store.origins`."""
+
+    physical: int
+    """Where its record begins."""
+    queue: "ConsumeQueue"
+    queue_offset: int
+    size: int
+    code: int
+    """Of its tags."""
+    rows: "list[Row]"
+    """For the key index; none without one."""
+    done: "PutCallback | None"
+    """Who waits; None once it was answered."""
+    delivered: bytes
+    """The state that it stands for."""
+
+    @property
+    def end(self) -> int:
+        """Where its entry ends."""
+        return self.physical + self.size
+
+    def answer(self, status: PutStatus) -> None:
+        """Answer who waits, unless that was done. It is not told that this takes long.
+
+        Who waits must know whether to deliver it again, and that is not known before the end.
+        """
+        if status in LATE:
+            return
+        done, self.done = self.done, None
+        if done is not None:
+            tell(done, status, self.queue_offset, self.physical)
+
+
 class OwnState(msgspec.Struct):
     """A state record that was proposed here."""
 
@@ -111,7 +145,9 @@ class OwnState(msgspec.Struct):
             tell(done, status)
 
 
-Own = OwnMessage | OwnBatch | OwnState
+Own = OwnMessage | OwnBatch | OwnCopy | OwnState
+LATE: Final = frozenset({PutStatus.QUORUM_TIMEOUT, PutStatus.FLUSH_TIMEOUT})
+"""Answers to what waits on."""
 
 _physical_of: "Callable[[Row], int]" = itemgetter(1)
 

@@ -8,10 +8,11 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.processor.admin import AdminProcessor
-from broker.sends.rules import Refused, refuse_unsupported
+from broker.sends.rules import Refused, client_flags
 from ledgermq.client.config import ClientConfig
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.message import TRANSACTION_MASK
 from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
 from sim.faults.apply import EFFECTS
@@ -146,13 +147,10 @@ def is_given_back_in_vain() -> bool:
     return answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def is_refused(*, delay_level: int = 0, transactional: bool = False) -> Callable[[], bool]:
-    def refused() -> bool:
-        with pytest.raises(Refused):
-            refuse_unsupported(delay_level, transactional=transactional)
-        return True
-
-    return refused
+def refuses_transactions() -> bool:
+    with pytest.raises(Refused):
+        client_flags(TRANSACTION_MASK)
+    return True
 
 
 ABSENT: dict[str, Callable[[], bool]] = {
@@ -162,8 +160,7 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "retry of a failed message": is_given_back_in_vain,
     "dead letter queue": is_given_back_in_vain,
     "going back in time": no_client_takes("RESET_CONSUMER_CLIENT_OFFSET"),
-    "delayed messages": is_refused(delay_level=1),
-    "transactions": is_refused(transactional=True),
+    "transactions": refuses_transactions,
     "access control for clients": no_field(ClientConfig, "tls"),
 }
 """Beginning of a row of concepts.md that says *not yet*, and what would cease to be so."""

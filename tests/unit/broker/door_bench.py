@@ -142,7 +142,7 @@ class Bench:
             topics=self.topics.entries,
             store=self.store,
             maker=self.creator,
-            door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX),
+            door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX, 18),
             rng=FakeRng(),
             store_host=STORE_HOST,
             puts=self.puts,

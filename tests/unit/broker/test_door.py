@@ -73,13 +73,15 @@ def check_bits_without_a_meaning_are_refused(bench: Bench) -> None:
 
 def check_a_delay_has_any_number_of_digits(bench: Bench) -> None:
     for digits in ("9" * 5_000, "0" * 5_000 + "1", "+3", "4294967296"):
-        for topic in ("T", "new"):
-            bench.send(i=f"DELAY\x01{digits}", b=topic)
-    assert bench.codes == [13] * 8
-    assert bench.served == [], "no topic is created for a message that is refused"
+        bench.send(i=f"DELAY\x01{digits}")
+    levels = [(record.topic, record.queue_id + 1) for record in bench.records]
+    assert levels == [("SCHEDULE_TOPIC_XXXX", level) for level in (18, 1, 3, 18)]
+    for level, record in zip((18, 1, 3, 18), bench.records, strict=True):
+        assert b"DELAY\x01%d" % level in record.properties.split(b"\x02")
     for digits in ("0", "000", "-1", "x", "+", "1" * 5_000 + "x"):
         bench.send(i=f"DELAY\x01{digits}")
-    assert len(bench.records) == 6
+    assert [record.topic for record in bench.records[4:]] == ["T"] * 6
+    assert bench.codes == []
 
 
 def check_a_batch_holds_no_delayed_message(bench: Bench) -> None:

@@ -1,0 +1,46 @@
+"""Planted bugs in delayed delivery."""
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+DELAYS: Final = (
+    Mutant(
+        name="delivery-known-to-its-leader",
+        breaks="Who reads a delivered copy back from the log does not know what it stands for:"
+        " the next leader delivers it again.",
+        source="RocketMQ #1934, #2357: delayed messages twice after a switch.",
+        plant=patch(
+            "store.dispatch.dispatcher:Dispatcher._maybe_apply_delivered",
+            ("if delivered is not None and", "if False and"),
+        ),
+    ),
+    Mutant(
+        name="delivery-goes-on-behind-a-refusal",
+        breaks="A delayed message whose copy the log refuses is not tried again.",
+        source="RocketMQ #3473: lost when the put fails.",
+        plant=patch(
+            "broker.delays.service:DelayedDelivery._go_back",
+            ("level.next_offset = min(level.next_offset, offset)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="delivery-told-too-early",
+        breaks="A copy that waits long for its majority counts as refused, and is put once more.",
+        source="RocketMQ #7927; docs/adr/0005.",
+        plant=patch(
+            "store.write.uncommitted:OwnCopy.answer",
+            ("if status in LATE:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="delivery-a-level-early",
+        breaks="All that follows a message that is due is delivered with it.",
+        source="RocketMQ ScheduleMessageService looks at each message's own time.",
+        plant=patch(
+            "broker.delays.agenda:Level.ready",
+            ("if due_ms > now_ms:", "if due_ms > now_ms and not count:"),
+        ),
+    ),
+)
+"""Tests find them."""
