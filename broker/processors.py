@@ -6,8 +6,10 @@ Adding a processor is a line in `build_processors`; which requests it serves it 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.delays.schedule import scheduled
 from broker.groups.new_groups import NewGroups
 from broker.limits import FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
 from broker.offsets.moved import OffsetMovedEvents
@@ -26,6 +28,7 @@ from broker.processor.query import QueryProcessor
 from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor
 from broker.processor.send import SendProcessor
+from broker.processor.send_back import SendBackProcessor
 from broker.processor.stats import StatsProcessor
 from broker.processor.topics import TopicsProcessor
 from broker.processor.traffic import TrafficProcessor
@@ -103,6 +106,14 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         QueryProcessor(store, unique_max=core.config.default_query_max_num),
         LockProcessor(tables, proposer, clock),
         FilterProcessor(enabled=core.config.enable_property_filter),
+        SendBackProcessor(
+            tables=tables,
+            store=store,
+            creator=creator,
+            on_new_group=new_groups.for_request,
+            schedule=partial(scheduled, level_max=len(core.config.delay_levels_ms)),
+            rng=core.rng,
+        ),
         AdminProcessor(
             topics=tables.topics, creator=creator, proposer=proposer, status=around.status
         ),

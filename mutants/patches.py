@@ -30,6 +30,7 @@ from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
 from mutants.replication import REPLICATION
+from mutants.retries import RETRIES
 from mutants.services import SERVICES
 from mutants.serving import SERVING
 from mutants.state import STATE
@@ -73,6 +74,7 @@ _BY_TESTS: Final = (
     *NAMESRV,
     *PEERS,
     *RECORDS,
+    *RETRIES,
     *SERVICES,
     *STATE,
     *WIRE,

@@ -10,6 +10,8 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ledgermq.client import (
     ConsumeContext,
     ConsumeFrom,
@@ -24,6 +26,7 @@ from sim.workload import GROUP, TOPIC
 
 if TYPE_CHECKING:
     from ledgermq.client import ClientConfig, MessageQueue
+    from ledgermq.client.process_queue import ProcessQueue
     from sim.context import Host
     from sim.faults.plan import LateGroup, Workload
     from sim.validators import Validators
@@ -48,6 +51,21 @@ LOOK_BACK_MS: Final = 2_000
 
 class ListenerFailed(Exception):  # noqa: N818 - said by a listener, which has failed
     """Raised by a listener of the simulation."""
+
+
+class KeepingConsumer(PushConsumer):
+    """Keeps what its listener failed for: brokers refuse to take back what is nowhere.
+
+    Its messages come in place, again and again, and none takes the way of a retry.
+    """
+
+    async def send_back(
+        self, process_queue: ProcessQueue, message: MessageExt, delay_level: int
+    ) -> None:
+        """See `PushConsumer.send_back`."""
+        addr = self.leaders.master(process_queue.queue)
+        nowhere = msgspec.structs.replace(message, physical_offset=-1)
+        await self.api.send_back(addr, nowhere, delay_level, -1)
 
 
 class ConsumerApp:
@@ -96,7 +114,7 @@ class ConsumerApp:
         async def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
             return await self._listen(group, name, messages, context)
 
-        push = PushConsumer(config, listen, options, clock=self._clock, rng=rng)
+        push = KeepingConsumer(config, listen, options, clock=self._clock, rng=rng)
         self._validators.record.follow_consumer(push)
         push.subscribe(TOPIC, tags)
         return push

@@ -1,8 +1,6 @@
-"""Administration: UPDATE_AND_CREATE_TOPIC (17) and RAFT_STATUS (29001); 36 is refused for now.
+"""Administration: UPDATE_AND_CREATE_TOPIC (17) and RAFT_STATUS (29001).
 
-CONSUMER_SEND_MSG_BACK (36) promises delivery after a delay. Until the delay service exists the
-promise cannot be kept, so it is answered 3 and clients retry on their side; nothing is lost by it.
-Source: spec/wire.md 3.4, 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
+Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
-from ledgermq.remoting.protocol.headers import CreateTopicHeader, SendBackHeader, decode_header
+from ledgermq.remoting.protocol.headers import CreateTopicHeader, decode_header
 from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from store.results import PutStatus
@@ -89,20 +87,6 @@ class AdminProcessor:
         """Take RAFT_STATUS."""
         body = msgspec.json.encode(self._status())
         return make_response(request, ResponseCode.SUCCESS, body=body)
-
-    @serves(
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        what="give a message back for later",
-        header=SendBackHeader,
-        served_by=ServedBy.NOBODY,
-    )
-    def handle_send_back(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
-        """Refuse CONSUMER_SEND_MSG_BACK."""
-        return make_response(
-            request,
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            " request type 36 not supported: no delayed delivery yet, retry on the client",
-        )
 
     def _refusal(self, header: CreateTopicHeader) -> str | None:
         """Return why a topic may not be created so, or None."""

@@ -81,11 +81,14 @@ class SendStore(Protocol):
 
 
 class TopicMaker(Protocol):
-    """Creates topics on behalf of sends."""
+    """Creates topics on behalf of sends, and knows where retries go."""
 
     @property
     def parked(self) -> Mapping[str, object]:
         """Topics whose sends wait; always the same, read at every send."""
+
+    def direct_retry(self, header: SendHeader) -> tuple[int, str] | None:
+        """Change a retry that is a dead letter, or return the refusal of the send."""
 
     def wait_behind(self, topic: str, resume: Resume, size_bytes: int) -> tuple[int, str] | None:
         """Call ``resume`` behind the sends that wait, or return the refusal of the send."""
@@ -154,7 +157,7 @@ class SendProcessor:
         parked = self._parked
         if (
             topic is None
-            or topic.forbidden
+            or topic.is_special
             or not 0 <= queue_id < topic.queues
             or (parked and header.topic in parked)
         ):
@@ -238,7 +241,7 @@ class SendProcessor:
     ) -> None:
         topic = self._topics.get(header.topic)
         queue_id = header.queue_id
-        is_known = topic is not None and not topic.forbidden and 0 <= queue_id < topic.queues
+        is_known = topic is not None and not topic.is_special and 0 <= queue_id < topic.queues
         is_free = self._store.writable and header.topic not in self._parked
         if topic is None or not is_known or not is_free:
             picked = self._settle_queue(connection, frame, opaque, flag, header)
@@ -303,7 +306,7 @@ class SendProcessor:
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
     ) -> tuple[TopicEntry, int] | None:
         """Run the checks of spec/wire.md 3.3; None if the send was answered or parked."""
-        answer = self._topic_refusal(header.topic)
+        answer = self._topic_refusal(header.topic) or self._maker.direct_retry(header)
         topic = self._topics.get(header.topic)
         if answer is None and not self._resuming:
             is_parked = header.topic in self._parked

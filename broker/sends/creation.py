@@ -15,11 +15,13 @@ import msgspec
 
 from broker.answers import BUSY, PUT_ANSWERS
 from broker.limits import CREATIONS_MAX
+from broker.sends.send_back import DEAD_LETTER_QUEUES, dead_letter, direct_to_dead_letters
 from broker.sends.waiting import WaitingRoom
 from broker.state.kinds import StateKind
 from broker.state.subscription import GroupChange, GroupRemoval
 from broker.state.topic_config import (
     AUTO_CREATE_TOPIC,
+    DLQ_PREFIX,
     RETRY_PREFIX,
     TopicChange,
     TopicRemoval,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from broker.state.subscription import SubscriptionGroupConfig, SubscriptionGroupTable
     from broker.state.topic_config import TopicTable
     from ledgermq.remoting.protocol.bodies import TopicConfig
+    from ledgermq.remoting.protocol.headers import SendHeader
     from ledgermq.runtime.clock import Clock
 
     Answer = tuple[int, str]
@@ -68,7 +71,7 @@ class Creator:
         proposer: Proposer,
         publisher: Publisher,
         clock: Clock,
-        serve: Callable[[str, Coroutine[Any, Any, None]], object],
+        serve: Callable[[str, Coroutine[Any, Any, object]], object],
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -88,6 +91,22 @@ class Creator:
         """Let a send go on behind those that wait for its topic already; as `topic_for_send`."""
         return None if self.waiting.add(topic, resume, size_bytes) else _BUSY
 
+    def direct_retry(self, header: SendHeader) -> Answer | None:
+        """Change a send to a retry topic into one to the dead letters, if it is one.
+
+        Returns the answer that refuses a retry of a group that does not exist.
+        """
+        if header.batch or not header.topic.startswith(RETRY_PREFIX):
+            return None
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.find(name)
+        if group is None:
+            remark = f"subscription group not exist, {name}"
+            return ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark
+        if dead_letter(header, group):
+            direct_to_dead_letters(header, group)
+        return None
+
     def topic_for_send(
         self, topic: str, default_topic: str, queues: int, resume: Resume, size_bytes: int
     ) -> Answer | None:
@@ -99,12 +118,10 @@ class Creator:
             return self.wait_behind(topic, resume, size_bytes)
         config = auto_created(topic, self._topics.get(default_topic), queues)
         if config is None and topic.startswith(RETRY_PREFIX):
-            if self._groups.find(topic.removeprefix(RETRY_PREFIX)) is None:
-                return (
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                    f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}",
-                )
             config = send_back_topic(topic, 1)
+        if not default_topic and topic.startswith(DLQ_PREFIX):
+            # A retry that the broker directed here (`broker.sends.send_back`).
+            config = send_back_topic(topic, DEAD_LETTER_QUEUES)
         if config is None:
             hint = "" if default_topic == AUTO_CREATE_TOPIC else f" (default topic {default_topic})"
             return (
@@ -176,14 +193,26 @@ class Creator:
         if self._groups.get(group.group_name) is None:
             await self.put_group(group)
         retry = RETRY_PREFIX + group.group_name
-        if self._topics.get(retry) is None and group.retry_queue_nums > 0:
-            if retry in self.waiting.topics:
-                created = asyncio.Event()
-                if self.waiting.add(retry, lambda _: created.set(), 0):
-                    await created.wait()
-            elif len(self.waiting.topics) < CREATIONS_MAX:
-                self.waiting.open(retry)
-                await self._create_parked(send_back_topic(retry, group.retry_queue_nums))
+        if group.retry_queue_nums > 0:
+            await self.ensure_topic(send_back_topic(retry, group.retry_queue_nums))
+
+    async def ensure_topic(self, config: TopicConfig) -> Answer | None:
+        """Have a topic created if it is missing; returns what says why it could not be."""
+        name = config.topic_name
+        if self._topics.get(name) is not None:
+            return None
+        if name not in self.waiting.topics:
+            if len(self.waiting.topics) >= CREATIONS_MAX:
+                return _BUSY
+            self.waiting.open(name)
+            return await self._create_parked(config)
+        created: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+        def resume(answer: Answer | None) -> None:
+            if not created.done():
+                created.set_result(answer)
+
+        return await created if self.waiting.add(name, resume, 0) else _BUSY
 
     def misses(self, group: SubscriptionGroupConfig) -> bool:
         """Tell whether a consumer's heartbeat has anything to create."""
@@ -193,8 +222,8 @@ class Creator:
     async def _put_group_quietly(self, config: SubscriptionGroupConfig) -> None:
         await self.put_group(config)
 
-    async def _create_parked(self, config: TopicConfig) -> None:
-        """Create a topic and let go on whoever waits for it."""
+    async def _create_parked(self, config: TopicConfig) -> Answer | None:
+        """Create a topic and let go on whoever waits for it; returns why it could not be."""
         name = config.topic_name
         answer: Answer | None = None
         try:
@@ -206,6 +235,7 @@ class Creator:
             remark = f"topic[{name}] could not be created, {type(error).__name__}: not stored"
             answer = ResponseCode.SYSTEM_ERROR, remark
         await self.waiting.let_go(name, answer)
+        return answer
 
 
 def _creation_failure(status: PutStatus) -> Answer:

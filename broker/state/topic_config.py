@@ -56,6 +56,15 @@ FORBIDDEN_TOPICS = frozenset(
         STATE_TOPIC,
     }
 )
+#: Topics whose messages no consumer is meant to have.
+UNREAD_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        STATE_TOPIC,
+    }
+)
 _SYSTEM_TOPICS = frozenset(
     {*FORBIDDEN_TOPICS, AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
 )
@@ -79,6 +88,8 @@ class TopicEntry(msgspec.Struct, frozen=True):
     system_flag: int
     #: Clients may not send here.
     forbidden: bool
+    #: A send is looked at first: it may be refused, or go elsewhere.
+    is_special: bool
     #: Member of a JSON object of topics by name.
     encoded: bytes
 
@@ -293,5 +304,6 @@ class TopicTable(ReplicatedTable):
             readable=bool(config.perm & PERM_READ),
             system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
             forbidden=name in FORBIDDEN_TOPICS,
+            is_special=name in FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
             encoded=encoded,
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ledgermq.client.message import MessageQueue, PullResult, PullStatus
+from ledgermq.client.message import MessageQueue, PullResult, PullStatus, SendStatus
 from ledgermq.client.name_servers import Caller
 from ledgermq.client.pulled import check_places, decode_pulled
 from ledgermq.remoting.protocol.bodies import (
@@ -203,12 +203,19 @@ class BrokerApi:
             "offset": str(message.physical_offset),
             "group": self._group,
             "delayLevel": str(delay_level),
-            "originMsgId": message.offset_message_id(),
+            "originMsgId": message.message_id(),
             "originTopic": message.topic,
             "unitMode": "false",
             "maxReconsumeTimes": str(reconsume_times_max),
         }
         await self._call(addr, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+    async def send_retry(self, addr: str, fields: dict[str, str], body: bytes) -> None:
+        """Send a message to the retry topic; returns once it is stored, however well."""
+        command = _command(RequestCode.SEND_MESSAGE_V2, fields, body)
+        response = await self._caller.request(addr, command, self._timeout_ms)
+        if response.code not in set(SendStatus):
+            raise for_code(response.code, response.remark)
 
     async def create_topic(self, addr: str, topic: str, queues: int, default_topic: str) -> None:
         """Create ``topic``, or change it, with ``queues`` readable and writable queues."""

@@ -113,8 +113,8 @@ class ConsumeOptions:
     local_retry_ms: int = 5_000
     """When a message that could not be sent back to the broker is tried again here."""
     max_reconsume_times: int = -1
-    """Redeliveries before the dead-letter queue; -1 is the broker's default (16), and without end
-    where ``orderly``."""
+    """How often a message is delivered again before it becomes a dead letter; -1 is 16, and without
+    end where ``orderly``."""
     commit_on_pull: bool = True
     """Let each pull carry the committed offset, besides the periodic commit."""
 

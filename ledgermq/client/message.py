@@ -130,7 +130,8 @@ class ConsumeFrom(Enum):
 class ConsumeContext:
     """What a listener may know and say about one call.
 
-    Set ``delay_level`` to choose when a failed message returns (0: the broker decides), and
+    Set ``delay_level`` to choose when a failed message returns: 1 to 18 is the level, 0 one level
+    higher each time (10 s, 30 s, 1 min and so on), and -1 makes it a dead letter at once. Set
     ``suspend_ms`` to choose how long an orderly queue waits (10 to 30,000; None: as the options
     say).
     """

@@ -31,6 +31,7 @@ from ledgermq.client.orderly import OrderlyService
 from ledgermq.client.pauses import Pauses
 from ledgermq.client.process_queue import ProcessQueue
 from ledgermq.client.queue_locks import QueueLocks
+from ledgermq.client.send_back import SendBack
 from ledgermq.client.strategies import share_of
 from ledgermq.client.subscription import ALL, Sql92, Subscription, parse_subscription, retry_topic
 from ledgermq.client.validation import check_group
@@ -87,6 +88,8 @@ class PushConsumer(StartStop):
         self.routes = self._instance.routes
         self.api = self._instance.api
         self.leaders = LeaderCalls(self.routes, config, clock, self._instance.stopping)
+        times_max = self.options.max_reconsume_times
+        self._back = SendBack(self.api, self.routes, self.leaders, config, times_max)
         self.locks: QueueLocks | None = None
         self.local = self._make_local()
         self.pauses = Pauses()
@@ -253,15 +256,15 @@ class PushConsumer(StartStop):
         when_ms = self.options.consume_timestamp_ms
         return await call(queue, lambda addr: api.search_offset(addr, queue, when_ms))
 
-    async def _send_back(
+    async def send_back(
         self, process_queue: ProcessQueue, message: MessageExt, delay_level: int
     ) -> None:
-        addr = self.leaders.master(process_queue.queue)
-        await self.api.send_back(addr, message, delay_level, self.options.max_reconsume_times)
+        """Have a message delivered again later; raises ``RemotingError`` if it must be kept."""
+        await self._back.give(process_queue.queue, message, delay_level)
 
     def _make_service(self, listener: Listener) -> ConsumeService | OrderlyService:
         """Return who runs the listener; makes the locks of an orderly one."""
-        send_back = self._send_back if self.local is None else self._drop
+        send_back = self.send_back if self.local is None else self._drop
         if not self.options.orderly:
             return ConsumeService(listener, self.options, send_back, self._on_finished)
         may_begin: Callable[[MessageQueue], bool] = _always

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from broker.config import BrokerConfig
-from broker.processor.admin import AdminProcessor
 from broker.sends.rules import Refused, client_flags
 from ledgermq.client.config import ClientConfig
-from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
-from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.message import TRANSACTION_MASK
 from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
@@ -140,13 +138,6 @@ def no_client_takes(name: str) -> Callable[[], bool]:
     return lambda: bool(files) and not any(name in text(path) for path in files)
 
 
-def is_given_back_in_vain() -> bool:
-    processor: Any = Anything()
-    request = RemotingCommand(code=RequestCode.CONSUMER_SEND_MSG_BACK)
-    answer = AdminProcessor.handle_send_back(processor, None, request)
-    return answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
 def refuses_transactions() -> bool:
     with pytest.raises(Refused):
         client_flags(TRANSACTION_MASK)
@@ -157,8 +148,6 @@ ABSENT: dict[str, Callable[[], bool]] = {
     "fault delay": no_field(ClientConfig, "latency"),
     "hooks before and after a send": no_field(ClientConfig, "hook"),
     "HA: master and slave": refused_role,
-    "retry of a failed message": is_given_back_in_vain,
-    "dead letter queue": is_given_back_in_vain,
     "going back in time": no_client_takes("RESET_CONSUMER_CLIENT_OFFSET"),
     "transactions": refuses_transactions,
     "access control for clients": no_field(ClientConfig, "tls"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.state.replicated_state import ReplicatedState
+    from ledgermq.remoting.protocol.headers import SendHeader
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage, StateCallback
 
 
@@ -140,6 +141,9 @@ class RefusingMaker:
         self.answer = answer
         self.resumes: list[Callable[[tuple[int, str] | None], object]] = []
         self.parked: dict[str, object] = {}
+
+    def direct_retry(self, header: SendHeader) -> tuple[int, str] | None:
+        return None
 
     def wait_behind(
         self, topic: str, resume: Callable[[tuple[int, str] | None], object], size_bytes: int

@@ -659,10 +659,6 @@ def test_a_follower_changes_no_topic(bench: Bench) -> None:
     assert "slave broker" in (answer.remark or "")
 
 
-def test_what_is_not_done_yet_is_refused_truthfully(bench: Bench) -> None:
-    assert bench.admin.handle_send_back(None, request(36)).code == 3
-
-
 def test_the_view_of_the_log_is_told(bench: Bench) -> None:
     assert json.loads(bench.admin.handle_raft_status(None, request(29_001)).body) == {
         "role": "LEADER"

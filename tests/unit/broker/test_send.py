@@ -24,6 +24,10 @@ BODY_MAX = 4 * 1024**2
 STORE_HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 
 
+def door() -> Door:
+    return Door(PropertyRewriter("C", lambda: b"ID"), BODY_MAX, 18)
+
+
 class Bench:
     """A processor with fakes around it."""
 
@@ -40,7 +44,7 @@ class Bench:
             topics=self.topics.entries,
             store=self.store,
             maker=self.maker,
-            door=Door(PropertyRewriter("C", lambda: b"ID"), BODY_MAX, 18),
+            door=door(),
             rng=FakeRng(),
             store_host=STORE_HOST,
             puts=self.puts,

@@ -17,6 +17,7 @@ from broker.state.subscription import GroupChange, SubscriptionGroupConfig
 from broker.state.topic_config import TopicChange, auto_created, topic_name_error
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.headers import SendHeader
 from ledgermq.runtime.disk import RealDisk
 from store.results import PutStatus
 from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher
@@ -179,7 +180,7 @@ def test_without_a_model_a_missing_topic_stays_missing() -> None:
 
 def test_a_retry_topic_is_created_for_a_known_group_only() -> None:
     bench = Bench(auto_create_topic_enable=False, auto_create_subscription_group=False)
-    answer = bench.send_to("%RETRY%g")
+    answer = bench.creator.direct_retry(SendHeader("p", "%RETRY%g", "", 0, 0, 0, 0, 0))
     assert answer is not None
     assert answer[0] == 26
     assert bench.send_to("%RETRY%TOOLS_CONSUMER") is None

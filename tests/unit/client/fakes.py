@@ -20,6 +20,7 @@ from ledgermq.remoting.protocol.message import (
     encode_record,
     offset_message_id,
 )
+from ledgermq.remoting.protocol.properties import format_properties
 from ledgermq.remoting.transport.connection import Connection
 from ledgermq.remoting.transport.server import RemotingServer
 
@@ -98,7 +99,7 @@ class FakeGroup:
     )
     offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    supports_send_back: bool = False
+    send_back_refusal: tuple[int, str] | None = (3, " request type 36 not supported")
     sent_back: list[dict[str, str]] = field(default_factory=list)
     locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     """Who has locked which queue, by group, topic and queue id; no lease ends by itself."""
@@ -127,6 +128,21 @@ class FakeGroup:
         )
         stored.append(message)
         return message
+
+    def copy_to_retry(self, message: MessageExt, topic: str) -> None:
+        stored = self.queues[topic, 0]
+        kept = {"RETRY_TOPIC": message.topic, "ORIGIN_MESSAGE_ID": message.offset_message_id()}
+        stored.append(
+            msgspec.structs.replace(
+                message,
+                topic=topic,
+                queue_id=0,
+                queue_offset=len(stored),
+                physical_offset=sum(map(len, self.queues.values())) * 1000,
+                reconsume_times=message.reconsume_times + 1,
+                properties=format_properties(kept | message.property_map()),
+            )
+        )
 
     async def wake(self) -> None:
         async with self.changed:
@@ -170,9 +186,8 @@ class FakeBroker:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
         }
-        if group.supports_send_back:
-            handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = self._send_back
         self._server = RemotingServer(
             name="fake-broker",
             handlers={code: self._recorded(handler) for code, handler in handlers.items()},
@@ -386,8 +401,21 @@ class FakeBroker:
                 del self.group.locks[_lock_key(body, queue)]
         return make_response(request, 0)
 
-    def _send_back(self, _connection, request):
-        self.group.sent_back.append(request.ext_fields)
+    async def _send_back(self, connection, request):
+        fields, group = request.ext_fields, self.group
+        if not self.leader:
+            return not_leader(self, connection, request)
+        group.sent_back.append(fields)
+        if group.send_back_refusal is not None:
+            return make_response(request, *group.send_back_refusal)
+        given = [
+            message
+            for stored in group.queues.values()
+            for message in stored
+            if message.physical_offset == int(fields["offset"])
+        ]
+        group.copy_to_retry(given[0], f"%RETRY%{fields['group']}")
+        await group.wake()
         return make_response(request, 0)
 
 

@@ -1,0 +1,156 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer gives a message back, to have it again later.
+
+The message is read from the log at the offset that the consumer names and copied to the retry topic
+of its group, or to its dead letters (`broker.sends.send_back`). The copy takes the way of any send,
+and the answer waits until it is committed: the consumer forgets the message then.
+Source: spec/wire.md 3.4; RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack 4.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.answers import BUSY, DAMAGED, put_failure, shown
+from broker.sends.send_back import copy_of, fate_of
+from broker.state.topic_config import PERM_WRITE, UNREAD_TOPICS, topic_name_error
+from dledger.errors import DamagedEntry
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import make_response
+from ledgermq.remoting.protocol.headers import SendBackHeader, decode_header
+from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
+from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.remoting.transport.requests import ServedBy, serves
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.sends.creation import Creator
+    from broker.sends.send_back import Fate
+    from broker.state.subscription import SubscriptionGroupConfig
+    from broker.tables import Tables
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.message import MessageExt
+    from ledgermq.runtime.rng import Rng
+    from store.results import PutCallback, PutMessage
+
+    Answer = tuple[int, str]
+
+_UNKNOWN_GROUP: Final = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+class SendBackStore(Protocol):
+    """What giving back needs of the store."""
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """Return a committed message record, or None."""
+
+    def put(self, message: PutMessage, done: PutCallback) -> None:
+        """Store one message."""
+
+
+class SendBackProcessor:
+    """Takes messages back for one broker.
+
+    Args:
+        on_new_group: has a group created that has no settings yet; False if it may not be.
+        schedule: returns a message as it waits for its level of delay.
+        rng: picks the queue of the retry topic.
+    """
+
+    def __init__(
+        self,
+        *,
+        tables: Tables,
+        store: SendBackStore,
+        creator: Creator,
+        on_new_group: Callable[[SubscriptionGroupConfig], bool],
+        schedule: Callable[[PutMessage, int], PutMessage],
+        rng: Rng,
+    ) -> None:
+        self._topics = tables.topics.entries
+        self._groups = tables.groups
+        self._store = store
+        self._creator = creator
+        self._on_new_group = on_new_group
+        self._schedule = schedule
+        self._rng = rng
+
+    @serves(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        what="give a message back for later",
+        header=SendBackHeader,
+        limits=(GROUP_LENGTH_MAX,),
+        served_by=ServedBy.LEADER,
+    )
+    async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take CONSUMER_SEND_MSG_BACK."""
+        header = decode_header(request, SendBackHeader)
+        group = self._group(header.group)
+        if isinstance(group, tuple):
+            return make_response(request, *group)
+        if group.retry_queue_nums <= 0:
+            return make_response(request, ResponseCode.SUCCESS)
+        message = self._message(header.offset)
+        if isinstance(message, tuple):
+            return make_response(request, *message)
+        fate = fate_of(message, group, header)
+        queue_id = await self._queue(fate)
+        if isinstance(queue_id, tuple):
+            return make_response(request, *queue_id)
+        copy = copy_of(message, fate, queue_id)
+        if fate.delay_level:
+            copy = self._schedule(copy, fate.delay_level)
+        status = await self._put(copy)
+        if status is not PutStatus.OK:
+            return put_failure(request, status)
+        return make_response(request, ResponseCode.SUCCESS)
+
+    def _group(self, name: str) -> SubscriptionGroupConfig | Answer:
+        """Return the settings of a group, or the refusal."""
+        group = self._groups.find(name)
+        if group is None:
+            return _UNKNOWN_GROUP, f"subscription group not exist, {shown(name)}"
+        if self._groups.get(name) is None and not self._on_new_group(group):
+            return ResponseCode.SYSTEM_BUSY, BUSY
+        return group
+
+    def _message(self, offset: int) -> MessageExt | Answer:
+        """Return the committed message at a physical offset, or the refusal."""
+        try:
+            record = self._store.message_at(offset)
+        except DamagedEntry:
+            return DAMAGED
+        message = None if record is None else decode_record(record)
+        if message is None or message.topic in UNREAD_TOPICS:
+            return ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+        return message
+
+    async def _queue(self, fate: Fate) -> int | Answer:
+        """Return a queue of the topic, which is created if it is missing, or the refusal."""
+        name = fate.topic.topic_name
+        error = topic_name_error(name)
+        if error is not None:
+            return ResponseCode.SYSTEM_ERROR, error
+        failure = await self._creator.ensure_topic(fate.topic)
+        if failure is not None:
+            return failure
+        topic = self._topics.get(name)
+        if topic is None or not topic.write_queues:
+            return ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist"
+        if not topic.config.perm & PERM_WRITE:
+            return ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+        queues = min(fate.topic.write_queue_nums, topic.write_queues)
+        return self._rng.randint(0, queues - 1) if queues > 1 else 0
+
+    async def _put(self, message: PutMessage) -> PutStatus:
+        """Store the copy; OK when it is committed."""
+        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+
+        def done(status: PutStatus, _queue_offset: int, _physical_offset: int) -> None:
+            if not future.done():
+                future.set_result(status)
+
+        self._store.put(message, done)
+        return await future

@@ -1,0 +1,49 @@
+"""Planted bugs of retries: how often, and of what.
+
+Sources: RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack, DefaultMQPushConsumerImpl.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+RETRIES: Final = (
+    Mutant(
+        name="retry-never-dead",
+        breaks="A message that was delivered too often comes again all the same.",
+        source="asyncConsumerSendMsgBack: reconsumeTimes >= maxReconsumeTimes is a dead letter.",
+        plant=patch(
+            "broker.sends.send_back:fate_of",
+            ("level < 0 or times >= _times_max", "level < 0 or times > _times_max"),
+        ),
+    ),
+    Mutant(
+        name="retry-forgets-its-topic",
+        breaks="The second retry says that the message was sent to the retry topic.",
+        source="asyncConsumerSendMsgBack: RETRY_TOPIC is set where it is missing.",
+        plant=patch(
+            "broker.sends.send_back:_properties",
+            ('find_property(text, b"RETRY_TOPIC") or message', "message"),
+        ),
+    ),
+    Mutant(
+        name="retry-answered-before-it-is-stored",
+        breaks="A consumer forgets a message whose copy is not committed yet.",
+        source="asyncConsumerSendMsgBack: the answer waits for the put.",
+        plant=patch(
+            "broker.processor.send_back:SendBackProcessor._put",
+            ("    return await future\n", "    return PutStatus.OK\n"),
+        ),
+    ),
+    Mutant(
+        name="client-kept-message-forgotten",
+        breaks="A message that no broker took back counts as consumed.",
+        source="ConsumeMessageConcurrentlyService: what could not be sent back is kept.",
+        plant=patch(
+            "ledgermq.client.consume:ConsumeService._hand_back",
+            ("kept.append(message)", "process_queue.finish([message])"),
+        ),
+    ),
+)
