@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.delays.levels import DELAY_LEVELS, delay_levels_ms
+from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
 from broker.retention_policy import HOUR_MS, RetentionConfig
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.delays.schedule import scheduled
 from broker.groups.new_groups import NewGroups
 from broker.limits import FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
 from broker.offsets.moved import OffsetMovedEvents
@@ -37,6 +36,7 @@ from broker.retention.service import DiskUse
 from broker.sends.creation import Creator
 from broker.sends.door import Door
 from broker.sends.properties import PropertyRewriter
+from broker.sends.schedule import scheduled
 from broker.state.replicated_state import LogProposer
 from broker.stats.counts import TrafficCounts
 from broker.stats.walks import Walks

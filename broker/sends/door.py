@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.delays.schedule import scheduled
 from broker.sends.properties import is_regular, items_of, pairs_of
 from broker.sends.rules import (
     PLAIN_FLAGS,
@@ -25,6 +24,7 @@ from broker.sends.rules import (
     client_flags,
     level_of,
 )
+from broker.sends.schedule import scheduled
 from broker.state.topic_config import RETRY_PREFIX
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.limits import (

@@ -51,7 +51,7 @@ class Rewritten(msgspec.Struct, frozen=True, gc=False):
     text: bytes
     tags_code: int
     #: The value of DELAY when that is above zero, else 0. If it is, the text is in no order yet:
-    #: `broker.delays.schedule` gives it one.
+    #: `broker.sends.schedule` gives it one.
     delay_level: int
     transactional: bool
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.delays.schedule import with_properties
 from broker.sends.properties import pairs_of
+from broker.sends.schedule import with_properties
 from broker.state.topic_config import DLQ_PREFIX, RETRY_PREFIX, send_back_topic
 from ledgermq.remoting.protocol.properties import find_property
 from store.layout import tags_code

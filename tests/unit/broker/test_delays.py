@@ -12,9 +12,9 @@ from broker.config import BrokerConfig
 from broker.delays.agenda import WAIT_MS_MAX, Agenda, Level
 from broker.delays.copies import scheduled_of
 from broker.delays.progress import DelayProgress
-from broker.delays.schedule import scheduled
 from broker.delays.service import IN_FLIGHT_MAX, TURN_MAX, DelayedDelivery
 from broker.sends.properties import PropertyRewriter
+from broker.sends.schedule import scheduled
 from broker.state.kinds import StateKind
 from dledger.config import ENTRY_HEADER_BYTES
 from ledgermq.remoting.protocol.message import decode_record
