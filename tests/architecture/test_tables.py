@@ -9,7 +9,6 @@ import pytest
 from broker.config import BrokerConfig
 from broker.sends.rules import Refused, client_flags
 from ledgermq.client.config import ClientConfig
-from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.message import TRANSACTION_MASK
 from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
