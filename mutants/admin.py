@@ -40,4 +40,22 @@ ADMIN: Final = (
             ("self._remove(removal.topic)", "pass"),
         ),
     ),
+    Mutant(
+        name="cpp-client-told-a-map",
+        breaks="A client in C++ is told its offsets in the form that only Java reads.",
+        source="Broker2Client.resetOffset: isC.",
+        plant=patch(
+            "broker.processor.reset:ResetProcessor._tell_all",
+            ("in_cpp if client.language == LanguageCode.CPP else answer.body", "answer.body"),
+        ),
+    ),
+    Mutant(
+        name="shared-key-shown",
+        breaks="Whoever asks for the settings is shown the key of the group.",
+        source="AdminBrokerProcessor.getBrokerConfig shows all there is.",
+        plant=patch(
+            "broker.processor.runtime:RuntimeProcessor.handle_config",
+            ("if not name.startswith(_SECRETS)", "if name"),
+        ),
+    ),
 )

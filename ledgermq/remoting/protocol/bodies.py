@@ -254,8 +254,8 @@ def _member(names: tuple[str, ...], value: object) -> str:
     """Return the name of an enumeration's member that is given by name or number."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, int) or not 0 <= value < len(names):
-        raise ValueError(f"{value} is none of {len(names)} members")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
+        raise ValueError(f"{value} is no number of {', '.join(names)}")
     return names[value]
 
 

@@ -220,6 +220,10 @@ def test_enumerations_of_a_registered_topic_may_be_numbers():
     [
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":2}]}',
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":-1}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":3}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeFromWhere":6}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeFromWhere":true}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeFromWhere":1.5}]}',
         b'{"clientID":"c","consumerDataSet":[null]}',
         b'{"clientID":"c","consumerDataSet":{"groupName":"g"}}',
         b'{"clientID":["c"]}',

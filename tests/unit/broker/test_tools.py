@@ -1,0 +1,296 @@
+"""What tools ask: what is left out, what is passed on to consumers, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from broker.config import BrokerConfig
+from broker.groups.client_registry import Client, GroupTraits, Subscription
+from broker.processor import forward, reset
+from broker.processor.forward import ForwardProcessor
+from broker.processor.reset import ResetProcessor
+from broker.processor.runtime import RuntimeProcessor
+from broker.processor.stats import StatsProcessor
+from broker.state.kinds import StateKind
+from broker.state.subscription import GroupChange, SubscriptionGroupConfig
+from broker.state.topic_config import TopicChange
+from broker.stats.counts import TrafficCounts
+from broker.stats.walks import Walks
+from broker.tables import Tables
+from dledger.errors import DamagedEntry
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.codes import LanguageCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.protocol.errors import ConnectionLost, InvalidHeader, RequestTimeout
+from ledgermq.remoting.protocol.tolerant_json import loads
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.unit.broker.fakes import FakeClock, FakeConnection, request, smaller
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from store.results import Boundary
+
+TRAITS = GroupTraits("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
+CLOCK_MS = FakeClock().wall_ms()
+
+
+class Queues:
+    """A store whose queues have ten messages, stored a second apart; queue 1 is damaged."""
+
+    def max_offset(self, _topic: str, _queue_id: int) -> int:
+        return 10
+
+    def min_offset(self, _topic: str, _queue_id: int) -> int:
+        return 2
+
+    def store_time(self, _topic: str, queue_id: int, offset: int) -> int:
+        if queue_id == 1:
+            raise DamagedEntry(1, "here")
+        return CLOCK_MS - 1_000 * (10 - offset) if 2 <= offset < 10 else -1
+
+    def offset_by_time(
+        self, _topic: str, _queue_id: int, timestamp: int, _boundary: Boundary | None = None
+    ) -> int:
+        return timestamp
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        return memoryview(b"a record") if physical_offset == 255 else None
+
+
+class Asked(FakeConnection):
+    """A member that answers, or does not."""
+
+    def __init__(self, number: int = 1) -> None:
+        super().__init__(number)
+        self.says: Exception | None = None
+        self.asked: list[RemotingCommand] = []
+
+    async def request(self, command: RemotingCommand, _timeout_ms: int) -> RemotingCommand:
+        self.asked.append(command)
+        if self.says is not None:
+            raise self.says
+        return make_response(command, 5, "said", {"f": "v"}, b"body")
+
+
+class Bench:
+    """Processors over one set of tables, with topics T and U of two queues and a group g."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        config = BrokerConfig(broker_cluster_name="C", broker_name="b", peer_shared_key="k" * 40)
+        self.tables = Tables(config, self.clock)
+        for name in ("T", "U"):
+            topic = TopicConfig(
+                topic_name=name, read_queue_nums=2, write_queue_nums=2, order=name == "U"
+            )
+            self.apply(StateKind.TOPIC, TopicChange(topic, 1))
+        self.apply(StateKind.GROUP, GroupChange(SubscriptionGroupConfig(group_name="g"), 1))
+        for topic in ("T", "U"):
+            for queue_id in range(2):
+                self.tables.offsets.commit("g", topic, queue_id, 5)
+        self.walks = Walks()
+        counts = TrafficCounts(self.clock)
+        store = Queues()
+        self.stats = StatsProcessor(self.tables, store, config, self.clock, counts, self.walks)
+        self.reset = ResetProcessor(self.tables, store, "b", self.walks)
+        self.forward = ForwardProcessor(self.tables.consumers, store, "b")
+        self.runtime = RuntimeProcessor(
+            config,
+            store,
+            counts,
+            self.clock,
+            lambda: None,  # type: ignore[arg-type]  # not asked
+        )
+
+    def apply(self, kind: StateKind, change: msgspec.Struct) -> None:
+        assert self.tables.state.apply(1, kind.value, msgspec.json.encode(change))
+
+    def join(self, number: int = 1, version: int = 407, language: int = 0) -> Asked:
+        connection = Asked(number)
+        client = Client(connection, f"c{number}", language, version, 0)
+        self.tables.consumers.register("g", TRAITS, client, [Subscription.parse("T", "*", 1)])
+        return connection
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def run(awaitable: Awaitable[RemotingCommand]) -> RemotingCommand:
+    async def wait() -> RemotingCommand:
+        return await awaitable
+
+    return asyncio.run(wait())
+
+
+def table(answer: RemotingCommand) -> dict[tuple[str, int], dict[str, int]]:
+    assert answer.code == 0, answer
+    offsets = loads(answer.body)["offsetTable"]
+    return {(dict(key)["topic"], dict(key)["queueId"]): value for key, value in offsets.items()}
+
+
+def test_a_damaged_message_has_no_time(bench: Bench) -> None:
+    found = table(run(bench.stats.handle_topic(None, request(202, topic="T"))))
+    times = [found["T", queue_id]["lastUpdateTimestamp"] for queue_id in range(2)]
+    assert times == [CLOCK_MS - 1_000, 0]
+    assert found["T", 0]["minOffset"] == 2
+    absent = run(bench.stats.handle_topic(None, request(202, topic="absent")))
+    assert (absent.code, absent.remark) == (17, "topic[absent] not exist")
+
+
+def test_a_connected_group_shows_only_what_it_subscribes_to(bench: Bench) -> None:
+    def topics(**fields: str) -> set[str]:
+        answer = run(bench.stats.handle_group(None, request(208, consumerGroup="g", **fields)))
+        return {topic for topic, _ in table(answer)}
+
+    assert topics() == {"T", "U"}
+    assert topics(topic="U") == {"U"}
+    assert topics(topicList="T;U;absent") == {"T", "U"}
+    bench.join()
+    assert topics() == {"T"}
+    found = table(run(bench.stats.handle_group(None, request(208, consumerGroup="g"))))
+    assert found["T", 0] == {
+        "brokerOffset": 10, "consumerOffset": 5, "lastTimestamp": CLOCK_MS - 6_000
+    }  # fmt: skip
+
+
+def test_all_groups_or_those_of_ordered_topics(bench: Bench) -> None:
+    def topics(is_order: str) -> tuple[int, int]:
+        answer = run(bench.stats.handle_all_groups(None, request(317, isOrder=is_order)))
+        body = loads(answer.body)
+        return len(body["consumeStatsList"][0]["g"]), body["totalDiff"]
+
+    assert topics("false") == (2, 20)
+    assert topics("true") == (1, 10)
+
+
+def test_times_that_a_group_is_at(bench: Bench) -> None:
+    answer = run(bench.stats.handle_time_span(None, request(303, topic="T", group="g")))
+    span = json.loads(answer.body)["consumeTimeSpanSet"][0]
+    assert span["minTimeStamp"] == CLOCK_MS - 8_000
+    assert span["maxTimeStamp"] == CLOCK_MS - 1_000
+    assert span["consumeTimeStamp"] == CLOCK_MS - 6_000
+    assert span["delayTime"] == 5_000
+
+
+def test_topics_of_a_group(bench: Bench) -> None:
+    answer = run(bench.stats.handle_topics_of_group(None, request(343, group="g")))
+    assert sorted(json.loads(answer.body)["topicList"]) == ["T", "U"]
+
+
+RESET: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": 3, "isForce": "false"}
+
+
+def test_a_reset_goes_forward_only_by_force(bench: Bench) -> None:
+    bench.join()
+    for timestamp, force, goes in ((3, "false", 3), (8, "false", 5), (8, "true", 8)):
+        fields = RESET | {"timestamp": timestamp, "isForce": force}
+        answer = run(bench.reset.handle_reset(None, request(222, **fields)))
+        assert set(loads(answer.body)["offsetTable"].values()) == {goes}
+
+
+def test_a_client_in_cpp_is_told_in_a_list(bench: Bench) -> None:
+    java, cpp = bench.join(1), bench.join(2, language=LanguageCode.CPP)
+    assert run(bench.reset.handle_reset(None, request(222, **RESET))).code == 0
+    (in_java,), (in_cpp,) = java.sent, cpp.sent
+    assert isinstance(loads(in_java.body)["offsetTable"], dict)
+    rows = json.loads(in_cpp.body)["offsetTable"]
+    assert rows[0] == {"brokerName": "b", "offset": 3, "queueId": 0, "topic": "T"}
+    with planted(BY_TESTS["cpp-client-told-a-map"]):
+        assert run(bench.reset.handle_reset(None, request(222, **RESET))).code == 0
+        assert isinstance(loads(cpp.sent[-1].body)["offsetTable"], dict)
+
+
+def test_nobody_is_told_when_one_is_too_old_or_it_is_too_much(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [bench.join(1), bench.join(2, version=27)]
+    answer = run(bench.reset.handle_reset(None, request(222, **RESET)))
+    assert (answer.code, answer.remark) == (
+        1, "the client does not support this feature. version=27"
+    )  # fmt: skip
+    monkeypatch.setattr(reset, "RESET_BYTES_MAX", smaller(reset.RESET_BYTES_MAX, 100))
+    assert run(bench.reset.handle_reset(None, request(222, **RESET))).code == 1
+    assert [one.sent for one in members] == [[], []]
+    absent = run(bench.reset.handle_reset(None, request(222, **RESET | {"topic": "absent"})))
+    assert absent.code == 1
+
+
+INFO = {"consumerGroup": "g", "clientId": "c1"}
+
+
+def test_what_a_consumer_says_is_passed_on(bench: Bench) -> None:
+    member = bench.join()
+    answer = run(bench.forward.handle_running_info(None, request(307, **INFO, Signature="s")))
+    assert (answer.code, answer.remark, answer.body) == (5, "said", b"body")
+    assert answer.opaque == 7
+    (asked,) = member.asked
+    assert (asked.code, asked.ext_fields) == (307, INFO | {"jstackEnable": "false"})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RequestTimeout("late"), 207), (ConnectionLost("gone"), 1)]
+)
+def test_a_consumer_that_does_not_answer(bench: Bench, error: Exception, code: int) -> None:
+    bench.join().says = error
+    answer = run(bench.forward.handle_running_info(None, request(307, **INFO)))
+    assert answer.code == code
+    assert "<g> <c1>" in (answer.remark or "")
+    assert bench.forward.running == 0
+
+
+def test_only_so_many_consumers_are_asked_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "FORWARDED_MAX", smaller(forward.FORWARDED_MAX, 0))
+    member = bench.join()
+    assert run(bench.forward.handle_running_info(None, request(307, **INFO))).code == 2
+    assert member.asked == []
+
+
+def test_who_is_not_there_or_too_old_is_not_asked(bench: Bench) -> None:
+    for fields in (INFO, INFO | {"clientId": "c9"}, INFO | {"consumerGroup": "h"}):
+        answer = run(bench.forward.handle_running_info(None, request(307, **fields)))
+        assert answer.code == 1
+        assert "not online" in (answer.remark or "")
+    old = bench.join(1, version=61)
+    assert run(bench.forward.handle_running_info(None, request(307, **INFO))).code == 1
+    assert old.asked == []
+
+
+def test_a_message_is_found_by_its_id(bench: Bench) -> None:
+    member = bench.join()
+    found = request(309, **INFO, msgId="7F00000100002A9F" + f"{255:016X}")
+    assert run(bench.forward.handle_consume(None, found)).code == 5
+    assert member.asked[0].body == b"a record"
+    assert member.asked[0].ext_fields["brokerName"] == "b"
+    absent = request(309, **INFO, msgId="7F00000100002A9F" + f"{256:016X}")
+    assert run(bench.forward.handle_consume(None, absent)).code == 1
+    for wrong in ("", "xyz", "G" * 32, "0" * 31):
+        with pytest.raises(InvalidHeader):
+            run(bench.forward.handle_consume(None, request(309, **INFO, msgId=wrong)))
+    assert len(member.asked) == 1
+
+
+def test_no_setting_is_changed_and_no_key_is_shown(bench: Bench) -> None:
+    def change(body: bytes) -> tuple[int, str]:
+        answer = bench.runtime.handle_update(None, request(25, body))
+        return answer.code, answer.remark or ""
+
+    assert change(b"deleteWhen=05\n")[0] == 16
+    assert "deleteWhen" in change(b"deleteWhen=05\n")[1]
+    assert change(b"flushDelayOffsetInterval=5000\n")[0] == 16, "RocketMQ's"
+    assert change(b"noSuchKey=1\n") == (1, "no such setting: noSuchKey")
+    assert change(b"")[0] == 1
+    shown = bench.runtime.handle_config(None, request(26)).body
+    assert b"k" * 40 not in shown
+    with planted(BY_TESTS["shared-key-shown"]):
+        assert b"k" * 40 in bench.runtime.handle_config(None, request(26)).body
