@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledgermq.client import (
@@ -18,6 +19,7 @@ from ledgermq.client import (
     MessageExt,
     MessageQueue,
     Producer,
+    PullConsumer,
     PushConsumer,
 )
 from tests.integration.broker_cluster import Cluster, cluster
@@ -162,5 +164,45 @@ def test_order_is_kept_when_the_leader_dies_and_locks_live_on(tmp_path: Path) ->
                 await until(journal, COUNT + COUNT // 2)
                 assert len(queues_of(one)) + len(queues_of(two)) == QUEUES
         journal.assert_in_order(twice=True)
+
+    asyncio.run(body())
+
+
+def test_what_can_never_be_consumed_ends_in_the_dead_letters_and_holds_up_nothing(
+    tmp_path: Path,
+) -> None:
+    tries: dict[int, int] = defaultdict(int)
+    done: list[int] = []
+
+    def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
+        (message,) = messages
+        tries[message.queue_offset] += 1
+        if message.body == b"poison":
+            return ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        done.append(message.queue_offset)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async def body() -> None:
+        async with (
+            cluster(tmp_path) as group,
+            Producer(ClientConfig(namesrv_addrs=namesrv_of(group), group="pg")) as producer,
+            PullConsumer(ClientConfig(namesrv_addrs=namesrv_of(group), group="looks")) as looks,
+        ):
+            await prepare(group, producer)
+            first = (await producer.fetch_publish_queues(TOPIC))[0]
+            for text in (b"one", b"poison", b"two", b"three"):
+                await producer.send(Message(TOPIC, text), first)
+            options = replace(OPTIONS, max_reconsume_times=2)
+            consumer = PushConsumer(config_of(group, "one"), listen, options)
+            consumer.subscribe(TOPIC)
+            async with consumer, asyncio.timeout(20):
+                while len(done) < 3:
+                    await asyncio.sleep(0.02)
+                (dead,) = await looks.fetch_subscribe_queues("%DLQ%in-order")
+                found = await looks.pull(dead, block_ms=5_000)
+            assert await looks.max_offset(first) == 4
+            assert [message.body for message in found.messages] == [b"poison"]
+        assert done == [0, 2, 3]
+        assert dict(tries) == {0: 1, 1: 3, 2: 1, 3: 1}
 
     asyncio.run(body())
