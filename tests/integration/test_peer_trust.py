@@ -11,6 +11,7 @@ from dledger.codec.handshake import Acceptor, Dialler
 from dledger.codec.peer import PeerCodec
 from dledger.core.configuration import Change, ChangeKind
 from dledger.core.messages import AppendReply, VoteRequest
+from dledger.errors import NotLeader
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
@@ -78,7 +79,11 @@ def outcome(work):
 
 
 async def works(group, count=20):
-    await group.append(count)
+    """Append and wait until all have it; a leader that loses its place meanwhile may do so once."""
+    try:
+        await group.append(count)
+    except (NotLeader, TimeoutError):
+        await group.append(count)
     await group.settle()
 
 
