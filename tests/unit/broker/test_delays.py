@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ledgermq.remoting.protocol.message import MessageExt
+    from mutants.planting import Mutant
 
 LEVEL_MAX = 18
 DELAYS_MS = (1_000, 5_000, 10_000)
@@ -470,24 +471,24 @@ def test_progress_is_kept_in_the_shape_of_rocketmq() -> None:
     assert again.delivered_before(3) == 0
 
 
-CHECKS: list[tuple[str, Callable[[Replica], None]]] = [
-    ("delivery-known-to-its-leader", check_the_next_leader_goes_on_where_the_log_stands),
-    ("delivery-goes-on-behind-a-refusal", check_what_is_refused_is_tried_again),
-    ("delivery-told-too-early", check_what_waits_long_is_waited_for),
-    ("delivery-a-level-early", check_levels_are_delivered_in_order_and_each_in_its_time),
+CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
+    (BY_TESTS["delivery-known-to-its-leader"], check_the_next_leader_goes_on_where_the_log_stands),
+    (BY_TESTS["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
+    (BY_TESTS["delivery-told-too-early"], check_what_waits_long_is_waited_for),
+    (BY_TESTS["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
 ]
-each_rule = pytest.mark.parametrize(("bug", "check"), CHECKS, ids=[bug for bug, _ in CHECKS])
+each_rule = pytest.mark.parametrize(("bug", "check"), CHECKS, ids=[bug.name for bug, _ in CHECKS])
 
 
 @each_rule
-def test_the_rule_holds(bug: str, check: Callable[[Replica], None], leader: Replica) -> None:
+def test_the_rule_holds(bug: Mutant, check: Callable[[Replica], None], leader: Replica) -> None:
     del bug
     check(leader)
 
 
 @each_rule
-def test_the_check_of_a_rule_finds_its_bug(bug: str, check: Callable[[Replica], None]) -> None:
-    with planted(BY_TESTS[bug]):
+def test_the_check_of_a_rule_finds_its_bug(bug: Mutant, check: Callable[[Replica], None]) -> None:
+    with planted(bug):
         replica = Replica()
         replica.world.node.lead()
         with pytest.raises(AssertionError):
