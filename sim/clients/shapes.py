@@ -42,7 +42,8 @@ class OddSend(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether what is stored can be found again by its key."""
-        return not self.sys_flag & (COMPRESSED | TRANSACTION)
+        is_delayed = "DELAY\x01" in self.fields.get("i", "")
+        return not self.sys_flag & (COMPRESSED | TRANSACTION) and not is_delayed
 
 
 def odd_send(rng: SplitRng, properties: str) -> OddSend:

@@ -28,6 +28,11 @@ KEYS_STEP: Final = 4
 BEGIN_TICKS: Final = 20
 """How long queues may begin before the log after its beginning has been dropped."""
 NEVER: Final = 1 << 62
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+DELAYS_MS: Final = tuple(
+    1_000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
+)
+"""How long messages wait in each queue of that topic; their units say until when."""
 ALL_TIMES: Final = (0, (1 << 63) - 1)
 _entry_index: Final = attrgetter("entry_index")
 _place: Final = Struct(">i4xq").unpack_from
@@ -145,6 +150,8 @@ class Applied:
                 ends[queue] = row.queue_offset + 1
             expected = (mark.position + HEADER_BYTES, row.size)
             tags = tags_code(truth.tags.get((index, mark.term), ""))
+            if row.topic == SCHEDULE_TOPIC:
+                tags = truth.times[index, mark.term] + DELAYS_MS[row.queue_id]
             if found is None or found != (*expected, tags):
                 raise Violation(
                     self.name,

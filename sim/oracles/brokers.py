@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from dledger.core.model import LEADER
+from sim.oracles.applied import SCHEDULE_TOPIC
 from sim.oracles.base import Violation
 from sim.oracles.fidelity import check_stored
 from sim.oracles.records import ENTRY_HEADER_BYTES
@@ -287,6 +288,10 @@ class Brokers:
         for number, one in enumerate(ids):
             row = self._truth.row(topic, queue_id, offset + number)
             at = int(one[-16:], 16)
+            waiting = self._truth.positions.get(at)
+            if waiting is not None and waiting.topic == SCHEDULE_TOPIC:
+                # The answer has the queue that it was sent to, and the offset where it waits.
+                row = waiting if waiting.queue_offset == offset + number else None
             if row is None or row.pos + ENTRY_HEADER_BYTES != at or one[:-16] != replica.id_head:
                 text = f"says that {one} lies at {topic}/{queue_id}@{offset + number}: {row}"
                 self._fail(self.name, replica, text)
