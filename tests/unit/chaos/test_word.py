@@ -219,8 +219,12 @@ def test_success_that_a_library_makes_of_silence_is_found():
 def released() -> tuple[bool, bool]:
     """Give a queue up; return whether its pull loop ended and its messages were dropped."""
 
+    async def settled(_queue: ProcessQueue) -> bool:
+        return True
+
     async def body() -> tuple[bool, bool]:
-        assignment = Assignment(SimpleNamespace(), None)  # type: ignore[arg-type]
+        host = SimpleNamespace(settled=settled, locks=None)
+        assignment = Assignment(host, None)  # type: ignore[arg-type]
         pulling = asyncio.create_task(asyncio.sleep(60))
         process_queue = ProcessQueue(CHOSEN, 0)
         assignment._held[CHOSEN] = Held(process_queue, None, pulling)  # type: ignore[arg-type]

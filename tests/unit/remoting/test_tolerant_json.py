@@ -155,11 +155,18 @@ LONG = {
 
 @pytest.mark.parametrize("source", LONG.values(), ids=LONG)
 def test_no_text_takes_long(source):
-    """A generous bound of the processor's time: what is refused otherwise takes half a second."""
-    began = time.process_time()
-    with contextlib.suppress(RemoteProtocolError):
-        loads(source.encode())
-    assert time.process_time() - began < 0.15
+    """A generous bound of the processor's time: what is refused otherwise takes half a second.
+
+    The collector of garbage may hit one try, among what all tests before have left.
+    """
+
+    def took_s() -> float:
+        began = time.process_time()
+        with contextlib.suppress(RemoteProtocolError):
+            loads(source.encode())
+        return time.process_time() - began
+
+    assert min(took_s() for _ in range(3)) < 0.15
 
 
 def test_the_slow_reader_ends_after_so_many_values():

@@ -42,6 +42,7 @@ class Push:
 
     async def release(self, queue):
         del self.assignment._held[queue]
+        return True
 
     async def jump(self, result):
         pass

@@ -44,6 +44,7 @@ class Push:
     async def release(self, queue):
         if self._commits_at_stop:
             await self.assignment._commit(self.assignment._held[queue])
+        return True
 
     async def commit(self, held):
         pass

@@ -82,7 +82,7 @@ class One:
             self.truth.state_indexes.append(index)
         controller = SimpleNamespace(
             tables=self.state,
-            node=SimpleNamespace(snapshot_meta=None),
+            node=SimpleNamespace(reader=SimpleNamespace(snapshot_meta=None)),
             state_index=-1,
         )
         self.replica = SimpleNamespace(
