@@ -79,13 +79,13 @@ REMEMBERED_BYTES_MAX: Final = Limit(
     512, "a text that is remembered", Unit.BYTES, Scope.REQUEST, "worked out each time"
 )
 ANSWER_ROWS_MAX: Final = Limit(
-    65_536, "rows of an answer to a tool", Unit.COUNT, Scope.REQUEST, "1, and no rows"
+    16_384, "rows of an answer to a tool", Unit.COUNT, Scope.REQUEST, "1, and no rows"
 )
 ANSWER_BYTES_MAX: Final = Limit(
     15 * 1024**2, "answer to a tool", Unit.BYTES, Scope.REQUEST, "1, and no rows"
 )
 """RocketMQ's clients take no larger frame than 16 MiB."""
-WALKS_MAX: Final = Limit(8, "long answers being made", Unit.COUNT, Scope.PROCESS, "2, and no rows")
+WALKS_MAX: Final = Limit(2, "long answers being made", Unit.COUNT, Scope.PROCESS, "2, and no rows")
 TRAFFIC_NAMES_MAX: Final = Limit(
     10_000, "topics, and topics of groups, whose traffic is counted", Unit.COUNT, Scope.PROCESS,
     "the one that was silent longest is forgotten",

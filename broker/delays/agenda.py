@@ -56,6 +56,7 @@ class Level:
         all together: none is early then, and none waits until the wrong time comes.
         """
         if self._delay_ms is None or time_ms <= now_ms + self._delay_ms:
+            self._doubted_ms = None  # what comes behind it was stamped by a clock that was right
             return time_ms
         if self._doubted_ms is None:
             self._doubted_ms = now_ms + self._delay_ms

@@ -21,6 +21,8 @@ from broker.delays.copies import scheduled_of
 from broker.delays.progress import DelayProgress
 from broker.leader.service import LeaderService
 from broker.state.kinds import StateKind
+from ledgermq.runtime.errors import FatalError
+from ledgermq.runtime.tasks import report_serving_failure
 from store.layout import SCHEDULE_TOPIC_BYTES, CorruptRecord
 from store.origins import delivered
 from store.results import PutStatus
@@ -38,6 +40,7 @@ SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC_BYTES.decode()
 TURN_MAX: Final = 64
 """Messages of one turn of the loop: one to two milliseconds."""
 READ_BYTES_MAX: Final = 256 * 1024
+"""Bytes of one turn, beyond which nothing more is read in it."""
 IN_FLIGHT_MAX: Final = 1_024
 RETRY_MS: Final = 100
 DAMAGED_RETRY_MS: Final = 1_000
@@ -89,6 +92,7 @@ class DelayedDelivery(LeaderService):
         """Of this term; None: this replica does not lead."""
         self._in_flight = 0
         self._is_resting = False
+        self._turn_bytes = 0
 
     def tables(self) -> Iterable[ReplicatedTable]:
         """See `LeaderService`."""
@@ -138,15 +142,29 @@ class DelayedDelivery(LeaderService):
         return level
 
     def run(self) -> None:
-        """Put what is due, a turn of it, and set the timer for what comes next."""
+        """Put what is due, a turn of it, and set the timer for what comes next.
+
+        A file that cannot be read, or whatever else one message raises, is told and tried again:
+        it would end the next leader as well.
+        """
         agenda = self._agenda
         if agenda is None:
             return
-        self._is_resting = False
+        try:
+            self._run(agenda)
+        except FatalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            report_serving_failure("delayed messages", error)
+            if self._agenda is agenda:
+                self._rest(DAMAGED_RETRY_MS)
+
+    def _run(self, agenda: Agenda) -> None:
+        self._is_resting, self._turn_bytes = False, 0
         now_ms = self._store.schedule.now_ms()
         room = min(TURN_MAX, IN_FLIGHT_MAX - self._in_flight)
         for level in agenda.due(now_ms):
-            if room <= 0 or self._is_resting:
+            if room <= 0 or self._is_resting or self._turn_bytes >= READ_BYTES_MAX:
                 break
             room -= self._deliver(level, room, now_ms)
         if self._is_resting or self._in_flight >= IN_FLIGHT_MAX:
@@ -171,6 +189,7 @@ class DelayedDelivery(LeaderService):
         result = self._store.get(SCHEDULE_TOPIC, level.queue_id, first, ready, READ_BYTES_MAX, None)
         count = 0
         for record in result.buffers:
+            self._turn_bytes += len(record)
             if not self._put(level, record) or self._agenda is not agenda:
                 return count
             count += 1

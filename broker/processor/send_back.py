@@ -87,14 +87,17 @@ class SendBackProcessor:
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take CONSUMER_SEND_MSG_BACK."""
         header = decode_header(request, SendBackHeader)
-        group = self._group(header.group)
-        if isinstance(group, tuple):
-            return make_response(request, *group)
+        group = self._groups.find(header.group)
+        if group is None:
+            remark = f"subscription group not exist, {shown(header.group)}"
+            return make_response(request, _UNKNOWN_GROUP, remark)
         if group.retry_queue_nums <= 0:
             return make_response(request, ResponseCode.SUCCESS)
         message = self._message(header.offset)
         if isinstance(message, tuple):
             return make_response(request, *message)
+        if self._groups.get(header.group) is None and not self._on_new_group(group):
+            return make_response(request, ResponseCode.SYSTEM_BUSY, BUSY)
         fate = fate_of(message, group, header)
         queue_id = await self._queue(fate)
         if isinstance(queue_id, tuple):
@@ -106,15 +109,6 @@ class SendBackProcessor:
         if status is not PutStatus.OK:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
-
-    def _group(self, name: str) -> SubscriptionGroupConfig | Answer:
-        """Return the settings of a group, or the refusal."""
-        group = self._groups.find(name)
-        if group is None:
-            return _UNKNOWN_GROUP, f"subscription group not exist, {shown(name)}"
-        if self._groups.get(name) is None and not self._on_new_group(group):
-            return ResponseCode.SYSTEM_BUSY, BUSY
-        return group
 
     def _message(self, offset: int) -> MessageExt | Answer:
         """Return the committed message at a physical offset, or the refusal."""

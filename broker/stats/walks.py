@@ -16,7 +16,7 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SLICE = 256
+SLICE = 64
 """Steps in one turn of the loop."""
 
 Row = TypeVar("Row")

@@ -181,6 +181,8 @@ class Storm:
         return is_passed
 
     def _acknowledged(self, sent: Sent, fields: dict[str, str]) -> None:
+        if _waits(sent.fields):
+            return  # the answer names its place in the schedule topic, which nobody may read
         topic = sent.fields["b"] if "b" in sent.fields else sent.fields["topic"]
         place = (topic, int(fields["queueId"]))
         first = int(fields["queueOffset"])
@@ -188,6 +190,18 @@ class Storm:
         contents = _elements(sent.body) if is_batch else [sent.body]
         for number, content in enumerate(contents):
             self._ledger.note(place, first + number, content)
+
+
+def _waits(fields: dict[str, str]) -> bool:
+    """Tell whether a send that was acknowledged asked for a delay, in however many digits."""
+    text = fields.get("i") or fields.get("properties") or ""
+    waits = False
+    for item in text.split("\x02"):
+        name, _, value = item.partition("\x01")
+        if name == "DELAY":
+            digits = value.removeprefix("+").lstrip("0")
+            waits = digits.isascii() and digits.isdigit()
+    return waits
 
 
 def _elements(body: bytes) -> list[bytes]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledgermq.remoting.protocol.message import decode_records
+from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 from tests import fixtures
 from tests.integration.broker_cluster import until
 from tests.integration.plain_broker import Plain, plain
@@ -127,6 +128,13 @@ def test_messages_are_found_by_id_and_by_time(
     asyncio.run(main())
 
 
+def delays(data: bytes) -> dict[str, int]:
+    """Return how far each level of RocketMQ's ``delayOffset.json`` is delivered."""
+    table = loads(data, FILE)["offsetTable"]
+    assert table
+    return {str(level): offset for level, offset in table.items()}
+
+
 def test_offsets_groups_and_topics_are_taken_over(recorded: Path, tmp_path: Path) -> None:
     store = copied(recorded, tmp_path, "killed")
     before = {
@@ -150,8 +158,10 @@ def test_offsets_groups_and_topics_are_taken_over(recorded: Path, tmp_path: Path
             assert await broker.offset(14, **query) == 7
 
     asyncio.run(main())
-    for name in ("delayOffset.json", "consumerFilter.json"):
-        assert (store / "config" / name).read_bytes() == before[name]
+    assert (store / "config/consumerFilter.json").read_bytes() == before["consumerFilter.json"]
+    assert delays((store / "config/delayOffset.json").read_bytes()) == delays(
+        before["delayOffset.json"]
+    )
     topics = json.loads((store / "config/topics.json").read_text())["topicConfigTable"]
     assert topics.keys() >= json.loads(before["topics.json"])["topicConfigTable"].keys()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,13 @@ from broker.config import BrokerConfig
 from broker.delays.agenda import WAIT_MS_MAX, Agenda, Level
 from broker.delays.copies import scheduled_of
 from broker.delays.progress import DelayProgress
-from broker.delays.service import IN_FLIGHT_MAX, TURN_MAX, DelayedDelivery
+from broker.delays.service import (
+    DAMAGED_RETRY_MS,
+    IN_FLIGHT_MAX,
+    READ_BYTES_MAX,
+    TURN_MAX,
+    DelayedDelivery,
+)
 from broker.sends.properties import PropertyRewriter
 from broker.sends.schedule import scheduled
 from broker.state.kinds import StateKind
@@ -225,6 +233,8 @@ def test_messages_that_a_wrong_clock_stamped_wait_once_more_all_together() -> No
     assert level.ready([10**12], 5_000) == 0
     assert level.due_ms == 6_000
     assert level.ready([10**12, 10**12 + 1, 6_500], 6_000) == 2
+    assert level.ready([10**13], 9_000) == 0, "a second such clock is another wait"
+    assert level.due_ms == 10_000
 
 
 def test_the_next_look_is_for_the_first_that_is_due_and_not_far_off() -> None:
@@ -297,6 +307,47 @@ def test_a_great_many_that_are_due_at_once_are_delivered_in_turns(leader: Replic
     assert len(leader.copies) - before == TURN_MAX
     assert leader.settle() >= 2 * count // TURN_MAX
     assert Counter(leader.copies) == {(one, at): 1 for one in (1, 2) for at in range(count)}
+
+
+def test_a_turn_has_so_many_bytes(leader: Replica) -> None:
+    """Each level reads one message in any case, however large it is."""
+    for level in (1, 2, 3):
+        one = message(topic="T", body=bytes(READ_BYTES_MAX), properties=b"TAGS\x01A")
+        leader.world.store.put(scheduled(one, level, LEVEL_MAX), lambda *_: None)
+    leader.commit()
+    leader.world.clock.now += 60_000
+    leader.turn()
+    assert len(leader.copies) == 1
+    leader.turn()
+    assert len(leader.copies) == 2
+    leader.settle()
+    assert len(leader.copies) == 3
+
+
+def test_what_one_message_raises_is_told_and_tried_again(
+    leader: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.send(1, 1)
+    leader.commit()
+    leader.world.clock.now += 1_000
+    told: list[BaseException] = []
+
+    async def fail_once() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+        with monkeypatch.context() as patching:
+            patching.setattr(leader.world.store, "get", unreadable)
+            leader.turn()
+
+    def unreadable(*_: object) -> None:
+        raise OSError(errno.EMFILE, "planted")
+
+    asyncio.run(fail_once())
+    assert [error.errno for error in told if isinstance(error, OSError)] == [errno.EMFILE]
+    assert leader.timer.due_ms == DAMAGED_RETRY_MS
+    assert leader.copies == []
+    leader.wait(DAMAGED_RETRY_MS)
+    assert leader.copies == [(1, 0), (1, 1)]
 
 
 def test_only_so_many_are_on_their_way(leader: Replica) -> None:

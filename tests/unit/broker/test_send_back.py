@@ -296,6 +296,7 @@ def test_a_group_without_retry_queues_has_its_failures_dropped(bench: Bench) -> 
     bench.put_group(retry_queue_nums=0)
     assert bench.give_back(None).code == 0
     assert bench.tables.topics.get("%RETRY%g") is None
+    assert bench.new_groups == []
 
 
 def test_an_unknown_group_is_refused_or_made() -> None:

@@ -8,7 +8,7 @@ from chaos.fuzz import storm
 from chaos.fuzz.frames import binary, draw, json_frame, spoil
 from chaos.fuzz.processes import bad_lines
 from chaos.fuzz.requests import AT_BROKERS, AT_NAME_SERVERS
-from chaos.fuzz.storm import Ledger, Storm, Tally, _elements, _response
+from chaos.fuzz.storm import Ledger, Storm, Tally, _elements, _response, _waits
 from chaos.net.wire import FrameSplitter
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, encode_command
@@ -106,6 +106,20 @@ def test_acknowledged_sends_are_noted_with_their_places():
     assert one._take(FrameSplitter().feed(frame), {4: sent}, fence=9) is False
     assert set(ledger.messages["t", 1]) == {7, 8}
     assert tally.answers == {"320 > 0": 1}
+
+
+@pytest.mark.parametrize(
+    ("properties", "waits"),
+    [
+        ("", False), ("KEYS\x01k\x02", False), ("DELAY\x010\x02", False),
+        ("DELAY\x01-1\x02", False),
+        ("DELAY\x01\u0663\x02", False), ("DELAY\x013\x02", True), ("K\x01v\x02DELAY\x0118", True),
+        ("DELAY\x01" + "9" * 5_000, True),
+    ],
+)  # fmt: skip
+def test_a_send_that_waits_has_its_place_elsewhere(properties, waits):
+    for name in ("properties", "i"):
+        assert _waits({name: properties}) is waits
 
 
 def test_traces_and_fatal_ends_are_bad_lines_and_refusals_are_not(tmp_path):
