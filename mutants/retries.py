@@ -15,7 +15,7 @@ RETRIES: Final = (
         breaks="A message that was delivered too often comes again all the same.",
         source="asyncConsumerSendMsgBack: reconsumeTimes >= maxReconsumeTimes is a dead letter.",
         plant=patch(
-            "broker.sends.send_back:fate_of",
+            "broker.sends.send_back:destination_of",
             ("level < 0 or times >= _times_max", "level < 0 or times > _times_max"),
         ),
     ),
@@ -35,6 +35,20 @@ RETRIES: Final = (
         plant=patch(
             "broker.processor.send_back:SendBackProcessor._put",
             ("    return await future\n", "    return PutStatus.OK\n"),
+        ),
+    ),
+    Mutant(
+        name="copies-without-turns",
+        breaks="All requests that copy a whole message are served in one turn of the loop.",
+        source="Seen in this system: 128 small requests held the loop for 2.5 s.",
+        plant=patch("broker.one_a_turn:OneATurn.turn", ("if self._is_taken:", "if False:")),
+    ),
+    Mutant(
+        name="copy-keeps-foreign-flags",
+        breaks="A copy has the bits of sysFlag that its original claims, half a transaction's too.",
+        source="A record of somebody else's store, or one found in a body, says what it likes.",
+        plant=patch(
+            "broker.sends.send_back:copy_of", ("message.sys_flag & KEPT_FLAGS", "message.sys_flag")
         ),
     ),
     Mutant(

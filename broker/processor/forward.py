@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import DAMAGED, shown
 from broker.limits import FORWARDED_MAX
+from broker.one_a_turn import OneATurn
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.administration import ConsumeDirectlyHeader, RunningInfoHeader
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -45,6 +46,7 @@ class ForwardProcessor:
     def __init__(self, consumers: ConsumerRegistry, store: MessageStore, broker_name: str) -> None:
         self._consumers = consumers
         self._store = store
+        self._reads = OneATurn()
         self._broker_name = broker_name
         self.running = 0
 
@@ -72,6 +74,7 @@ class ForwardProcessor:
     ) -> RemotingCommand:
         """Take CONSUME_MESSAGE_DIRECTLY (309)."""
         header = decode_header(request, ConsumeDirectlyHeader)
+        await self._reads.turn()
         try:
             record = self._store.message_at(_offset_in(header.msg_id))
         except DamagedEntry:

@@ -12,7 +12,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import BUSY, DAMAGED, put_failure, shown
-from broker.sends.send_back import copy_of, fate_of
+from broker.one_a_turn import OneATurn
+from broker.sends.rules import Refused
+from broker.sends.send_back import copy_of, destination_of
 from broker.state.topic_config import PERM_WRITE, UNREAD_TOPICS, topic_name_error
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -27,15 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.sends.creation import Creator
-    from broker.sends.send_back import Fate
+    from broker.sends.send_back import Destination
     from broker.state.subscription import SubscriptionGroupConfig
     from broker.tables import Tables
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.protocol.message import MessageExt
     from ledgermq.runtime.rng import Rng
     from store.results import PutCallback, PutMessage
-
-    Answer = tuple[int, str]
 
 _UNKNOWN_GROUP: Final = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -75,6 +75,7 @@ class SendBackProcessor:
         self._creator = creator
         self._on_new_group = on_new_group
         self._schedule = schedule
+        self._reads = OneATurn()
         self._rng = rng
 
     @serves(
@@ -87,55 +88,68 @@ class SendBackProcessor:
     async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take CONSUMER_SEND_MSG_BACK."""
         header = decode_header(request, SendBackHeader)
-        group = self._groups.find(header.group)
-        if group is None:
-            remark = f"subscription group not exist, {shown(header.group)}"
-            return make_response(request, _UNKNOWN_GROUP, remark)
-        if group.retry_queue_nums <= 0:
-            return make_response(request, ResponseCode.SUCCESS)
-        message = self._message(header.offset)
-        if isinstance(message, tuple):
-            return make_response(request, *message)
-        if self._groups.get(header.group) is None and not self._on_new_group(group):
-            return make_response(request, ResponseCode.SYSTEM_BUSY, BUSY)
-        fate = fate_of(message, group, header)
-        queue_id = await self._queue(fate)
-        if isinstance(queue_id, tuple):
-            return make_response(request, *queue_id)
-        copy = copy_of(message, fate, queue_id)
-        if fate.delay_level:
-            copy = self._schedule(copy, fate.delay_level)
-        status = await self._put(copy)
+        try:
+            status = await self._give_back(header)
+        except Refused as refused:
+            return make_response(request, *refused.answer)
         if status is not PutStatus.OK:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
 
-    def _message(self, offset: int) -> MessageExt | Answer:
-        """Return the committed message at a physical offset, or the refusal."""
+    async def _give_back(self, header: SendBackHeader) -> PutStatus:
+        """Store the copy; OK when it is committed, or not wanted. Errors: `Refused`."""
+        group = self._groups.find(header.group)
+        if group is None:
+            raise Refused(f"subscription group not exist, {shown(header.group)}", _UNKNOWN_GROUP)
+        if group.retry_queue_nums <= 0:
+            return PutStatus.OK
+        message = await self._message(header.offset)
+        if self._groups.get(header.group) is None and not self._on_new_group(group):
+            raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
+        destination = destination_of(message, group, header)
+        if self._topics.get(destination.topic.topic_name) is None:
+            del message  # It may be large, and many may wait for one topic.
+            await self._create(destination)
+            message = await self._message(header.offset)
+        copy = copy_of(message, destination, self._queue(destination))
+        if destination.delay_level:
+            copy = self._schedule(copy, destination.delay_level)
+        return await self._put(copy)
+
+    async def _message(self, offset: int) -> MessageExt:
+        """Return the committed message at a physical offset, in turn. Errors: `Refused`."""
+        await self._reads.turn()
         try:
             record = self._store.message_at(offset)
         except DamagedEntry:
-            return DAMAGED
+            code, remark = DAMAGED
+            raise Refused(remark, code) from None
         message = None if record is None else decode_record(record)
         if message is None or message.topic in UNREAD_TOPICS:
-            return ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+            remark = f"look message by offset failed, {offset}"
+            raise Refused(remark, ResponseCode.SYSTEM_ERROR)
         return message
 
-    async def _queue(self, fate: Fate) -> int | Answer:
-        """Return a queue of the topic, which is created if it is missing, or the refusal."""
-        name = fate.topic.topic_name
-        error = topic_name_error(name)
+    async def _create(self, destination: Destination) -> None:
+        """Have the topic created. Errors: `Refused`."""
+        error = topic_name_error(destination.topic.topic_name)
         if error is not None:
-            return ResponseCode.SYSTEM_ERROR, error
-        failure = await self._creator.ensure_topic(fate.topic)
+            raise Refused(error, ResponseCode.SYSTEM_ERROR)
+        failure = await self._creator.ensure_topic(destination.topic)
         if failure is not None:
-            return failure
+            code, remark = failure
+            raise Refused(remark, code)
+
+    def _queue(self, destination: Destination) -> int:
+        """Return a queue of the topic. Errors: `Refused`."""
+        name = destination.topic.topic_name
         topic = self._topics.get(name)
         if topic is None or not topic.write_queues:
-            return ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist"
+            raise Refused(f"topic[{name}] not exist", ResponseCode.SYSTEM_ERROR)
         if not topic.config.perm & PERM_WRITE:
-            return ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
-        queues = min(fate.topic.write_queue_nums, topic.write_queues)
+            remark = f"the topic[{name}] sending message is forbidden"
+            raise Refused(remark, ResponseCode.NO_PERMISSION)
+        queues = min(destination.topic.write_queue_nums, topic.write_queues)
         return self._rng.randint(0, queues - 1) if queues > 1 else 0
 
     async def _put(self, message: PutMessage) -> PutStatus:

@@ -42,6 +42,8 @@ UNCHECKED_KEYS_BYTES: Final = 2_048
 """Property texts of so many bytes together hold no keys worth counting."""
 
 _HOST_FLAGS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
+KEPT_FLAGS: Final = PLAIN_FLAGS | TYPE_LZ4 | TYPE_ZSTD | TYPE_ZLIB | _HOST_FLAGS
+"""Bits that the copy of a stored message has: none of a transaction, none without a meaning."""
 _COMPRESSIONS: Final = frozenset({0, TYPE_LZ4, TYPE_ZSTD, TYPE_ZLIB})
 _SHORT_KEY_BYTES: Final = 96
 _HASHED: Final = (b"KEYS\x01", b"TAGS\x01", b"UNIQ_KEY\x01")

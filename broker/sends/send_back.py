@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.sends.properties import pairs_of
+from broker.sends.rules import KEPT_FLAGS
 from broker.sends.schedule import with_properties
 from broker.state.topic_config import DLQ_PREFIX, RETRY_PREFIX, send_back_topic
 from ledgermq.remoting.protocol.properties import find_property
@@ -33,7 +34,7 @@ DEAD_LETTER_QUEUES: Final = 1
 _TIMES_MAX: Final = 0x7FFF_FFFF
 
 
-class Fate(NamedTuple):
+class Destination(NamedTuple):
     """Where the copy of a message goes."""
 
     topic: TopicConfig
@@ -42,25 +43,27 @@ class Fate(NamedTuple):
     """0 for a dead letter."""
 
 
-def fate_of(message: MessageExt, group: SubscriptionGroupConfig, header: SendBackHeader) -> Fate:
+def destination_of(
+    message: MessageExt, group: SubscriptionGroupConfig, header: SendBackHeader
+) -> Destination:
     """Return where a message goes that a consumer of ``group`` gives back."""
     times, level = message.reconsume_times, header.delay_level
     if level < 0 or times >= _times_max(group, header.max_reconsume_times):
         topic = DLQ_PREFIX + group.group_name
-        return Fate(send_back_topic(topic, DEAD_LETTER_QUEUES), 0)
+        return Destination(send_back_topic(topic, DEAD_LETTER_QUEUES), 0)
     topic = RETRY_PREFIX + group.group_name
     level = level or max(FIRST_LEVEL + times, 1)
-    return Fate(send_back_topic(topic, group.retry_queue_nums), level)
+    return Destination(send_back_topic(topic, group.retry_queue_nums), level)
 
 
-def copy_of(message: MessageExt, fate: Fate, queue_id: int) -> PutMessage:
+def copy_of(message: MessageExt, destination: Destination, queue_id: int) -> PutMessage:
     """Return the copy of a message, for that queue; its properties say its delay level."""
-    properties = _properties(message, fate.delay_level)
+    properties = _properties(message, destination.delay_level)
     return PutMessage(
-        fate.topic.topic_name.encode(),
+        destination.topic.topic_name.encode(),
         queue_id,
         message.flag,
-        message.sys_flag,
+        message.sys_flag & KEPT_FLAGS,
         message.born_timestamp,
         message.born_host,
         min(message.reconsume_times + 1, _TIMES_MAX),

@@ -375,6 +375,63 @@ def test_those_who_give_back_together_share_one_creation(bench: Bench) -> None:
     assert [kind for kind, _ in bench.proposer.proposed] == [StateKind.TOPIC]
 
 
+def check_that_a_copy_is_an_ordinary_message(bench: Bench) -> None:
+    """On a plain log, a place in the body of a message may hold what looks like a record."""
+    bench.put_topic("%RETRY%g")
+    bench.store_message(sys_flag=0xC4)
+    assert bench.give_back().code == 0
+    assert bench.puts[0].sys_flag == 0
+
+
+def test_a_copy_is_an_ordinary_message(bench: Bench) -> None:
+    check_that_a_copy_is_an_ordinary_message(bench)
+    with planted(BY_TESTS["copy-keeps-foreign-flags"]), pytest.raises(AssertionError):
+        check_that_a_copy_is_an_ordinary_message(bench)
+
+
+def test_one_message_is_read_and_copied_in_a_turn(bench: Bench) -> None:
+    """A hundred requests of a few bytes may name a message of megabytes."""
+    bench.put_topic("%RETRY%g")
+
+    async def most_in_a_turn() -> int:
+        header = {"offset": AT, "group": "g", "delayLevel": 0}
+        giving = [
+            asyncio.create_task(bench.processor.handle(None, request(36, **header)))
+            for _ in range(8)
+        ]
+        most = done = 0
+        while done < 8:
+            await asyncio.sleep(0)
+            most, done = max(most, len(bench.store.puts) - done), len(bench.store.puts)
+        bench.store.finish()
+        await asyncio.gather(*giving)
+        return most
+
+    assert asyncio.run(most_in_a_turn()) == 1
+    with planted(BY_TESTS["copies-without-turns"]):
+        assert asyncio.run(most_in_a_turn()) == 8
+
+
+def test_who_waits_for_a_topic_holds_no_message(bench: Bench) -> None:
+    """The message is read again once the topic is there; it may be gone by then."""
+
+    async def run() -> RemotingCommand:
+        header = {"offset": AT, "group": "g", "delayLevel": 0}
+        ensure = bench.creator.ensure_topic
+
+        async def forgetful(config: TopicConfig) -> Any:
+            answer = await ensure(config)
+            del bench.store.records[AT]
+            return answer
+
+        bench.creator.ensure_topic = forgetful  # type: ignore[method-assign]
+        return await bench.processor.handle(None, request(36, **header))
+
+    answer = asyncio.run(run())
+    assert (answer.code, answer.remark) == (1, f"look message by offset failed, {AT}")
+    assert not bench.store.puts
+
+
 # Retries that clients send
 
 
