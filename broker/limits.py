@@ -93,6 +93,10 @@ TRAFFIC_NAMES_MAX: Final = Limit(
 FORWARDED_MAX: Final = Limit(
     32, "questions of tools to consumers under way", Unit.COUNT, Scope.PROCESS, "2, and not asked"
 )
+ASKED_GROUPS_MAX: Final = Limit(
+    2, "groups whose members are asked for their offsets", Unit.COUNT, Scope.PROCESS,
+    "2, and none is asked",
+)  # fmt: skip
 ASKED_MEMBERS_MAX: Final = Limit(
     100, "members asked for their offsets", Unit.COUNT, Scope.REQUEST, "1, and none is asked"
 )
@@ -110,5 +114,5 @@ LIMITS: Final = (
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
-    FORWARDED_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, QUEUE_UNITS_MAX,
+    FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, QUEUE_UNITS_MAX,
 )  # fmt: skip

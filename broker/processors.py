@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.new_groups import NewGroups
-from broker.limits import FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
+from broker.limits import ASKED_GROUPS_MAX, FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
 from broker.offsets.moved import OffsetMovedEvents
 from broker.offsets.removal import OffsetRemoval
 from broker.processor.admin import AdminProcessor
@@ -137,6 +137,8 @@ def _build_tools(
     tables.usage.add(WALKS_MAX, lambda: walks.running)
     forward = ForwardProcessor(tables.consumers, store, config.registered_name)
     tables.usage.add(FORWARDED_MAX, lambda: forward.running)
+    reset = ResetProcessor(tables, store, config.registered_name, walks)
+    tables.usage.add(ASKED_GROUPS_MAX, lambda: reset.asking)
     removal = OffsetRemoval(tables.offsets, proposer)
     disk_used = DiskUse(core.machine.disk, config.partitions).ratio
     return (
@@ -145,7 +147,7 @@ def _build_tools(
         MembersProcessor(tables, clock, walks),
         GroupsProcessor(tables.groups, creator, writable, walks, removal.of_group),
         TopicsProcessor(tables.topics, creator, writable),
-        ResetProcessor(tables, store, config.registered_name, walks),
+        reset,
         forward,
         RuntimeProcessor(config, store, counts, clock, disk_used),
     )

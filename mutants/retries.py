@@ -52,6 +52,18 @@ RETRIES: Final = (
         ),
     ),
     Mutant(
+        name="dead-letters-of-nobody",
+        breaks="A send makes a topic of dead letters for a group that there is none of.",
+        source="autoCreateSubscriptionGroup=false: clients do not fill the table of topics.",
+        plant=patch(
+            "broker.sends.creation:Creator.topic_for_send",
+            (
+                "self._groups.find(_dead_group(topic)) is not None",
+                "topic.startswith(DLQ_PREFIX)",
+            ),
+        ),
+    ),
+    Mutant(
         name="client-kept-message-forgotten",
         breaks="A message that no broker took back counts as consumed.",
         source="ConsumeMessageConcurrentlyService: what could not be sent back is kept.",

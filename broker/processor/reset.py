@@ -15,6 +15,7 @@ from broker.answers import DAMAGED, shown
 from broker.limits import (
     ANSWER_BYTES_MAX,
     ANSWER_ROWS_MAX,
+    ASKED_GROUPS_MAX,
     ASKED_MEMBERS_MAX,
     RESET_BYTES_MAX,
     WALKS_MAX,
@@ -82,6 +83,8 @@ class ResetProcessor:
         self._store = store
         self._broker_name = broker_name
         self._walks = walks
+        self.asking = 0
+        """Groups whose members are being asked."""
 
     @serves(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
@@ -117,7 +120,7 @@ class ResetProcessor:
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
         what="ask connected members of a group for their offsets",
         header=ClientStatusHeader,
-        limits=(ASKED_MEMBERS_MAX,),
+        limits=(ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, ANSWER_BYTES_MAX),
     )
     async def handle_status(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
@@ -132,10 +135,20 @@ class ResetProcessor:
         if len(clients) > ASKED_MEMBERS_MAX:
             remark = f"the group has more than {ASKED_MEMBERS_MAX} members, name one of them"
             return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+        if self.asking >= ASKED_GROUPS_MAX:
+            busy = f"the members of {ASKED_GROUPS_MAX} groups are being asked, try again later"
+            return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
         asked = header_fields(ClientStatusHeader(header.topic, header.group))
-        found = await asyncio.gather(*(_ask(client, asked) for client in clients))
+        self.asking += 1
+        try:
+            found = await asyncio.gather(*(_ask(client, asked) for client in clients))
+        finally:
+            self.asking -= 1
         table = {client.client_id: one for client, one in zip(clients, found, strict=True) if one}
         body = encode_body(ClientStatusTable(consumer_table=table))
+        if len(body) > ANSWER_BYTES_MAX:
+            large = f"the answer would have more than {ANSWER_BYTES_MAX} bytes, name one member"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, large)
         return make_response(request, ResponseCode.SUCCESS, body=body)
 
     def _members(self, group: str) -> list[Client]:
@@ -213,7 +226,7 @@ async def _ask(client: Client, fields: dict[str, str]) -> msgspec.Raw | None:
         table: Any = loads(bytes(answer.body))
         offsets = table.get("messageQueueTable", {}).items()
         return queue_map([(queue_key(key), int(offset)) for key, offset in offsets])
-    except (RemotingError, ProtocolError, AttributeError, TypeError, ValueError):
+    except (RemotingError, ProtocolError, AttributeError, TypeError, ArithmeticError, ValueError):
         return None
 
 

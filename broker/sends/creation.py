@@ -119,7 +119,7 @@ class Creator:
         config = auto_created(topic, self._topics.get(default_topic), queues)
         if config is None and topic.startswith(RETRY_PREFIX):
             config = send_back_topic(topic, 1)
-        if not default_topic and topic.startswith(DLQ_PREFIX):
+        if not default_topic and self._groups.find(_dead_group(topic)) is not None:
             # A retry that the broker directed here (`broker.sends.send_back`).
             config = send_back_topic(topic, DEAD_LETTER_QUEUES)
         if config is None:
@@ -236,6 +236,11 @@ class Creator:
             answer = ResponseCode.SYSTEM_ERROR, remark
         await self.waiting.let_go(name, answer)
         return answer
+
+
+def _dead_group(topic: str) -> str:
+    """Return the group whose dead letters lie in a topic, empty for none."""
+    return topic.removeprefix(DLQ_PREFIX) if topic.startswith(DLQ_PREFIX) else ""
 
 
 def _creation_failure(status: PutStatus) -> Answer:

@@ -143,12 +143,14 @@ class TrafficCounts:
 
     def of_topic(self, topic: str) -> Series | None:
         """Return what was stored in a topic, None if nothing was."""
-        self.fold()
+        if self.puts:
+            self.fold()
         return self._puts.get(topic)
 
     def of_group(self, topic: str, group: str) -> Series | None:
         """Return what a group was handed out of a topic, None if nothing was."""
-        self.fold()
+        if self.gets:
+            self.fold()
         return self._gets.get((topic, group))
 
     def __len__(self) -> int:

@@ -16,8 +16,8 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SLICE = 64
-"""Steps in one turn of the loop."""
+SLICE = 8
+"""Steps in one turn of the loop; each may read a few whole messages to know their times."""
 
 Row = TypeVar("Row")
 

@@ -435,6 +435,20 @@ def test_who_waits_for_a_topic_holds_no_message(bench: Bench) -> None:
 # Retries that clients send
 
 
+def check_that_nobody_has_no_dead_letters() -> None:
+    strict = Bench(auto_create_subscription_group=False)
+    strict.send(b="%DLQ%nobody")
+    strict.work()
+    assert strict.connection.answers[-1].code == 17
+    assert strict.tables.topics.get("%DLQ%nobody") is None
+
+
+def test_a_send_makes_no_dead_letters_for_a_group_that_is_not_there() -> None:
+    check_that_nobody_has_no_dead_letters()
+    with planted(BY_TESTS["dead-letters-of-nobody"]), pytest.raises((AssertionError, IndexError)):
+        check_that_nobody_has_no_dead_letters()
+
+
 def test_a_retry_that_was_delivered_too_often_goes_to_the_dead_letters(bench: Bench) -> None:
     bench.put_topic("%RETRY%g")
     bench.send(j=3, l=2, e=7)

@@ -70,12 +70,16 @@ class Asked(FakeConnection):
     def __init__(self, number: int = 1) -> None:
         super().__init__(number)
         self.says: Exception | None = None
+        self.offsets: bytes | None = None
+        """Body of the answer to 221."""
         self.asked: list[RemotingCommand] = []
 
     async def request(self, command: RemotingCommand, _timeout_ms: int) -> RemotingCommand:
         self.asked.append(command)
         if self.says is not None:
             raise self.says
+        if self.offsets is not None:
+            return make_response(command, 0, body=self.offsets)
         return make_response(command, 5, "said", {"f": "v"}, b"body")
 
 
@@ -278,6 +282,44 @@ def test_a_message_is_found_by_its_id(bench: Bench) -> None:
         with pytest.raises(InvalidHeader):
             run(bench.forward.handle_consume(None, request(309, **INFO, msgId=wrong)))
     assert len(member.asked) == 1
+
+
+STATUS = {"topic": "T", "group": "g"}
+KEY = '{"brokerName":"b","queueId":0,"topic":"T"}'
+
+
+def offsets(value: str) -> bytes:
+    return f'{{"messageQueueTable":{{{KEY}:{value}}}}}'.encode()
+
+
+def test_members_are_asked_for_their_offsets(bench: Bench) -> None:
+    """What cannot be an offset is left out, and the others are told."""
+    bench.join(1).offsets = offsets("7")
+    bench.join(2).offsets = offsets("1e999")
+    bench.join(3).says = RequestTimeout("late")
+    answer = run(bench.reset.handle_status(None, request(223, **STATUS)))
+    assert answer.code == 0
+    assert b'"c1"' in bytes(answer.body)
+    assert b"7" in bytes(answer.body)
+    assert b'"c2"' not in bytes(answer.body)
+    assert bench.reset.asking == 0
+
+
+def test_only_so_many_groups_are_asked_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = bench.join()
+    member.offsets = offsets("7")
+    monkeypatch.setattr(reset, "ASKED_GROUPS_MAX", smaller(reset.ASKED_GROUPS_MAX, 0))
+    assert run(bench.reset.handle_status(None, request(223, **STATUS))).code == 2
+    assert member.asked == []
+
+
+def test_an_answer_of_members_has_an_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.join().offsets = offsets("7")
+    monkeypatch.setattr(reset, "ANSWER_BYTES_MAX", smaller(reset.ANSWER_BYTES_MAX, 10))
+    answer = run(bench.reset.handle_status(None, request(223, **STATUS)))
+    assert (answer.code, bytes(answer.body)) == (1, b"")
 
 
 def test_no_setting_is_changed_and_no_key_is_shown(bench: Bench) -> None:
