@@ -34,6 +34,15 @@ DELAYS: Final = (
         ),
     ),
     Mutant(
+        name="progress-ahead-of-the-log",
+        breaks="A lone broker that lost the end of its log believes what it had delivered there.",
+        source="RocketMQ's tables outlive such a log; a message that waits would never come.",
+        plant=patch(
+            "broker.state.shared_snapshot:SharedSnapshot.load_for",
+            ("self._tables[name].is_told_by_log", "False"),
+        ),
+    ),
+    Mutant(
         name="delivery-a-level-early",
         breaks="All that follows a message that is due is delivered with it.",
         source="RocketMQ ScheduleMessageService looks at each message's own time.",

@@ -32,6 +32,8 @@ class DelayProgress(ReplicatedTable):
     """By queue of the schedule topic, the offset up to which all is delivered."""
 
     file = "delayOffset.json"
+    is_told_by_log = True
+    """Ahead of the log it would pass over messages that wait: rather one comes twice."""
 
     def __init__(self) -> None:
         self._offsets: dict[int, int] = {}
@@ -43,6 +45,10 @@ class DelayProgress(ReplicatedTable):
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
         """See `ReplicatedTable`."""
         return {StateKind.DELIVERED: self.apply}
+
+    def clear(self) -> None:
+        """See `ReplicatedTable`."""
+        self._offsets = {}
 
     def apply(self, payload: bytes) -> None:
         """Take that a message was delivered, or passed over for good."""

@@ -100,6 +100,11 @@ class SharedSnapshot(Snapshot):
                 _log.warning("event=table_of_another_log file=%s/%s index=%d", self._directory,
                              name, floor)  # fmt: skip
                 floor = NOTHING
+            if floor > end_index and self._tables[name].is_told_by_log:
+                _log.warning("event=table_ahead_of_the_log file=%s/%s index=%d log_end=%d",
+                             self._directory, name, floor, end_index)  # fmt: skip
+                self._tables[name].clear()
+                floor = NOTHING
             self._floors[name] = max(NOTHING, min(floor, end_index))
         self._saved_index = min(self._floors.values())
         return self._saved_index

@@ -23,6 +23,9 @@ class ReplicatedTable(ABC):
 
     file: ClassVar[str]
     """Its name in ``config/`` and in a state image."""
+    is_told_by_log: ClassVar[bool] = False
+    """Whether a file that is ahead of its log is worse than none: all of the table is made from the
+    log then. Else what is in the file counts, as in RocketMQ."""
 
     @abstractmethod
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
@@ -43,6 +46,10 @@ class ReplicatedTable(ABC):
     @abstractmethod
     def restore(self, data: bytes) -> None:
         """Replace all of the table by a text. Errors: `RemoteProtocolError`."""
+
+    def clear(self) -> None:
+        """Become empty; only a table that `is_told_by_log` is asked to."""
+        raise NotImplementedError
 
     @abstractmethod
     def gauges(self) -> Iterable[Gauge]:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from broker.config import BrokerConfig
+from broker.delays.progress import DelayProgress
 from broker.state.kinds import StateKind
 from broker.state.shared_snapshot import SharedSnapshot
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig
@@ -17,6 +18,9 @@ from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.tolerant_json import loads
 from ledgermq.runtime.disk import RealDisk
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from store.origins import delivered
 from tests.unit.broker.fakes import FakeClock
 
 if TYPE_CHECKING:
@@ -40,9 +44,16 @@ DELAYS = '{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
 class World:
     """A broker's tables over the files of one directory."""
 
-    def __init__(self, directory: Path, end_index: int, entries: range | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        end_index: int,
+        entries: range | None = None,
+        *,
+        tables: Tables | None = None,
+    ) -> None:
         self.directory = directory
-        self.tables = Tables(BrokerConfig(broker_cluster_name="C"), FakeClock())
+        self.tables = tables or Tables(BrokerConfig(broker_cluster_name="C"), FakeClock())
         self.snapshot = SharedSnapshot(
             str(directory), self.tables.state, RealDisk(), self.tables.topics.is_system
         )
@@ -184,6 +195,44 @@ def test_a_log_that_lost_its_end_takes_new_records(foreign: Path) -> None:
     second.save(1200)
     second.offset(1300, 8)
     assert World(foreign, 1300).index == 1200
+
+
+class Delayed(World):
+    """As `World`, with the progress of delayed messages."""
+
+    def __init__(self, directory: Path, end_index: int) -> None:
+        self.progress = DelayProgress()
+        tables = Tables(BrokerConfig(broker_cluster_name="C"), FakeClock())
+        tables.state.add(self.progress)
+        super().__init__(directory, end_index, tables=tables)
+
+    def deliver(self, index: int, offset: int) -> None:
+        if not self.snapshot.includes(StateKind.DELIVERED, index):
+            self.progress.apply(delivered(0, offset))
+
+
+def check_progress_is_not_ahead_of_a_log_that_lost_its_end(directory: Path) -> None:
+    """The copies of 8 and 9 went with the power; the messages that wait are in the log."""
+    first = Delayed(directory, 1000)
+    assert first.progress.delivered_before(0) == 2, "RocketMQ's"
+    first.deliver(1100, 7)
+    first.deliver(2000, 9)
+    first.save(2000)
+    second = Delayed(directory, 1500)
+    assert second.index == -1, "all of the log is read"
+    second.deliver(1100, 7)
+    assert second.progress.delivered_before(0) == 8
+    second.save(1500)
+    assert Delayed(directory, 1500).progress.delivered_before(0) == 8
+
+
+def test_progress_is_not_ahead_of_a_log_that_lost_its_end(foreign: Path) -> None:
+    check_progress_is_not_ahead_of_a_log_that_lost_its_end(foreign)
+
+
+def test_progress_that_is_ahead_is_seen(foreign: Path) -> None:
+    with planted(BY_TESTS["progress-ahead-of-the-log"]), pytest.raises(AssertionError):
+        check_progress_is_not_ahead_of_a_log_that_lost_its_end(foreign)
 
 
 def test_a_file_of_another_log_takes_all_records_of_this_one(foreign: Path) -> None:
