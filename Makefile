@@ -51,7 +51,7 @@ docker-demo: $(STAMP) ## The same job as make demo against a cluster of containe
 docker-test: $(STAMP) ## Tests of the image and of the compose cluster (stops an engine that it started)
 	@bash docker/engine.sh run bash -c 'bash docker/build.sh && exec "$$0" -m docker tests/docker "$$@"' $(BIN)/pytest $(ARGS)
 
-interop: $(STAMP) ## The published Java client on our cluster, the real broker on our files (needs Java and Maven)
+interop: $(STAMP) ## Published clients on our cluster, our client on real brokers (needs Java, Maven and Go)
 	@$(BIN)/pytest -m interop -s tests/interop $(ARGS)
 
 fuzz: $(STAMP) ## Hostile frames against a real group and real name servers (three minutes)

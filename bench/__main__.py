@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import echo, java, load, pysyncobj_peer, store_suite
+from bench import echo, java, kinds_suite, load, pysyncobj_peer, store_suite
 from bench.cluster import Cluster
 from bench.loading import run_load
 from bench.processes import ServerProcesses
@@ -49,6 +49,9 @@ JAVA_OURS = "Java client, our three replicas"
 JAVA_REAL = "Java client, real RocketMQ with three DLedger replicas"
 JAVA_OURS_ALONE = "Java client, one node of ours"
 JAVA_REAL_ALONE = "Java client, one node of real RocketMQ"
+
+
+SUITES = {"--store": store_suite.main, "--kinds": kinds_suite.main}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +92,19 @@ JAVA_ROWS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table and the JSON; 0, or 2 where there is nothing to measure."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if "--store" in arguments:
-        arguments.remove("--store")
-        return store_suite.main(arguments)
-    options = _parser().parse_args(arguments)
+    for word, suite in SUITES.items():
+        if word in arguments:
+            arguments.remove(word)
+            return suite(arguments)
+    parser = _parser()
+    if any(word.partition("=")[0] == "--part" for word in arguments):
+        parser.error("--part needs --store or --kinds")
+    options = parser.parse_args(arguments)
     windows = options.windows
     console = Console()
+    if options.list:
+        _print_list(console)
+        return 0
     results: dict[str, Rows] = {}
     plan = _plan(options, windows)
     if not plan:
@@ -142,6 +152,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--store", action="store_true", help="the figures of one broker's store; see --store --help"
     )
+    parser.add_argument(
+        "--kinds", action="store_true", help="transactions, delays, consumers; see --kinds --help"
+    )
+    parser.add_argument("--list", action="store_true", help="what there is, with aims; run nothing")
     parser.add_argument("--java", action="store_true", help="the Java client and real RocketMQ too")
     parser.add_argument("--only", default="", help="only rows whose name contains this text")
     parser.add_argument("--json", default="", help="write the JSON to this file, not to the screen")
@@ -272,6 +286,23 @@ def _ratios(results: dict[str, Rows]) -> dict[str, dict[int, float]]:
                 if results[b][w].rate
             }
     return ratios
+
+
+def _print_list(console: Console) -> None:
+    """Print what can be measured, each with the command that does."""
+    table = Table(title="what can be measured")
+    for title in ("command", "figure", "aim"):
+        table.add_column(title)
+    for name in (ECHO, *OUR_ROWS, *PEER_ROWS):
+        table.add_row(f'ledgermq bench --only "{name}"', "sends/s", "")
+    for name in JAVA_ROWS:
+        table.add_row(f'ledgermq bench --java --only "{name}"', "sends/s", "")
+    for word, aims in (("--store", store_suite.AIMS), ("--kinds", kinds_suite.AIMS)):
+        for part, rows in aims.items():
+            for aim in rows:
+                command = f"ledgermq bench {word} --part {part}"
+                table.add_row(command, aim.figure.replace("_", " "), aim.describe())
+    console.print(table)
 
 
 def _print_table(console: Console, results: dict[str, Rows], windows: list[int]) -> None:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ class Cluster(ServerProcesses):
     A single one has the plain log, as the real one it is compared with.
     """
 
-    def __init__(self, home: Path, *, replicas: int, sync_flush: bool) -> None:
-        """See `ServerProcesses`."""
+    def __init__(
+        self, home: Path, *, replicas: int, sync_flush: bool, settings: Sequence[str] = ()
+    ) -> None:
+        """See `ServerProcesses`; ``settings`` are more lines for each broker's configuration."""
         super().__init__(home, replicas=replicas, sync_flush=sync_flush)
         self.ports: list[int] = []
+        self._settings = settings
 
     def kill(self, node: int) -> None:
         """SIGKILL one broker and reap it."""
@@ -88,6 +92,7 @@ class Cluster(ServerProcesses):
             "brokerIP1=127.0.0.1",
             f"storePathRootDir={self._home / f'store-n{node}'}",
             f"flushDiskType={self._flush}",
+            *self._settings,
         ]
         if self._replicas > 1:
             peers = ";".join(

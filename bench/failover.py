@@ -3,6 +3,8 @@
 ``python -m bench.failover --kills 20 [--json FILE]``. A producer of our client library sends one
 message after another; the time counted runs from the kill to the end of the first send that was
 invoked after it and acknowledged. The killed broker is restarted and has caught up before the next.
+``--senders`` more send all the while. At the end the topic is read: what was acknowledged and is
+not there is *lost*; what is there although its sender was told that it surely failed is *wrong*.
 """
 
 import argparse
@@ -17,34 +19,73 @@ from pathlib import Path
 import uvloop
 
 from bench.cluster import Cluster
-from ledgermq.client import ClientConfig, Message, Producer
-from ledgermq.remoting.protocol.errors import RemotingError
+from bench.topics import create_topic
+from ledgermq.client import ClientConfig, Message, Producer, PullConsumer, PullStatus
+from ledgermq.remoting.protocol.errors import Outcome, RemotingError
 
 CATCH_UP_TIMEOUT_S = 30.0
 PAUSE_S = 1.0
+TOPIC = "failover"
+QUEUES = 4
+BEHIND_MAX = 500
+"""Entries by which replicas may differ that have caught up, since others send meanwhile."""
 
 
-async def run(kills: int) -> list[float]:
-    """Return the failover times in seconds, in the order of the kills."""
+class Told:
+    """What the senders were told of each message, by its number."""
+
+    def __init__(self) -> None:
+        self.acknowledged: set[int] = set()
+        self.failed: set[int] = set()
+        self.unknown: set[int] = set()
+        self._count = 0
+
+    async def send(self, producer: Producer) -> bool:
+        """Send one message; return whether it was acknowledged."""
+        self._count += 1
+        number = self._count
+        try:
+            await producer.send(Message(topic=TOPIC, body=b"%-1024d" % number))
+        except RemotingError as error:
+            (self.failed if error.outcome is Outcome.FAILED else self.unknown).add(number)
+            return False
+        self.acknowledged.add(number)
+        return True
+
+
+async def run(kills: int, senders: int) -> tuple[list[float], dict[str, int]]:
+    """Return the failover times in seconds, in the order of the kills, and what became of sends."""
+    told = Told()
     with (
         tempfile.TemporaryDirectory(prefix="ledgermq-failover-") as home,
         Cluster(Path(home), replicas=3, sync_flush=False) as cluster,
     ):
+        await create_topic(cluster.namesrv_addr, TOPIC, QUEUES)
         config = ClientConfig(namesrv_addrs=(cluster.namesrv_addr,), group="failover_producer")
         async with Producer(config) as producer:
-            await _until_acknowledged(producer)
+            await _until_acknowledged(producer, told)
+            others = [asyncio.create_task(_send_on(producer, told)) for _ in range(senders)]
             times = []
             for number in range(kills):
-                times.append(await _one_kill(cluster, producer))
+                times.append(await _one_kill(cluster, producer, told))
                 print(f"kill {number + 1}/{kills}: {times[-1] * 1e3:.0f} ms", flush=True)
-            return times
+            for other in others:
+                other.cancel()
+        stored = await _stored(config)
+    return times, {
+        "acknowledged": len(told.acknowledged),
+        "told_failed": len(told.failed),
+        "told_unknown": len(told.unknown),
+        "lost": len(told.acknowledged - stored),
+        "wrong": len(told.failed & stored),
+    }
 
 
-async def _one_kill(cluster: Cluster, producer: Producer) -> float:
+async def _one_kill(cluster: Cluster, producer: Producer, told: Told) -> float:
     leader = await asyncio.to_thread(cluster.leader)
     cluster.kill(leader)
     begin = time.perf_counter()
-    await _until_acknowledged(producer)
+    await _until_acknowledged(producer, told)
     took = time.perf_counter() - begin
     await asyncio.to_thread(cluster.restart, leader)
     await _until_caught_up(cluster)
@@ -52,21 +93,38 @@ async def _one_kill(cluster: Cluster, producer: Producer) -> float:
     return took
 
 
-async def _until_acknowledged(producer: Producer) -> None:
+async def _until_acknowledged(producer: Producer, told: Told) -> None:
+    while not await told.send(producer):  # noqa: ASYNC110 - it is the sends that count
+        await asyncio.sleep(0.01)
+
+
+async def _send_on(producer: Producer, told: Told) -> None:
     while True:
-        try:
-            await producer.send(Message(topic="failover", body=b"x" * 1024))
-        except RemotingError:
-            await asyncio.sleep(0.01)
-        else:
-            return
+        await told.send(producer)
+        await asyncio.sleep(0.01)
+
+
+async def _stored(config: ClientConfig) -> set[int]:
+    """Return the numbers of the messages that are in the topic."""
+    numbers: set[int] = set()
+    async with PullConsumer(config) as consumer:
+        for queue in await consumer.fetch_subscribe_queues(TOPIC):
+            offset = 0
+            while True:
+                found = await consumer.pull(queue, "*", offset)
+                if found.status is not PullStatus.FOUND:
+                    break
+                numbers.update(int(message.body) for message in found.messages)
+                offset = found.next_offset
+    return numbers
 
 
 async def _until_caught_up(cluster: Cluster) -> None:
     deadline = time.perf_counter() + CATCH_UP_TIMEOUT_S
     while time.perf_counter() < deadline:
         found = [await asyncio.to_thread(cluster.raft_status, n) for n in range(3)]
-        if all(found) and len({status["commit"] for status in found if status}) == 1:
+        commits = [int(status["commit"]) for status in found if status]
+        if len(commits) == len(found) and max(commits) - min(commits) <= BEHIND_MAX:
             return
         await asyncio.sleep(0.1)
     raise RuntimeError(f"replicas differ {CATCH_UP_TIMEOUT_S:.0f} s after a restart")
@@ -76,15 +134,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the kills and print min, median, p99 and max."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--senders", type=int, default=4, help="that send all the while")
     parser.add_argument("--json", default="", help="write the times to this file")
     options = parser.parse_args(argv)
-    times = sorted(uvloop.run(run(options.kills)))
+    found, sends = uvloop.run(run(options.kills, options.senders))
+    times = sorted(found)
     row = {
         "kills": len(times),
         "min_ms": round(times[0] * 1e3, 1),
         "median_ms": round(times[len(times) // 2] * 1e3, 1),
         "p99_ms": round(times[int(len(times) * 0.99)] * 1e3, 1),
         "max_ms": round(times[-1] * 1e3, 1),
+        **sends,
     }
     text = json.dumps(row)
     if options.json:

@@ -19,6 +19,7 @@ from chaos.backends.ports import take_port_block
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = REPOSITORY / "tests" / "interop" / "java"
+VERSION = "4.9.7"  # of the clients and servers that we compare with
 MAVEN_TIMEOUT_S = 600
 LOGBACK = """<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">
 <file>{path}</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>
@@ -49,19 +50,20 @@ class JavaTools:
         ]  # fmt: skip
 
 
-def prepare() -> JavaTools:
-    """Fetch the jars and compile the driver once; later calls reuse build/java.
+def prepare(version: str = VERSION) -> JavaTools:
+    """Fetch the jars of a RocketMQ version and compile the driver once; later calls reuse build/.
 
     Raises:
         JavaUnavailableError: no JDK, no Maven, or Maven could not get the artifacts.
+        RuntimeError: the driver does not compile.
     """
     java, javac = shutil.which("java"), shutil.which("javac")
     if java is None or javac is None:
         raise JavaUnavailableError("no JDK (java and javac) on the path")
-    build = REPOSITORY / "build" / "java"
+    build = REPOSITORY / "build" / ("java" if version == VERSION else f"java-{version}")
     jars = build / "lib"
     if not (jars / ".complete").exists():
-        _copy_dependencies(jars)
+        _copy_dependencies(jars, version)
     classes = build / "classes"
     sources = sorted(str(path) for path in SOURCES.glob("src/ledgermq/*.java"))
     classes.mkdir(parents=True, exist_ok=True)
@@ -70,11 +72,11 @@ def prepare() -> JavaTools:
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if compiled.returncode != 0:
-        raise JavaUnavailableError(f"javac failed: {compiled.stderr.strip()[:400]}")
+        raise RuntimeError(f"the driver does not compile: {compiled.stderr.strip()[:2000]}")
     return JavaTools(java=java, class_path=f"{classes}:{jars}/*")
 
 
-def _copy_dependencies(jars: Path) -> None:
+def _copy_dependencies(jars: Path, version: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaUnavailableError("no Maven (mvn) on the path")
@@ -82,7 +84,7 @@ def _copy_dependencies(jars: Path) -> None:
     try:
         done = subprocess.run(
             [maven, "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies",
-             f"-DoutputDirectory={jars}"],
+             f"-Drocketmq.version={version}", f"-DoutputDirectory={jars}"],
             capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -99,12 +101,26 @@ def settle(seconds: float) -> None:
 
 
 class RealRocketMQ(ServerProcesses):
-    """Real RocketMQ 4.9.7: one name server and one DLedger group (or one plain broker)."""
+    """Real RocketMQ: one name server and one DLedger group (or one plain broker)."""
 
-    def __init__(self, tools: JavaTools, home: Path, *, replicas: int, sync_flush: bool) -> None:
-        """See `ServerProcesses`; one replica means a plain broker without DLedger."""
+    def __init__(
+        self,
+        tools: JavaTools,
+        home: Path,
+        *,
+        replicas: int,
+        sync_flush: bool,
+        settings: Sequence[str] = (),
+        heap_mb: int = 1024,
+    ) -> None:
+        """See `ServerProcesses`; one replica means a plain broker without DLedger.
+
+        ``settings`` are more lines for each broker's configuration.
+        """
         super().__init__(home, replicas=replicas, sync_flush=sync_flush)
         self._tools = tools
+        self._settings = settings
+        self._heap_mb = heap_mb
 
     def _start(self) -> None:
         conf = self._home / "conf"
@@ -123,7 +139,7 @@ class RealRocketMQ(ServerProcesses):
             broker_conf = conf / f"n{node}.conf"
             broker_conf.write_text(self._broker_conf(node, base), encoding="utf-8")
             main = "org.apache.rocketmq.broker.BrokerStartup"
-            self.brokers.append(self._spawn(main, broker_conf, f"n{node}", 1024))
+            self.brokers.append(self._spawn(main, broker_conf, f"n{node}", self._heap_mb))
         for node, broker in enumerate(self.brokers):
             wait_for_port(_listen_port(base, node), broker)
 
@@ -140,6 +156,7 @@ class RealRocketMQ(ServerProcesses):
             f"flushDiskType={self._flush}",
             "autoCreateTopicEnable=true",
             "mappedFileSizeCommitLog=1073741824",
+            *self._settings,
         ]
         if self._replicas > 1:
             peers = ";".join(

@@ -152,7 +152,8 @@ def appender_cost(seconds: float) -> float:
     def refuse() -> NotLeader:
         return NotLeader(None)
 
-    appender = Appender(config, propose=lambda _: None, schedule=lambda: None, refusal=refuse)
+    appender = Appender(config, schedule=lambda: None, refusal=refuse)
+    appender.propose = lambda _: None
     appender.restart(1, 0, 0)
     appender.set_committed(0)
     appender.accepting = True

@@ -87,7 +87,7 @@ async def opened(
     begin = _plain if settings.kind is Kind.PLAIN else _raft
     async with begin(config, store, disk) as log:
         store.start()
-        while not store.writable:  # noqa: ASYNC110 - once, before anything is measured
+        while not store.writer.writable:  # noqa: ASYNC110 - once, before anything is measured
             await asyncio.sleep(0.005)
         try:
             yield Node(log, store)
@@ -105,8 +105,9 @@ async def _raft(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncIt
         ),
         disk=disk,
     )
-    replicated = ReplicatedLog(log, store)
+    replicated = ReplicatedLog(log)
     store.attach(replicated)
+    replicated.serve(store.log_user)
     applied = Path(directory) / "applied"
     store.load(int(applied.read_text(encoding="ascii")) if applied.exists() else 0)
     await log.start(replicated)
@@ -120,7 +121,7 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     place = StoreDirectory(directory, disk)
     place.enter()
     log = PlainLog(PlainLogConfig(directory=f"{directory}/commitlog"), disk=disk)
-    index_time = None if config.index is None else lambda: store.index_timestamp
+    index_time = None if config.index is None else lambda: store.checkpoints.index_timestamp
     times = SyncedTimes(lambda: log.synced_timestamp, index_time)
     store.attach(log, times, Unreplicated)
     safe_ms = min(place.times.physic, place.times.logics) - 3_000
@@ -132,7 +133,7 @@ async def _plain(config: StoreConfig, store: MessageStore, disk: Disk) -> AsyncI
     )
     place.mark_unclean()
     times.last = place.times
-    await log.start(store)
+    await log.start(store.log_user)
     yield log
     place.leave(clean=True, times=times.when_all_is_synced())
 
@@ -155,7 +156,7 @@ async def put_all(store: MessageStore, messages: Iterator[PutMessage], window: i
         message = next(messages, None)
         if message is not None:
             outstanding += 1
-            store.put(message, on_answer)
+            store.writer.put(message, on_answer)
         elif outstanding == 0 and not finished.done():
             finished.set_result(None)
 

@@ -155,12 +155,15 @@ class Listener:
     def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """See `StoreListener`."""
 
-    def restore_state(self, state: bytes) -> list[QueueStart]:
+    def restore_state(self, state: bytes) -> tuple[list[QueueStart], Iterator[None]]:
         """See `StoreListener`; no snapshot comes to a group of one."""
         del state
-        return []
+        return [], iter(())
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event
+        """See `StoreListener`."""
+
+    def on_hand_over(self) -> None:
         """See `StoreListener`."""
 
 
@@ -199,22 +202,23 @@ def in_memory(directory: str) -> dict[str, float]:
     store = make_store(directory, [])
     store.attach(log)
     store.load()
-    log.append((store.noop_body(ENTRY_HEADER_BYTES),), len(store.noop_body(ENTRY_HEADER_BYTES)))
-    store.on_role(Role.LEADER, 1, "n0")
-    store.on_committed(log.end_position)
+    noop = store.log_user.noop_body(ENTRY_HEADER_BYTES)
+    log.append((noop,), len(noop))
+    store.log_user.on_role(Role.LEADER, 1, "n0")
+    store.log_user.on_committed(log.end_position)
     messages = make_messages(MESSAGES)
     put_us = own_us = 0.0
     for first in range(0, MESSAGES, WINDOW):
         batch = messages[first : first + WINDOW]
 
         def put_all(batch: list[PutMessage] = batch) -> None:
-            put = store.put
+            put = store.writer.put
             for message in batch:
                 put(message, ignore)
 
         put_us += measure(put_all)
-        own_us += measure(lambda: store.on_committed(log.end_position))
-    write_us = measure(store.flush)
+        own_us += measure(lambda: store.log_user.on_committed(log.end_position))
+    write_us = measure(store.checkpoints.write_now)
     return {
         "put_us": put_us / MESSAGES,
         "own_dispatch_us": own_us / MESSAGES,
@@ -224,7 +228,7 @@ def in_memory(directory: str) -> dict[str, float]:
 
 def follow(store: MessageStore, soon: list[Callable[[], None]], committed: int) -> None:
     """Dispatch everything by reading it back."""
-    store.on_committed(committed)
+    store.log_user.on_committed(committed)
     while soon:
         soon.pop()()
     assert store.applied == committed
@@ -233,9 +237,9 @@ def follow(store: MessageStore, soon: list[Callable[[], None]], committed: int) 
 def drain(store: MessageStore) -> None:
     """Read every queue from its beginning, 32 messages at a time."""
     for queue_id in range(QUEUES):
-        offset, end = 0, store.max_offset("BenchTopic", queue_id)
+        offset, end = 0, store.reader.max_offset("BenchTopic", queue_id)
         while offset < end:
-            offset = store.get("BenchTopic", queue_id, offset, 32, 262_144, None).next_offset
+            offset = store.reader.get("BenchTopic", queue_id, offset, 32, 262_144, None).next_offset
 
 
 async def on_node(directory: str) -> dict[str, float]:
@@ -245,12 +249,13 @@ async def on_node(directory: str) -> dict[str, float]:
     )
     node = DLedgerNode(config)
     store = make_store(directory)
-    log = ReplicatedLog(node, store)
+    log = ReplicatedLog(node)
     store.attach(log)
+    log.serve(store.log_user)
     store.load()
     await node.start(log)
     store.start()
-    while not store.writable:  # noqa: ASYNC110 - once, before anything is measured
+    while not store.writer.writable:  # noqa: ASYNC110 - once, before anything is measured
         await asyncio.sleep(0.01)
     messages = make_messages(MESSAGES)
     finished = asyncio.get_running_loop().create_future()
@@ -262,13 +267,13 @@ async def on_node(directory: str) -> dict[str, float]:
         assert status is PutStatus.OK, status
         answered += 1
         if messages:
-            store.put(messages.pop(), on_answer)
+            store.writer.put(messages.pop(), on_answer)
         elif answered == MESSAGES:
             finished.set_result(None)
 
     start = time.perf_counter_ns()
     for _ in range(WINDOW):
-        store.put(messages.pop(), on_answer)
+        store.writer.put(messages.pop(), on_answer)
     await finished
     elapsed_us = (time.perf_counter_ns() - start) / 1000
     soon: list[Callable[[], None]] = []
@@ -276,7 +281,7 @@ async def on_node(directory: str) -> dict[str, float]:
     follower.attach(log)
     follower.load()
     follow_us = measure(lambda: follow(follower, soon, node.committed_position))
-    assert follower.flush()
+    assert follower.checkpoints.write_now()
     read_us = measure(lambda: drain(follower))
     await store.stop()
     await node.stop()

@@ -46,7 +46,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
         before = rss_anon_mib()
         await put_all(many.store, spread(options.queues, options.queues))
         new_files = Stopwatch()
-        assert many.store.flush()
+        assert many.store.checkpoints.write_now()
         figures["new_queue_us"] = new_files.cost().wall_s / options.queues * 1e6
         gc.collect()
         gc.freeze()

@@ -67,7 +67,7 @@ def pulls(store: MessageStore) -> Iterator[int]:
     places = dict.fromkeys(queue_names(QUEUES), 0)
     while places:
         for name, offset in list(places.items()):
-            result = store.get(*name, offset, PULL, PULL_BYTES, None)
+            result = store.reader.get(*name, offset, PULL, PULL_BYTES, None)
             if result.status is not GetStatus.FOUND:
                 del places[name]
                 continue
@@ -91,7 +91,7 @@ def _at_the_store(store: MessageStore, messages: int, rounds: int) -> dict[str, 
 async def _through_a_socket(store: MessageStore, messages: int) -> dict[str, float]:
     def on_pull(connection: Connection, frame: Frame) -> None:
         opaque, _, _, header = decode_pull_header(frame)
-        result = store.get(
+        result = store.reader.get(
             header.topic, header.queue_id, header.queue_offset, PULL, PULL_BYTES, None
         )
         head = encode_pull_response_head(
@@ -201,7 +201,7 @@ async def _send(store: MessageStore, count: int) -> list[float]:
     for _ in range(count):
         answered: asyncio.Future[PutStatus] = loop.create_future()
         begin = time.perf_counter()
-        store.put(message, lambda status, *_, future=answered: future.set_result(status))
+        store.writer.put(message, lambda status, *_, future=answered: future.set_result(status))
         assert await answered is PutStatus.OK
         times.append((time.perf_counter() - begin) * 1e3)
     return times

@@ -94,7 +94,7 @@ async def start(options: argparse.Namespace) -> None:
     async with opened(options.directory, settings) as node:
         print(json.dumps({"ready": time.time(), "mib": rss_anon_mib()}), flush=True)
         if options.step == "kill":
-            await node.store.write_checkpoint()
+            await node.store.checkpoints.write()
             await put_all(node.store, spread(options.queues, options.lost))
             os._exit(9)
         while node.store.applied < node.log.committed_position:  # noqa: ASYNC110 - not measured

@@ -53,6 +53,8 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
     PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL),
     PutStatus.FLUSH_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, "flush disk timeout"),
+    PutStatus.SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, "flush slave timeout"),
+    PutStatus.NO_SLAVE: (ResponseCode.SLAVE_NOT_AVAILABLE, "slave not available"),
 }
 
 DAMAGED: Final = (

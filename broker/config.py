@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
@@ -24,6 +25,8 @@ from ledgermq.runtime.config import key
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.machine import memory_bytes, process_id
 from store.config import INDEX_COUNT_MAX, IndexConfig, StoreConfig
+from store.ha.config import HaConfig
+from store.limits import HA_TRANSFER_BYTES_MAX
 from store.plain import PlainLogConfig
 from store.results import PutStatus
 
@@ -35,6 +38,15 @@ LOOPBACK: Final = "127.0.0.1"
 HOURS_OF_A_DAY: Final = 24
 DISK_RATIO_MIN: Final = 0.3
 
+
+class Role(StrEnum):
+    """What a broker without a Raft group is to others of its name (``brokerRole``)."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
 _RATIO: Final = re.compile(r"[0-9]{1,2}(\.[0-9]+)?\Z", re.ASCII)
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
@@ -45,7 +57,10 @@ class BrokerConfig:
 
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
     broker_name: str = key("brokerName", "DEFAULT_BROKER")
-    """Name of a broker on its own; the members of a group use ``dLegerGroup``."""
+    """Name of a broker on its own, and of a master and its slaves together; the members of a group
+    use ``dLegerGroup``."""
+    broker_id: int = key("brokerId", 0, low=0, high=2**31 - 1)
+    """0 for a master, above for its slaves."""
     broker_ip1: str = key("brokerIP1", "127.0.0.1")
     """Address that clients are told, and that message ids hold."""
     broker_ip2: str = key("brokerIP2", "")
@@ -87,6 +102,15 @@ class BrokerConfig:
     delay_levels: str = key("messageDelayLevel", DELAY_LEVELS)
     """How long messages of level 1, 2, ... wait; the same at all members of a group."""
 
+    reject_transactions: bool = key("rejectTransactionMessage", default=False)
+    transaction_timeout_ms: int = key("transactionTimeOut", 6_000, low=0, high=HOUR_MS * 24 * 366)
+    """How old half a transaction is before its producers are asked how it ends."""
+    transaction_check_max: int = key("transactionCheckMax", 15, low=1, high=1_000)
+    """How often they are asked before it is parked."""
+    transaction_check_interval_ms: int = key(
+        "transactionCheckInterval", 60_000, low=100, high=HOUR_MS * 24
+    )
+
     clean_interval_ms: int = key("cleanResourceInterval", 10_000, low=0, high=3_600_000)
     """How often retention looks at log and disk; 0: never, and no disk is too full for it."""
     file_reserved_hours: int = key("fileReservedTime", 72, low=1, high=1_000_000)
@@ -109,8 +133,24 @@ class BrokerConfig:
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, low=1, high=65_536)
     auto_create_subscription_group: bool = key("autoCreateSubscriptionGroup", default=True)
     trace_topic_enable: bool = key("traceTopicEnable", default=False)
+    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    """The topic for traces, where there is one."""
+    store_reply_message_enable: bool = key("storeReplyMessageEnable", default=True)
+    """Whether replies are stored besides being passed on."""
 
-    broker_role: str = key("brokerRole", "ASYNC_MASTER")
+    broker_role: str = key("brokerRole", "")
+    """One of `Role`; empty for a broker that nobody follows."""
+    ha_master_address: str = key("haMasterAddress", "")
+    """``host:port`` of the master's HA service; empty: name servers tell it to a slave."""
+    ha_heartbeat_ms: int = key("haSendHeartbeatInterval", 5_000, low=10, high=600_000)
+    ha_housekeeping_ms: int = key("haHousekeepingInterval", 20_000, low=100, high=3_600_000)
+    ha_batch_bytes: int = key(
+        "haTransferBatchSize", 32 * 1024, low=1024, high=int(HA_TRANSFER_BYTES_MAX)
+    )
+    ha_behind_max: int = key("haSlaveFallbehindMax", 256 * 1024**2, low=1, high=1024 * GIB)
+    """A slave that lacks so many bytes does not count as there for a synchronous master."""
+    slave_timeout_ms: int = key("slaveTimeout", 3_000, low=1, high=600_000)
+    """How long a send waits for a slave of a synchronous master."""
     enable_dledger: bool = key("enableDLegerCommitLog", default=False)
     dledger_group: str = key("dLegerGroup", "")
     dledger_self_id: str = key("dLegerSelfId", "")
@@ -146,11 +186,7 @@ class BrokerConfig:
         Raises:
             FatalError: names the key at fault.
         """
-        if self.broker_role != "ASYNC_MASTER":
-            raise FatalError(
-                f"brokerRole={self.broker_role}: only ASYNC_MASTER is supported yet; "
-                "replication is by enableDLegerCommitLog=true"
-            )
+        self._check_role()
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),
             ("brokerName", self.broker_name),
@@ -171,6 +207,49 @@ class BrokerConfig:
             self.dledger_config()
         self.retention_config()
 
+    def _check_role(self) -> None:
+        """Check what says whether this is a master or a slave. Errors: `FatalError`."""
+        role, number = self.broker_role, self.broker_id
+        if role not in {"", *Role}:
+            raise FatalError(f"brokerRole={role}: one of {', '.join(Role)} is expected")
+        if self.enable_dledger:
+            if role in {Role.SYNC_MASTER, Role.SLAVE}:
+                raise FatalError(
+                    f"brokerRole={role} with enableDLegerCommitLog=true: the members of a Raft"
+                    " group elect who leads; remove one of both lines"
+                )
+            return
+        if role == Role.SLAVE:
+            if not number:
+                raise FatalError("brokerRole=SLAVE: brokerId of a slave must be above 0")
+            if not (self.namesrv_addr or self.ha_master_address):
+                raise FatalError(
+                    "brokerRole=SLAVE: namesrvAddr or haMasterAddress is needed to find the master"
+                )
+        elif number:
+            raise FatalError(
+                f"brokerId={number}: a master has brokerId=0; a slave has brokerRole=SLAVE"
+            )
+        if self.ha_master_address:
+            _check_address("haMasterAddress", self.ha_master_address)
+        if (role and not 0 < self.ha_port <= PORT_MAX) or self.ha_port == self.listen_port:
+            raise FatalError(
+                f"haListenPort={self.ha_port}: a port other than listenPort={self.listen_port} is"
+                " expected"
+            )
+        self.ha_config()
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker follows a master."""
+        return not self.enable_dledger and self.broker_role == Role.SLAVE
+
+    @property
+    def second_port(self) -> int:
+        """Where a master and a slave take requests as well, as RocketMQ's: its slaves ask there."""
+        is_classic = self.broker_role and not self.enable_dledger
+        return max(0, self.listen_port - 2) if is_classic else 0
+
     @property
     def registered_name(self) -> str:
         """Name under which routes show this broker: that of its group."""
@@ -188,8 +267,24 @@ class BrokerConfig:
 
     @property
     def ha_addr(self) -> str:
-        """``host:port`` of the HA service, which registration must name and nobody serves yet."""
-        return f"{self.broker_ip2 or self.broker_ip1}:{self.ha_listen_port or self.listen_port + 1}"
+        """``host:port`` of the HA service, which each registration names."""
+        return f"{self.broker_ip2 or self.broker_ip1}:{self.ha_port}"
+
+    @property
+    def ha_port(self) -> int:
+        """Port of the HA service of a master."""
+        return self.ha_listen_port or self.listen_port + 1
+
+    def ha_config(self) -> HaConfig:
+        """Return the settings of the HA stream."""
+        try:
+            return HaConfig(
+                heartbeat_ms=self.ha_heartbeat_ms,
+                housekeeping_ms=self.ha_housekeeping_ms,
+                batch_bytes=self.ha_batch_bytes,
+            )
+        except ValueError as error:
+            raise FatalError(str(error)) from error
 
     @property
     def store_host(self) -> bytes:
@@ -305,10 +400,12 @@ class BrokerConfig:
         )
         if self.enable_dledger:
             return config
+        slave_ms = self.slave_timeout_ms if self.broker_role == Role.SYNC_MASTER else 0
         return dataclasses.replace(
             config,
-            max_wait_ack_ms=self.sync_flush_timeout_ms,
+            max_wait_ack_ms=max(self.sync_flush_timeout_ms, slave_ms),
             late_status=PutStatus.FLUSH_TIMEOUT,
+            reads_following=self.is_slave,
         )
 
     @property
@@ -381,7 +478,7 @@ def _check_address(name: str, address: str) -> None:
 
 
 def _hours(name: str, text: str) -> tuple[int, ...]:
-    """Return the hours of ``04;16``; an empty text is none of them."""
+    """Return the hours of ``04;16``; an empty text means no hours."""
     hours = []
     for part in filter(None, (part.strip() for part in text.split(";"))):
         if not (part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY):

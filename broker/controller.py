@@ -25,12 +25,15 @@ from broker.retention.service import DiskUse, Retention
 from broker.services import build_services
 from broker.state.kinds import StateKind
 from broker.tables import Tables
+from broker.transactions.takeover import HALF_TOPIC
 from ledgermq.remoting.transport.limits import CONNECTIONS_MAX, RECEIVE_BYTES_MAX, UNSENT_BYTES_MAX
 from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.runtime.tasks import attempt
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.config import BrokerConfig
     from broker.modes.mode import Mode
     from broker.modes.raft import RaftMode
@@ -89,7 +92,7 @@ class BrokerController:
         self._processors = build_processors(core, around, self._mode.processors)
         self.requests = self._processors.requests
         self._services = build_services(core, self._processors)
-        self.store.before_hand_over = self._services.leader.before_hand_over
+        self._services.transactions.save = self._mode.saver.save
         self._wake_up = WakeUp(
             self.tables.held,
             self._processors.pull.wake,
@@ -125,6 +128,7 @@ class BrokerController:
         leave.push_async_callback(self.store.stop)
         await mode.start_log()
         self.store.start()
+        leave.push_async_callback(mode.end)
         await mode.begin()
         leave.push_async_callback(mode.saver.save)
         leave.push_async_callback(self._retention.settle)
@@ -133,6 +137,8 @@ class BrokerController:
         self._start_clockwork()
         await self.server.start(config.listen_host, config.listen_port)
         leave.push_async_callback(self.server.stop)
+        if config.second_port:
+            await self.server.listen_also(config.listen_host, config.second_port)
         leave.push_async_callback(self._services.let_go)
         self._registrar.start()
         leave.push_async_callback(self._registrar.stop)
@@ -184,6 +190,8 @@ class BrokerController:
         self._wake_up.on_message(topic, queue_id, max_offset)
         if topic == SCHEDULE_TOPIC:
             self._services.delays.on_message(queue_id)
+        elif topic == HALF_TOPIC:
+            self._services.transactions.on_half()
 
     def apply_state(self, position: int, kind: str, payload: bytes) -> None:
         """Apply a replicated change."""
@@ -191,10 +199,10 @@ class BrokerController:
             return
         self.tables.state.apply(position, kind, payload)
         self._mode.on_applied(kind)
-        if kind in _OF_TOPICS and self.store.writable:
+        if kind in _OF_TOPICS and self.store.writer.writable:
             self._registrar.change()
 
-    def restore_state(self, state: bytes) -> list[QueueStart]:
+    def restore_state(self, state: bytes) -> tuple[list[QueueStart], Iterator[None]]:
         """Take over the state of a snapshot that took the log's place."""
         _log.info("event=state_restored_from_a_snapshot bytes=%d", len(state))
         return self._mode.restore(state)
@@ -209,6 +217,10 @@ class BrokerController:
         )
         self._services.leader.on_writable(writable, term)
         self._registrar.change()
+
+    def on_hand_over(self) -> None:
+        """Have the services of the leader propose what they hold back."""
+        self._services.leader.before_hand_over()
 
     # Private
 
@@ -252,5 +264,5 @@ def build_retention(core: Core, mode: Mode) -> Retention:
         mode.retained,
         disk_used=DiskUse(core.machine.disk, core.config.partitions).ratio,
         clock=core.clock,
-        refuse=core.store.refuse_messages,
+        refuse=core.store.writer.refuse_messages,
     )

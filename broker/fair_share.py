@@ -23,14 +23,14 @@ class FairShare:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.used = 0
-        self._used_by: dict[str, int] = {}
+        self._used_by: dict[str | int, int] = {}
 
-    def fits(self, holder: str, more: int = 1) -> bool:
+    def fits(self, holder: str | int, more: int = 1) -> bool:
         """Tell whether a holder may have so much more."""
         free = self._limit - self.used - more
         return self._used_by.get(holder, 0) + more <= free // SHARE
 
-    def take(self, holder: str, count: int) -> None:
+    def take(self, holder: str | int, count: int) -> None:
         """Note that a holder has more, or less."""
         self.used += count
         left = self._used_by.get(holder, 0) + count

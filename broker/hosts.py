@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.hosts import pack_host
-from ledgermq.runtime.errors import FatalError
 
 _KEY: Final = "packed_peer"
 _UNKNOWN: Final = b"\x00" * 8
@@ -39,15 +38,3 @@ def packed_peer(connection: PeerConnection) -> bytes:
         connection.state[_KEY] = packed
     assert isinstance(packed, bytes), packed
     return packed
-
-
-def pack_configured_host(key: str, address: str, port: int) -> bytes:
-    """Pack an address of the settings; the error names its key.
-
-    Raises:
-        FatalError: not a literal address.
-    """
-    try:
-        return pack_host(address, port)
-    except LocalProtocolError as error:
-        raise FatalError(f"{key}={address}: an IPv4 or IPv6 address is expected") from error

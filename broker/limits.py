@@ -91,8 +91,9 @@ TRAFFIC_NAMES_MAX: Final = Limit(
     "the one that was silent longest is forgotten",
 )  # fmt: skip
 FORWARDED_MAX: Final = Limit(
-    32, "questions of tools to consumers under way", Unit.COUNT, Scope.PROCESS, "2, and not asked"
-)
+    32, "questions of tools to consumers under way", Unit.COUNT, Scope.PROCESS,
+    "2, and not asked; an address gets a quarter of what is free",
+)  # fmt: skip
 ASKED_GROUPS_MAX: Final = Limit(
     2, "groups whose members are asked for their offsets", Unit.COUNT, Scope.PROCESS,
     "2, and none is asked",
@@ -104,9 +105,48 @@ RESET_BYTES_MAX: Final = Limit(
     64 * 1024**2, "what the members of a group are told by a reset", Unit.BYTES, Scope.REQUEST,
     "1, and none is told",
 )  # fmt: skip
+COPIED_BYTES_MAX: Final = Limit(
+    128 * 1024**2,
+    "messages that were given back and copied, each address has 8 MiB a second less",
+    Unit.BYTES,
+    Scope.PROCESS,
+    "2, and it is not copied; an address gets a quarter of what is free",
+)
 QUEUE_UNITS_MAX: Final = Limit(
     1_000, "entries of a consume queue in an answer", Unit.COUNT, Scope.REQUEST, "so many, no more"
 )
+REPLIES_MAX: Final = Limit(
+    4_096,
+    "replies being passed on, an address a quarter of what is free",
+    Unit.COUNT,
+    Scope.PROCESS,
+    "2, and not passed on",
+)
+REPLIES_BYTES_MAX: Final = Limit(
+    64 * 1024**2, "replies being passed on, in bytes", Unit.BYTES, Scope.PROCESS,
+    "2, and not passed on",
+)  # fmt: skip
+REPLIES_OF_CLIENT_MAX: Final = Limit(
+    256, "replies that a producer has not taken yet", Unit.COUNT, Scope.CONNECTION,
+    "2, and not passed on",
+)  # fmt: skip
+OPEN_HALVES_MAX: Final = Limit(
+    1_000_000, "transactions that wait for their end", Unit.COUNT, Scope.GROUP,
+    "2, and the half is not stored; one producer group gets a quarter of what is free",
+)  # fmt: skip
+"""Each takes 40 to 80 bytes of memory, and 75 in a snapshot."""
+RECENT_HALVES_BYTES_MAX: Final = Limit(
+    16 * 1024**2, "halves of transactions that are kept at hand", Unit.BYTES, Scope.PROCESS,
+    "forgotten, read from the log again",
+)  # fmt: skip
+TRANSACTIONS_ASKED_MAX: Final = Limit(
+    1_024, "transactions whose producers are being asked for their end", Unit.COUNT, Scope.PROCESS,
+    "the others are asked later",
+)  # fmt: skip
+IMMUNITY_MS_MAX: Final = Limit(
+    3_600_000, "time for which a transaction may ask not to be asked for", Unit.MILLISECONDS,
+    Scope.REQUEST, "asked for then; where `transactionTimeOut` is longer, after that",
+)  # fmt: skip
 
 LIMITS: Final = (
     TOPICS_BYTES_MAX, TOPIC_QUEUES_MAX, GROUPS_MAX, OFFSETS_BYTES_MAX, LOCKS_MAX, LOCK_QUEUES_MAX,
@@ -114,5 +154,8 @@ LIMITS: Final = (
     CREATIONS_MAX, PARKED_MAX, PARKED_BYTES_MAX, PARKED_TOPIC_BYTES_MAX,
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
-    FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, QUEUE_UNITS_MAX,
+    FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, COPIED_BYTES_MAX,
+    QUEUE_UNITS_MAX,
+    REPLIES_MAX, REPLIES_BYTES_MAX, REPLIES_OF_CLIENT_MAX,
+    OPEN_HALVES_MAX, RECENT_HALVES_BYTES_MAX, TRANSACTIONS_ASKED_MAX, IMMUNITY_MS_MAX,
 )  # fmt: skip

@@ -27,6 +27,7 @@ def build_registrar(core: Core, mode: Mode) -> tuple[RemotingClient, Registrar]:
         client,
         build=partial(_registration, core, mode),
         build_leave=partial(_farewell, core, mode),
+        on_registered=mode.on_registered,
         period_ms=core.config.register_period_ms,
     )
     return client, registrar

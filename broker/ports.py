@@ -9,6 +9,7 @@ import asyncio
 import errno
 from typing import TYPE_CHECKING, Final
 
+from dledger.codec.properties import decode_identity
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.errors import FatalError
 
@@ -66,7 +67,9 @@ def check_no_group(disk: Disk, config: BrokerConfig) -> None:
     """Find out whether the directory of a broker without a group holds the log of one.
 
     Before it had a plain log, LedgerMQ ran such a broker as a group of one, with its log in
-    ``dledger-n0``; RocketMQ leaves ``dledger-ID`` where DLedger was switched off.
+    ``dledger-n0``; RocketMQ leaves ``dledger-ID`` where DLedger was switched off. How many members
+    that group has the directory does not say, so the message names no peers: with fewer than there
+    were a member would lead alone, and what the others acknowledged would be lost.
 
     Raises:
         FatalError: it does; the message says how to go on with that log.
@@ -77,10 +80,10 @@ def check_no_group(disk: Disk, config: BrokerConfig) -> None:
         member = logs[0].removeprefix(_PREFIX)
         raise FatalError(
             f"storePathRootDir={path} holds the log of a Raft group ({logs[0]}), which a broker"
-            f" without enableDLegerCommitLog does not read. To go on with it as a group of one:"
-            f" enableDLegerCommitLog=true dLegerGroup={config.broker_name} dLegerSelfId={member}"
-            f" dLegerPeers={member}-{config.broker_ip1}:PORT, any port that is free; to begin"
-            " anew, give this broker another directory"
+            " without enableDLegerCommitLog does not read. To go on with it, set"
+            f" enableDLegerCommitLog=true, {_group_of(disk, f'{path}/{logs[0]}')},"
+            f" dLegerSelfId={member} and the dLegerPeers that it had: never fewer, or what the"
+            " others acknowledged is lost; to begin anew, give this broker another directory"
         )
 
 
@@ -100,6 +103,15 @@ def check_no_plain_log(disk: Disk, config: BrokerConfig) -> None:
             " a member of a group does not read. Set enableDLegerCommitLog=false to serve them,"
             " or give the member another directory"
         )
+
+
+def _group_of(disk: Disk, directory: str) -> str:
+    """Return the setting of the group that a directory says it is of; RocketMQ's do not say it."""
+    try:
+        data = disk.read(f"{directory}/identity")
+        return f"dLegerGroup={decode_identity(data).group}" if data else "the dLegerGroup it had"
+    except (FatalError, OSError, ValueError):
+        return "the dLegerGroup it had"
 
 
 def _names(disk: Disk, directory: str) -> list[str]:

@@ -10,7 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.groups.new_groups import NewGroups
-from broker.limits import ASKED_GROUPS_MAX, FORWARDED_MAX, TRAFFIC_NAMES_MAX, WALKS_MAX
+from broker.limits import (
+    ASKED_GROUPS_MAX,
+    FORWARDED_MAX,
+    RECENT_HALVES_BYTES_MAX,
+    REPLIES_BYTES_MAX,
+    REPLIES_MAX,
+    TRANSACTIONS_ASKED_MAX,
+    WALKS_MAX,
+)
 from broker.offsets.moved import OffsetMovedEvents
 from broker.offsets.removal import OffsetRemoval
 from broker.processor.admin import AdminProcessor
@@ -24,22 +32,25 @@ from broker.processor.members import MembersProcessor
 from broker.processor.offset import OffsetProcessor
 from broker.processor.pull import PullProcessor
 from broker.processor.query import QueryProcessor
+from broker.processor.reply import ReplyProcessor
 from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
+from broker.processor.slave_tables import SlaveTablesProcessor
 from broker.processor.stats import StatsProcessor
 from broker.processor.topics import TopicsProcessor
 from broker.processor.traffic import TrafficProcessor
+from broker.processor.transaction import TransactionProcessor
 from broker.requests import broker_requests
 from broker.retention.service import DiskUse
 from broker.sends.creation import Creator
 from broker.sends.door import Door
 from broker.sends.properties import PropertyRewriter
-from broker.sends.schedule import scheduled
+from broker.sends.schedule import scheduled, scheduled_if_delayed
 from broker.state.replicated_state import LogProposer
-from broker.stats.counts import TrafficCounts
 from broker.stats.walks import Walks
+from broker.transactions.service import Settings, Transactions
 from ledgermq.remoting.protocol.unique_id import UniqueIdGenerator
 
 if TYPE_CHECKING:
@@ -49,7 +60,9 @@ if TYPE_CHECKING:
     from broker.core import Core
     from broker.retention.service import Retention
     from broker.sends.creation import Publisher
+    from broker.stats.counts import TrafficCounts
     from ledgermq.remoting.transport.requests import Requests
+    from store.results import PutMessage
 
 
 class Around(NamedTuple):
@@ -69,22 +82,22 @@ class Processors(NamedTuple):
     client: ClientProcessor
     moved: OffsetMovedEvents
     counts: TrafficCounts
+    transactions: Transactions
 
 
 def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) -> Processors:
     """Return the processors of a broker; ``of_mode``: those that its mode brings along."""
     tables, store, clock = core.tables, core.store, core.clock
-    proposer = LogProposer(store)
+    proposer = LogProposer(store.writer)
     creator = _build_creator(core, proposer, around.publisher)
     new_groups = NewGroups(creator.group_for_request, clock)
     moved = OffsetMovedEvents(
-        store,
+        store.writer,
         clock,
         broker_name=core.config.registered_name,
         broker_host=core.config.store_host,
     )
-    counts = TrafficCounts(clock)
-    tables.usage.add(TRAFFIC_NAMES_MAX, counts.__len__)
+    counts = tables.counts
     pull = _build_pull(core, new_groups, moved, counts)
     client = ClientProcessor(
         producers=tables.producers,
@@ -92,18 +105,30 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         groups=tables.groups,
         creator=creator,
         new_groups=new_groups,
-        is_writable=lambda: store.writable,
+        is_writable=lambda: store.writer.writable,
         clock=clock,
         alarm=lambda function: core.tasks.alarm("members of groups", function),
         serve=core.tasks.serve,
     )
-    requests = broker_requests(around.guard, lambda: store.writable)
+    requests = broker_requests(around.guard, lambda: store.writer.writable, lambda: store.readable)
+    transactions = _build_transactions(core)
+    door = _build_door(core, transactions)
     requests.add(
-        _build_send(core, creator, counts),
+        _build_send(core, door, creator, counts, transactions.recent.note),
+        _build_reply(core, door, counts),
+        TransactionProcessor(
+            transactions=transactions,
+            store=store,
+            schedule=partial(scheduled_if_delayed, level_max=len(core.config.delay_levels_ms)),
+            clock=clock,
+            puts=counts.puts,
+        ),
         pull,
         client,
         OffsetProcessor(tables, store, new_groups.for_request),
-        QueryProcessor(store, unique_max=core.config.default_query_max_num),
+        QueryProcessor(
+            store.reader, tables.topics.exists, unique_max=core.config.default_query_max_num
+        ),
         LockProcessor(tables, proposer, clock),
         FilterProcessor(enabled=core.config.enable_property_filter),
         SendBackProcessor(
@@ -114,14 +139,24 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             schedule=partial(scheduled, level_max=len(core.config.delay_levels_ms)),
             rng=core.rng,
         ),
-        AdminProcessor(
-            topics=tables.topics, creator=creator, proposer=proposer, status=around.status
-        ),
-        CleanProcessor(around.retention, store, core.tasks.serve),
+        _build_admin(core, around, creator, proposer),
+        CleanProcessor(around.retention, store.log_start, core.tasks.serve),
         *_build_tools(core, creator, proposer, counts),
         *of_mode,
     )
-    return Processors(requests, pull, client, moved, counts)
+    return Processors(requests, pull, client, moved, counts, transactions)
+
+
+def _build_admin(
+    core: Core, around: Around, creator: Creator, proposer: LogProposer
+) -> AdminProcessor:
+    return AdminProcessor(
+        topics=core.tables.topics,
+        creator=creator,
+        proposer=proposer,
+        guard=around.guard,
+        status=around.status,
+    )
 
 
 def _build_tools(
@@ -129,20 +164,20 @@ def _build_tools(
 ) -> tuple[object, ...]:
     """Return what only tools ask."""
     config, tables, store, clock = core.config, core.tables, core.store, core.clock
-    walks = Walks()
+    walks = Walks(clock)
 
     def writable() -> bool:
-        return store.writable
+        return store.writer.writable
 
     tables.usage.add(WALKS_MAX, lambda: walks.running)
-    forward = ForwardProcessor(tables.consumers, store, config.registered_name)
+    forward = ForwardProcessor(tables.consumers, store.reader, config.registered_name)
     tables.usage.add(FORWARDED_MAX, lambda: forward.running)
-    reset = ResetProcessor(tables, store, config.registered_name, walks)
+    reset = ResetProcessor(tables, store.reader, config.registered_name, walks)
     tables.usage.add(ASKED_GROUPS_MAX, lambda: reset.asking)
     removal = OffsetRemoval(tables.offsets, proposer)
     disk_used = DiskUse(core.machine.disk, config.partitions).ratio
     return (
-        StatsProcessor(tables, store, config, clock, counts, walks),
+        StatsProcessor(tables, store.reader, config, clock, counts, walks),
         TrafficProcessor(counts, config.broker_cluster_name, clock),
         MembersProcessor(tables, clock, walks),
         GroupsProcessor(tables.groups, creator, writable, walks, removal.of_group),
@@ -150,6 +185,7 @@ def _build_tools(
         reset,
         forward,
         RuntimeProcessor(config, store, counts, clock, disk_used),
+        SlaveTablesProcessor(tables.state, tables.offsets, walks),
     )
 
 
@@ -167,14 +203,60 @@ def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> C
     return creator
 
 
-def _build_send(core: Core, creator: Creator, counts: TrafficCounts) -> SendProcessor:
+def _build_transactions(core: Core) -> Transactions:
+    config, tables, store = core.config, core.tables, core.store
+    settings = Settings(
+        config.registered_name,
+        config.store_host,
+        config.transaction_timeout_ms,
+        config.transaction_check_interval_ms,
+        config.transaction_check_max,
+        rejected=config.reject_transactions,
+        takes_over=not config.enable_dledger,
+    )
+    transactions = Transactions(settings, store, tables.producers, tables.offsets, core.tasks.alarm)
+    tables.usage.add(TRANSACTIONS_ASKED_MAX, lambda: transactions.asked)
+    tables.usage.add(RECENT_HALVES_BYTES_MAX, lambda: transactions.recent.size_bytes)
+    return transactions
+
+
+def _build_door(core: Core, transactions: Transactions) -> Door:
     config = core.config
     rewriter = PropertyRewriter(config.broker_cluster_name, _unique_ids(core))
+    levels = len(config.delay_levels_ms)
+    return Door(rewriter, config.max_message_bytes, levels, transactions.let_in)
+
+
+def _build_reply(core: Core, door: Door, counts: TrafficCounts) -> ReplyProcessor:
+    config, tables = core.config, core.tables
+    reply = ReplyProcessor(
+        topics=tables.topics.entries,
+        producers=tables.producers,
+        store=core.store.writer if config.store_reply_message_enable else None,
+        door=door,
+        clock=core.clock,
+        store_host=config.store_host,
+        puts=counts.puts,
+    )
+    tables.usage.add(REPLIES_MAX, lambda: reply.running)
+    tables.usage.add(REPLIES_BYTES_MAX, lambda: reply.running_bytes)
+    return reply
+
+
+def _build_send(
+    core: Core,
+    door: Door,
+    creator: Creator,
+    counts: TrafficCounts,
+    on_half: Callable[[int, PutMessage], None],
+) -> SendProcessor:
+    config = core.config
     return SendProcessor(
         topics=core.tables.topics.entries,
-        store=core.store,
+        store=core.store.writer,
         maker=creator,
-        door=Door(rewriter, config.max_message_bytes, len(config.delay_levels_ms)),
+        door=door,
+        on_half=on_half,
         rng=core.rng,
         store_host=config.store_host,
         puts=counts.puts,
@@ -205,5 +287,6 @@ def _build_pull(
         max_bytes=config.get_bytes_max,
         max_count=config.get_messages_max,
         slave_read_enable=config.slave_read_enable,
+        is_slave=config.is_slave,
         enable_property_filter=config.enable_property_filter,
     )

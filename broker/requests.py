@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from ledgermq.remoting.transport.dispatch import Handler
 
 
-def broker_requests(guard: Guard, is_writable: Callable[[], bool]) -> Requests:
+def broker_requests(
+    guard: Guard, is_writable: Callable[[], bool], is_readable: Callable[[], bool]
+) -> Requests:
     """Return a broker's registry, empty yet.
 
     Args:
         guard: says who may administer.
         is_writable: whether this replica leads and has applied everything before its term.
+        is_readable: whether it answers reads.
     """
 
     def wrap(request: Request, handler: Any) -> Any:  # noqa: ANN401  # plain or async, as declared
@@ -34,15 +37,19 @@ def broker_requests(guard: Guard, is_writable: Callable[[], bool]) -> Requests:
             handler = async_invariants_are_fatal(handler)
         if request.served_by is ServedBy.LEADER:
             handler = leader_only(handler, is_writable)
+        elif request.served_by is ServedBy.READABLE:
+            handler = leader_only(handler, is_readable)
         if request.permission is Permission.ADMINISTRATION:
             handler = guard.protect(handler)
+        if request.permission is Permission.SETTINGS:
+            handler = guard.protect(handler, guard.refusal_of_settings)
         return handler
 
     return Requests(wrap)
 
 
 def leader_only(handler: Handler, is_writable: Callable[[], bool]) -> Handler:
-    """Return what answers 14 in the place of ``handler`` wherever this replica is not the leader.
+    """Return what answers 14 in the place of ``handler`` wherever this replica may not serve.
 
     What another replica knows may lie before what was acknowledged.
     """

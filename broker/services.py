@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.delays.service import DelayedDelivery
 from broker.leader.services import LeaderServices
 from broker.offsets.cleaning import OffsetCleaner
+from broker.offsets.promotion import OwnOffsetsTakeover
 from broker.offsets.replication import OffsetReplicator
 from broker.pulls.release import HeldPulls
 
 if TYPE_CHECKING:
     from broker.core import Core
     from broker.processors import Processors
+    from broker.transactions.service import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ class Services(NamedTuple):
     offsets: OffsetReplicator
     held: HeldPulls
     delays: DelayedDelivery
+    transactions: Transactions
 
     async def let_go(self) -> None:
         """Hand over what clients entrusted to this broker."""
@@ -38,8 +41,20 @@ class Services(NamedTuple):
 def build_services(core: Core, processors: Processors) -> Services:
     """Return the services of a broker; their replicated tables are registered."""
     tables, store = core.tables, core.store
-    offsets = OffsetReplicator(tables.offsets, store, core.tasks.alarm)
+    offsets = OffsetReplicator(tables.offsets, store.writer, core.tasks.alarm)
     held = HeldPulls(processors.pull.release, tables.held.__len__)
     delays = DelayedDelivery(store, core.tasks.alarm, is_repaired=core.config.enable_dledger)
-    services = (offsets, OffsetCleaner(tables, store), processors.moved, held, delays)
-    return Services(LeaderServices(services, tables.add, core.tasks), offsets, held, delays)
+    transactions = processors.transactions
+    own = tables.own_offsets
+    promotion = () if own is None else (OwnOffsetsTakeover(own, store.reader.max_offset),)
+    services = (
+        *promotion,
+        offsets,
+        OffsetCleaner(tables, store.writer),
+        processors.moved,
+        held,
+        delays,
+        transactions,
+    )
+    leader = LeaderServices(services, tables.add, core.tasks)
+    return Services(leader, offsets, held, delays, transactions)

@@ -22,10 +22,10 @@ from chaos.show import show_verdict
 from chaos.verdict import check_in_process, combine, write_verdict
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
-    "demo": lambda o: demo(seconds=o.seconds, rate=o.rate),
-    "baseline": lambda o: baseline(seconds=o.seconds, rate=o.rate),
-    "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate),
-    "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate),
+    "demo": lambda o: demo(seconds=o.seconds, rate=o.rate, workload=o.workload),
+    "baseline": lambda o: baseline(seconds=o.seconds, rate=o.rate, workload=o.workload),
+    "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate, workload=o.workload),
+    "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate, workload=o.workload),
 }
 USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
        ledgermq chaos check RUN

@@ -20,11 +20,15 @@ def _changes(parts: Parts) -> Iterator[Awaitable[None]]:
     load = scenario.workload
     if scenario.crash_consumer_s is not None:
         yield _crash_consumer(parts, scenario.crash_consumer_s)
+    if scenario.crash_consumer_s is not None and load.transactional > 1:
+        first = load.producers + load.ordered
+        yield _crash_producer(parts, f"producer-{first}", scenario.crash_consumer_s)
     if load.joiner_s is not None and scenario.crash_consumer_s is not None:
         yield _join_and_leave(parts, *load.joiner_s)
     for at, group in enumerate(load.groups):
-        if group.joins_s:
-            yield _join(parts, other(parts.plan, at), group.joins_s)
+        for number, joins_s in enumerate(group.joins_s):
+            if joins_s:
+                yield _join(parts, other(parts.plan, at, number), joins_s)
 
 
 async def _join(parts: Parts, spec: WorkerSpec, after_s: float) -> None:
@@ -40,6 +44,13 @@ async def _join_and_leave(parts: Parts, joins_s: float, leaves_s: float) -> None
     await asyncio.sleep(leaves_s - joins_s)
     parts.view.notice(f"{spec.name} leaves")
     await parts.workers.leave(spec.name)
+
+
+async def _crash_producer(parts: Parts, name: str, after_s: float) -> None:
+    """Kill a producer amid its transactions: another one of its group is asked about them."""
+    await asyncio.sleep(after_s)
+    if await parts.workers.crash(name):
+        parts.view.notice(f"kill {name}; others know how its transactions end")
 
 
 async def _crash_consumer(parts: Parts, after_s: float) -> None:

@@ -6,7 +6,7 @@ leads. They become rows of ``answers``, for the checkers to judge.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,23 @@ from chaos.nemesis.wait import until
 from chaos.net.wire import StatusConnection
 from chaos.parts import Parts
 from chaos.record import read_recording
-from chaos.scenario import MAIN_GROUP
 from chaos.workload.audit import GROUP as AUDITOR
 from chaos.workload.audit import QueueEnds, audit_queue, auditor, drain_rows, queue_ends
-from ledgermq.client import ClientConfig, MessageFinder, MessageQueue, PullConsumer, RemotingError
+from ledgermq.client import (
+    ClientConfig,
+    MessageFinder,
+    MessageQueue,
+    NoRoute,
+    PullConsumer,
+    RemotingError,
+)
 
 SAMPLES = 12
 """Messages of each producer that are asked for by id and by key."""
+FINDABLE = ("plain", "orderly")
+"""Kinds of messages that one id names from the beginning."""
+DUE_MARGIN_S = 0.5
+DLQ_PREFIX = "%DLQ%"
 ANSWER_TIMEOUT_S = 5.0
 ROUTE_OF_TOPIC = 105
 
@@ -38,16 +48,14 @@ class Closing:
 
     def _topics(self) -> dict[str, tuple[str, ...]]:
         """Return the topics that each group consumes."""
-        plan = self._parts.plan
-        found = {MAIN_GROUP: plan.topics}
-        for group in self._parts.scenario.workload.groups:
-            found[group.name] = tuple(t for t in group.topics if t in plan.topics)
-        return found
+        return self._parts.plan.consumed
 
     async def drain(self) -> None:
         """Wait until every group has committed everything, then stop the consumers."""
         parts = self._parts
         parts.phase("drain", "the groups read the rest")
+        if parts.scenario.workload.delay_every:  # until the last of what waits is due
+            await asyncio.sleep(max(parts.plan.delays_s) + DUE_MARGIN_S)
         async with auditor(parts.cluster.name_server_addrs()) as reader:
 
             async def drained() -> bool:
@@ -61,8 +69,8 @@ class Closing:
                     return False
                 if not self._ends or list(self._late()):
                     return False
-                raw = parts.options.run / "raw"
-                self._retried = await asyncio.to_thread(_all_came_again, raw)
+                raw, most = parts.options.run / "raw", parts.plan.reconsume_max
+                self._retried = await asyncio.to_thread(_all_came_again, raw, most)
                 return self._retried
 
             if not await until(drained, parts.scenario.drain_s):
@@ -89,8 +97,20 @@ class Closing:
                     final, empty = await audit_queue(reader, queue, parts.recorder, parts.clock)
                     for row in self._drain_rows(queue, final, empty):
                         parts.recorder.write("drain", row)
+                for group in parts.plan.reconsume_max:
+                    await self._read_letters(reader, group)
         except RemotingError as error:
             parts.problem(f"the audit failed: {type(error).__name__}: {error}")
+
+    async def _read_letters(self, reader: PullConsumer, group: str) -> None:
+        """Read what a group refused for the last time; a group that did not has no such topic."""
+        try:
+            queues = await reader.fetch_subscribe_queues(DLQ_PREFIX + group)
+        except NoRoute:
+            return
+        for queue in queues:
+            recorder, clock = self._parts.recorder, self._parts.clock
+            await audit_queue(reader, queue, recorder, clock, letters_of=group)
 
     def _drain_rows(
         self, queue: MessageQueue, final: QueueEnds, empty: int
@@ -98,14 +118,19 @@ class Closing:
         ends, number = {queue: final}, queue.queue_id
         for group, topics in self._topics().items():
             if queue.topic in topics:
-                at = self._parts.workers.committed(group).get(_name(queue), 0)
-                for row in drain_rows(group, ends, {number: at}, empty):
-                    row["drained"] = bool(row["drained"]) and self._retried
+                known = self._parts.workers.committed(group)
+                for row in drain_rows(group, ends, {number: known.get(_name(queue), 0)}, empty):
+                    # A member that gets everything had the whole run to begin with a queue.
+                    never = _name(queue) not in known and self._is_cast(group)
+                    row["drained"] = never or (bool(row["drained"]) and self._retried)
                     if self._begins_late(group):
                         begun = self._parts.workers.first(group).get(_name(queue), final.end_off)
                         row["min_off"] = max(final.min_off, begun)
                     yield row
         yield from drain_rows(AUDITOR, ends, {number: final.end_off}, empty)
+
+    def _is_cast(self, group: str) -> bool:
+        return self._parts.plan.modes[group] == "broadcast"
 
     def _begins_late(self, group: str) -> bool:
         groups = self._parts.scenario.workload.groups
@@ -116,7 +141,8 @@ class Closing:
         parts = self._parts
         parts.phase("ask", "offsets, ids, keys and routes, now that all is quiet")
         for group, topics in self._topics().items():
-            await self._ask_offsets(group, topics)
+            if not self._is_cast(group):  # its members keep them
+                await self._ask_offsets(group, topics)
         await self._ask_messages()
         await self._ask_routes()
 
@@ -200,17 +226,22 @@ def _name(queue: MessageQueue) -> str:
 def _some_sends(path: Path) -> list[dict[str, Any]]:
     """Return acknowledged single sends of one producer, spread over the run."""
     events = [row | {"phase": None} for _, table, row in read_recording(path) if table == "events"]
-    sends = [s for s in make_sends(events, "") if s["outcome"] == "ok" and s["kind"] == "plain"]
+    sends = [s for s in make_sends(events, "") if s["outcome"] == "ok" and s["kind"] in FINDABLE]
     return sends[:: max(1, len(sends) // SAMPLES)][:SAMPLES]
 
 
-def _all_came_again(raw: Path) -> bool:
-    """Tell whether every message that a listener refused was handed to its group again."""
+def _all_came_again(raw: Path, most: Mapping[str, int]) -> bool:
+    """Tell whether every message that a listener refused was handed to its group again.
+
+    Not what came as often as its group allows: it is a dead letter.
+    """
     refused: dict[tuple[str, int], int] = {}
     given: dict[tuple[str, int], int] = {}
     for path in raw.glob("*-[0-9]*.jsonl"):
         for _, table, row in read_recording(path):
             if table == "acks" and row["kind"] == "nack":
+                if row["reconsume"] >= most.get(row["grp"], row["reconsume"] + 1):
+                    continue
                 who = (row["grp"], row["msg_key"])
                 refused[who] = max(refused.get(who, 0), row["t_inv"])
             elif table == "deliveries":

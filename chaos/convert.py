@@ -42,7 +42,7 @@ def convert(run: Path, run_row: Row) -> Tables:
 def collect(run: Path, run_id: str) -> Tables:
     """Return the rows of all recordings of a run, by table."""
     tables: Tables = {name: [] for name in ("events", "deliveries", "acks", "raft_probe")}
-    tables |= {"faults": [], "drain": [], "answers": []}
+    tables |= {"faults": [], "drain": [], "answers": [], "txn": []}
     for path in sorted((run / "raw").glob("*.jsonl")):
         for _, table, row in read_recording(path):
             row["run_id"] = run_id
@@ -99,7 +99,9 @@ def _invoked(event: Row, run_id: str) -> list[Row]:
             "seq": split_key(member["msg_key"])[1],
             "process": event["process"],
             "topic": value["topic"],
-            "kind": "plain" if members is None else "batch",
+            "kind": value.get("kind") or ("plain" if members is None else "batch"),
+            "shard_key": value.get("shard_key"),
+            "delay_ms": value.get("delay_ms"),
             "body_hash": member["body_hash"],
             "body_len": member["body_len"],
             "t_inv": event["t_mono_ns"],

@@ -25,7 +25,7 @@ from chaos.hints import has_target, program
 from chaos.parts import RunOptions
 from chaos.record import DamagedRecording
 from chaos.run import convert_interrupted, run_scenario
-from chaos.scenario import Scenario, demo, flush_of
+from chaos.scenario import WORKLOADS, Scenario, demo, flush_of
 from chaos.show import show_verdict
 from chaos.verdict import (
     CombinedVerdict,
@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     options = parser("ledgermq demo").parse_args(argv)
-    scenario = demo(seconds=options.seconds, rate=options.rate)
+    scenario = demo(seconds=options.seconds, rate=options.rate, workload=options.workload)
     return run_and_check(scenario, options)
 
 
@@ -175,6 +175,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     made = _Parser(prog=prog, description=(__doc__ or "").splitlines()[0])
     made.add_argument(
         "--seconds", type=_between(5, SECONDS_MAX), default=18.0, help="length of the fault phase"
+    )
+    made.add_argument(
+        "--workload", choices=tuple(WORKLOADS), default="every", help="which kinds of messages"
     )
     made.add_argument("--rate", type=_between(1, RATE_MAX), default=300.0, help="sends a second")
     made.add_argument("--seed", type=int, help="of the workload and the choice of victims")

@@ -73,7 +73,7 @@ def _declared(found: pa.Table, name: str, complaints: list[str]) -> list[Row]:
             continue
         known = len(complaints)
         values = _cast(found.column(number), column, complaints)
-        if column.name != "run_id" and len(complaints) == known:
+        if len(complaints) == known:
             complaints += complaints_of(name, column, values)
         data[column.name] = values.to_pylist()
     if complaints:

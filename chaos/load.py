@@ -32,7 +32,7 @@ def load_history(run: Path) -> History:
         name: reader.read(name)
         for name in (
             "sends", "deliveries", "acks", "events", "faults", "drain", "raft_event", "raft_probe",
-            "answers",
+            "answers", "txn",
         )
     }  # fmt: skip
     problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
@@ -49,6 +49,7 @@ def load_history(run: Path) -> History:
     run_id = find_run_id(run, about, tables["sends"])
     size = max(len(named), len(replicas))
     contract, coverage, quorum = (about.get(k) for k in ("contract", "coverage", "quorum"))
+    modes, most = (about.get(k) for k in ("modes", "reconsume_max"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
         quorum=quorum if isinstance(quorum, int) and quorum > 0 else size // 2 + 1,
@@ -57,6 +58,7 @@ def load_history(run: Path) -> History:
         sends=tables["sends"],
         deliveries=tables["deliveries"],
         acks=tables["acks"],
+        txn=tables["txn"],
         events=tables["events"],
         faults=tables["faults"],
         drain=tables["drain"],
@@ -65,6 +67,8 @@ def load_history(run: Path) -> History:
         replicas=replicas,
         coverage=numbers_of(coverage) if isinstance(coverage, dict) else None,
         subscriptions=tags_by_group(about.get("subscriptions")),
+        modes={k: str(v) for k, v in modes.items()} if isinstance(modes, dict) else {},
+        reconsume_max=numbers_of(most) if isinstance(most, dict) else {},
         exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
         answers=tables["answers"],
         contract=contract if isinstance(contract, dict) else {},

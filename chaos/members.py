@@ -11,12 +11,24 @@ from typing import Any
 import msgspec
 
 from chaos.backends.base import Cluster
-from chaos.scenario import MAIN_GROUP, ORDERED_TOPIC, TOPIC, Group, Scenario
+from chaos.scenario import (
+    DECIDED_S,
+    DELAY_LEVELS,
+    DELAYS_MS,
+    MAIN_GROUP,
+    ORDERED_TOPIC,
+    TOPIC,
+    TXN_TOPIC,
+    Group,
+    Scenario,
+)
 from chaos.workload.worker import WorkerSpec
 
 PROCESSES_PER_WORKER = 10_000
 FIRST_PRODUCER, FIRST_CONSUMER, FIRST_OTHER, HOSTILE = 1, 51, 71, 91
 """Numbers of workers by role."""
+MEMBERS_MAX = 3
+"""Of a group beside the main one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +45,42 @@ class Plan:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are sent to."""
-        return (TOPIC, ORDERED_TOPIC) if self.scenario.workload.ordered else (TOPIC,)
+        load = self.scenario.workload
+        wanted = {TOPIC: 1, ORDERED_TOPIC: load.ordered, TXN_TOPIC: load.transactional}
+        return tuple(topic for topic, producers in wanted.items() if producers)
+
+    @property
+    def consumed(self) -> dict[str, tuple[str, ...]]:
+        """The topics that are owed to each group, as the history names groups."""
+        found = {MAIN_GROUP: self.topics}
+        for at, group in enumerate(self.scenario.workload.groups):
+            topics = tuple(topic for topic in group.topics if topic in self.topics)
+            for number in range(len(group.joins_s)):
+                found[other(self, at, number).history_group] = topics
+        return found
+
+    @property
+    def delays_s(self) -> tuple[float, ...]:
+        """How long messages wait that are sent to wait."""
+        return tuple(DELAYS_MS[level - 1] / 1000 for level in DELAY_LEVELS)
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """How each group consumes, as the history names groups."""
+        found = {MAIN_GROUP: "concurrent"}
+        for at, group in enumerate(self.scenario.workload.groups):
+            for number in range(len(group.joins_s)):
+                found[other(self, at, number).history_group] = group.mode
+        return found
+
+    @property
+    def reconsume_max(self) -> dict[str, int]:
+        """How often groups get a message again before it is a dead letter, where that is set."""
+        return {
+            group.name: group.reconsume_max
+            for group in self.scenario.workload.groups
+            if group.reconsume_max is not None
+        }
 
     @property
     def subscriptions(self) -> dict[str, dict[str, list[str]]]:
@@ -60,23 +107,30 @@ class Plan:
             seconds_max=self.scenario.timeline_s_max + 120,
             first_process=worker * PROCESSES_PER_WORKER,
             broker_name=self.broker_name,
+            delays_ms=DELAYS_MS,
         )
         return msgspec.structs.replace(base, **settings)
 
 
 def producer_specs(plan: Plan) -> list[WorkerSpec]:
-    """Return the producers: plain ones, hurried ones, batches; then those that choose a queue."""
+    """Return the producers: plain ones, hurried ones, batches; then those that choose a queue.
+
+    And then those that send in transactions.
+    """
     load = plan.scenario.workload
-    count = load.producers + load.ordered
+    plain, chosen = load.producers, load.producers + load.ordered
+    count = chosen + load.transactional
     found = []
     for at in range(count):
-        batch = load.batches[at % len(load.batches)] if at < load.producers else 1
+        batch = load.batches[at % len(load.batches)] if at < plain else 1
         found.append(
             plan.spec(
                 f"producer-{at}",
                 FIRST_PRODUCER + at,
-                topic=TOPIC if at < load.producers else ORDERED_TOPIC,
-                chosen_queues=0 if at < load.producers else load.queues,
+                topic=TOPIC if at < plain else ORDERED_TOPIC if at < chosen else TXN_TOPIC,
+                chosen_queues=load.queues if plain <= at < chosen else 0,
+                transactional=at >= chosen,
+                linger_s=DECIDED_S if at >= chosen else 0.0,
                 processes=load.processes_each,
                 rate=load.rate / max(1, count) / batch,
                 batch=batch,
@@ -84,6 +138,8 @@ def producer_specs(plan: Plan) -> list[WorkerSpec]:
                 tags=load.tags,
                 cancel_every=load.cancel_every if at == 1 else 0,
                 large_every=load.large_every,
+                delay_every=load.delay_every if at == 0 else 0,
+                delay_levels=DELAY_LEVELS,
                 send_timeout_ms=load.send_timeouts_ms[at % len(load.send_timeouts_ms)],
             )
         )
@@ -93,7 +149,12 @@ def producer_specs(plan: Plan) -> list[WorkerSpec]:
 def consumer_specs(plan: Plan) -> list[WorkerSpec]:
     """Return the consumers that are there from the beginning."""
     load = plan.scenario.workload
-    early = [other(plan, at) for at, group in enumerate(load.groups) if not group.joins_s]
+    early = [
+        other(plan, at, number)
+        for at, group in enumerate(load.groups)
+        for number, joins_s in enumerate(group.joins_s)
+        if not joins_s
+    ]
     return [member(plan, at) for at in range(load.consumers)] + early
 
 
@@ -113,12 +174,12 @@ def member(plan: Plan, at: int) -> WorkerSpec:
     )
 
 
-def other(plan: Plan, at: int) -> WorkerSpec:
-    """Return the settings of the one member of another group."""
+def other(plan: Plan, at: int, number: int) -> WorkerSpec:
+    """Return the settings of a member of another group."""
     group: Group = plan.scenario.workload.groups[at]
     return plan.spec(
-        f"{group.name}-0",
-        FIRST_OTHER + at,
+        f"{group.name}-{number}",
+        FIRST_OTHER + at * MEMBERS_MAX + number,
         group=group.name,
         expressions={
             topic: " || ".join(group.tags.get(topic, ())) or "*"
@@ -127,4 +188,9 @@ def other(plan: Plan, at: int) -> WorkerSpec:
         },
         from_last=group.from_last,
         suspend_ms=group.suspend_ms,
+        mode=group.mode,
+        fail_every=group.fail_every,
+        refuse_every=group.refuse_every,
+        reconsume_max=group.reconsume_max,
+        offsets_dir=str(plan.run / "offsets"),
     )

@@ -113,7 +113,7 @@ class Probe:
             return NodeStatus(node=node, t_ns=t1, ok=False), row
         row["boot_id"] = str(answer.get("boot_id", ""))
         row |= {column: answer.get(column) for column in _COLUMNS}
-        row["role"] = str(answer.get("role", "")).lower()
+        row["role"] = str(answer.get("role") or "").lower() or None
         return _status(node, t1, row), row
 
 
@@ -127,7 +127,7 @@ def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
         t_ns=t_ns,
         ok=True,
         boot_id=row["boot_id"],
-        role=row["role"],
+        role=row["role"] or "",
         term=number("term", -1),
         leader=str(row.get("leader") or ""),
         commit=number("commit", -1),

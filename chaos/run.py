@@ -33,7 +33,16 @@ from chaos.nemesis.wait import until
 from chaos.parts import RAFT_GROUP, Parts, RunOptions
 from chaos.probe import Probe, settled
 from chaos.record import Recorder
-from chaos.scenario import MAIN_GROUP, TOPIC, Scenario, as_script, planned_faults
+from chaos.scenario import (
+    DELAYS_MS,
+    LATE_MS_MAX,
+    MAIN_GROUP,
+    TOPIC,
+    TRANSACTIONS,
+    Scenario,
+    as_script,
+    planned_faults,
+)
 from chaos.view import View
 from chaos.workers import CLIENT_MUTANT, Workers
 from ledgermq.client import ClientConfig, Producer, RemotingError
@@ -44,7 +53,17 @@ TOPIC_TIMEOUT_S = 15.0
 HEALTHY_TIMEOUT_S = 20.0
 SETTLE_TIMEOUT_S = 6.0
 LOG_LINES = 6
-RECORDED = ("sends", "deliveries", "acks", "events", "drain", "faults", "raft_probe", "raft_event")
+RECORDED = (
+    "sends",
+    "deliveries",
+    "acks",
+    "events",
+    "drain",
+    "faults",
+    "txn",
+    "raft_probe",
+    "raft_event",
+)
 """Tables that every run of ours has: one that is missing later was taken away."""
 COUNTS_EVERY_S = 0.25
 
@@ -71,7 +90,14 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
     clock = SystemClock()
     of_client = (options.mutant or "").startswith(CLIENT_MUTANT)
     mutant = None if of_client else options.mutant
-    spec = ClusterSpec(run=run, flush=scenario.flush, mutant=mutant, seed=options.seed)
+    levels = " ".join(f"{delay_ms // 1000}s" for delay_ms in DELAYS_MS)
+    spec = ClusterSpec(
+        run=run,
+        flush=scenario.flush,
+        mutant=mutant,
+        seed=options.seed,
+        settings={"messageDelayLevel": levels, **TRANSACTIONS},
+    )
     cluster = make_cluster(spec, options.backend)
     with Recorder(run / "raw" / "harness.jsonl") as recorder:
         parts = Parts(
@@ -116,7 +142,7 @@ async def _live(parts: Parts) -> None:
         await workers.start("hostile", [hostile_spec(parts.plan)])
     async with _shown_counts(parts):
         groups = 1 + len(load.groups)
-        text = f"{load.producers + load.ordered} producers, {groups} groups, {load.rate:.0f}/s"
+        text = f"{len(producer_specs(parts.plan))} producers, {groups} groups, {load.rate:.0f}/s"
         parts.phase("warmup", text)
         await asyncio.sleep(scenario.warmup_s)
         parts.phase("baseline", "no faults yet")
@@ -263,7 +289,12 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
     """Write RUN/run.json and return its content."""
     scenario, options = parts.scenario, parts.options
     nodes = list(parts.cluster.nodes)
-    contract = {"durability": "quorum", "flush": scenario.flush, "duplicates": "at-least-once"}
+    contract = {
+        "durability": "quorum",
+        "flush": scenario.flush,
+        "duplicates": "at-least-once",
+        "late_ms_max": LATE_MS_MAX,
+    }
     about = {
         "run_id": parts.run_id,
         "run_tag": run_tag(parts.run_id),
@@ -274,7 +305,9 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "topic": TOPIC,
         "topics": list(parts.plan.topics),
         "group": MAIN_GROUP,
-        "groups": [MAIN_GROUP, *(group.name for group in scenario.workload.groups)],
+        "groups": list(parts.plan.consumed),
+        "modes": parts.plan.modes,
+        "reconsume_max": parts.plan.reconsume_max,
         "subscriptions": parts.plan.subscriptions,
         "tables": list(RECORDED),
         "exits": [row for row in parts.exits if row["process"] != "proxy"],

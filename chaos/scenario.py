@@ -36,7 +36,7 @@ class Step:
         return FaultSpec(kind=BY_NEMESIS[self.kind], target=self.targets)
 
 
-TOPIC, ORDERED_TOPIC = "chaos-queue", "chaos-order"
+TOPIC, ORDERED_TOPIC, TXN_TOPIC = "chaos-queue", "chaos-order", "chaos-txn"
 MAIN_GROUP = "chaos-group"
 TAGS = ("red", "Aa", "blue", "BB", "")
 """Tags in turn; two of them have the same hash code, by which brokers filter."""
@@ -52,13 +52,54 @@ class Group:
     topics: tuple[str, ...] = (TOPIC, ORDERED_TOPIC)
     from_last: bool = False
     """Whether it begins at the end of each queue, not at its first message."""
-    joins_s: float = 0.0
-    """When in the main phase it joins; 0: before everything."""
+    joins_s: tuple[float, ...] = (0.0,)
+    """When in the main phase each of its members joins; 0: before everything."""
     suspend_ms: int = 15_000
+    mode: str = "concurrent"
+    """How it consumes: concurrent, orderly or broadcast."""
+    fail_every: int = 0
+    """Its listeners refuse a call whose first message has such a key, once."""
+    refuse_every: int = 0
+    """Its listeners refuse a message with such a key whenever it comes."""
+    reconsume_max: int | None = None
+    """How often a message comes again before it is a dead letter; None: as the client has it."""
 
 
 TAGGED = Group(name="chaos-tags", tags={TOPIC: ("red", "Aa")}, topics=(TOPIC,), suspend_ms=400)
-LATE = Group(name="chaos-late", from_last=True, joins_s=2.0, suspend_ms=5_000)
+LATE = Group(name="chaos-late", from_last=True, joins_s=(2.0,), suspend_ms=5_000)
+ORDERLY = Group(
+    name="chaos-orderly",
+    mode="orderly",
+    topics=(ORDERED_TOPIC,),
+    joins_s=(0.0, 4.0),
+    suspend_ms=1_000,
+    fail_every=53,
+)
+FAILING = Group(
+    name="chaos-fails",
+    tags={TOPIC: ("blue",)},
+    topics=(TOPIC,),
+    suspend_ms=2_000,
+    refuse_every=17,
+    reconsume_max=2,
+)
+CAST = Group(
+    name="chaos-cast",
+    mode="broadcast",
+    topics=(ORDERED_TOPIC,),
+    joins_s=(0.0, 0.0),
+    suspend_ms=3_000,
+)
+DELAYS_MS = (1_000, 2_000, 1_000, 2_000, *[3_000] * 14)
+"""How long each level waits, 1 first. What is refused climbs from the third."""
+DELAY_LEVELS = (1, 2, 5)
+"""In turn, of the messages that are sent to wait."""
+TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "500"}
+"""Settings of the brokers: when they ask how a transaction ended, and how often."""
+DECIDED_S = 5.0
+"""After so long whatever somebody can tell of has been asked for."""
+LATE_MS_MAX = 5_000.0
+"""How long a delayed message may be overdue where no fault is near. Machines may be slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +136,25 @@ class Workload:
     """When in the main phase one more member joins the main group, and when it leaves."""
     hostile: bool = True
     """Whether somebody sends frames that no client of ours would."""
+    delay_every: int = 0
+    """The first producer sends each such message to wait; 0: none."""
+    transactional: int = 0
+    """Further producers that send in transactions, on a topic of their own; of two or more the
+    first is killed when a consumer is, and the others are asked about what it left."""
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    "plain": Workload(),
+    "orderly": Workload(groups=(TAGGED, LATE, ORDERLY)),
+    "delay": Workload(delay_every=5),
+    "retry": Workload(groups=(TAGGED, LATE, FAILING)),
+    "broadcast": Workload(groups=(TAGGED, LATE, CAST)),
+    "txn": Workload(transactional=2),
+    "every": Workload(
+        groups=(TAGGED, LATE, ORDERLY, FAILING, CAST), delay_every=5, transactional=2
+    ),
+}
+"""By the name under which a run may choose it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +283,7 @@ def flush_of(seed: int, chosen: str | None) -> str:
     return FLUSH[chosen] if chosen else ("ASYNC_FLUSH", "SYNC_FLUSH")[seed % 2]
 
 
-def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:
+def demo(*, seconds: float = 18.0, rate: float = 300.0, workload: str = "plain") -> Scenario:
     """The main job: rounds of leader kill, minority leader, paused follower, for ``seconds``."""
     rounds = max(1, round(seconds / ROUND_S))
     timeline: tuple[Step, ...] = ()
@@ -233,7 +293,7 @@ def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:
         timeline += pause_follower(f"{mark}3")
     return Scenario(
         name="demo",
-        workload=Workload(rate=rate),
+        workload=replace(WORKLOADS[workload], rate=rate),
         timeline=timeline,
         coverage={"kill": 2, "cut": 1, "pause": 2},
         timeline_s_max=120.0 * rounds,
@@ -241,19 +301,19 @@ def demo(*, seconds: float = 18.0, rate: float = 300.0) -> Scenario:
     )
 
 
-def baseline(*, seconds: float = 6.0, rate: float = 200.0) -> Scenario:
+def baseline(*, seconds: float = 6.0, rate: float = 200.0, workload: str = "plain") -> Scenario:
     """No faults at all: whatever is reported here is a fault of the harness or of the build."""
-    workload = Workload(producers=2, consumers=2, rate=rate)
-    return Scenario(name="baseline", workload=workload, warmup_s=1.0, baseline_s=seconds)
+    load = replace(WORKLOADS[workload], producers=2, consumers=2, rate=rate)
+    return Scenario(name="baseline", workload=load, warmup_s=1.0, baseline_s=seconds)
 
 
-def failover(*, kills: int = 20, rate: float = 300.0) -> Scenario:
+def failover(*, kills: int = 20, rate: float = 300.0, workload: str = "plain") -> Scenario:
     """The leader is killed again and again; measures how long sends are refused."""
     timeline: tuple[Step, ...] = ()
     for at in range(1, kills + 1):
         timeline += kill_leader(str(at), down_s=2.5)
     return replace(
-        demo(rate=rate),
+        demo(rate=rate, workload=workload),
         name="failover",
         crash_consumer_s=None,
         timeline=timeline,
@@ -262,13 +322,13 @@ def failover(*, kills: int = 20, rate: float = 300.0) -> Scenario:
     )
 
 
-def zombies(*, rounds: int = 5, rate: float = 300.0) -> Scenario:
+def zombies(*, rounds: int = 5, rate: float = 300.0, workload: str = "plain") -> Scenario:
     """The leader is left alone with a tail of its own and comes back alive, again and again."""
     timeline: tuple[Step, ...] = ()
     for at in range(1, rounds + 1):
         timeline += zombie_leader(str(at))
     return replace(
-        demo(rate=rate),
+        demo(rate=rate, workload=workload),
         name="zombies",
         crash_consumer_s=None,
         timeline=timeline,

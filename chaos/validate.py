@@ -14,7 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chaos.history.domains import CLOCKS, CONTRACT_WORDS, LEAST, TRIES, UNITS_APART, WORDS
+from chaos.history.domains import (
+    CLOCKS,
+    CONTRACT_WORDS,
+    LEAST,
+    MODES,
+    TRIES,
+    UNITS_APART,
+    WORDS,
+)
 from chaos.history.tables import Column
 
 Row = dict[str, Any]
@@ -55,6 +63,8 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("quorum", int, "a number of nodes"),
             ("subscriptions", dict, "lists of tags by topic, by group"),
             ("exits", list, "a list of processes that ended by themselves"),
+            ("modes", dict, "how each group consumes"),
+            ("reconsume_max", dict, "how often a group gets a message again, by group"),
         )
         if about.get(name) is not None and not isinstance(about[name], right)
     ]
@@ -67,7 +77,22 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             for kind, least in coverage.items()
             if not isinstance(least, int) or least < 0
         ]
+    found += _group_complaints(about)
     return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
+
+
+def _group_complaints(about: Mapping[str, Any]) -> list[str]:
+    modes, most = about.get("modes"), about.get("reconsume_max")
+    found = [
+        f"modes of {group} is {mode!r}; write one of {', '.join(MODES)}"
+        for group, mode in (modes.items() if isinstance(modes, dict) else ())
+        if mode not in MODES
+    ]
+    return found + [
+        f"reconsume_max of {group} is {times!r}; write a number of times"
+        for group, times in (most.items() if isinstance(most, dict) else ())
+        if type(times) is not int or times < 0
+    ]
 
 
 def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
@@ -79,6 +104,9 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
     ratio = contract.get("redelivery_ratio_max", 0)
     if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
         found.append(f"contract.redelivery_ratio_max is {ratio!r}; write a number of 0..1")
+    late = contract.get("late_ms_max", 0)
+    if not isinstance(late, int | float) or late < 0:
+        found.append(f"contract.late_ms_max is {late!r}; write a number of milliseconds")
     return found
 
 

@@ -131,7 +131,7 @@ class Workers:
         return lowest
 
     def _members(self, group: str) -> list[Worker]:
-        return [w for w in self._workers if w.role == "consumer" and w.spec.group == group]
+        return [w for w in self._workers if w.role == "consumer" and w.spec.history_group == group]
 
     async def _start(self, role: str, spec: WorkerSpec) -> Worker:
         path = self._run / "config" / f"{spec.name}.json"

@@ -108,7 +108,7 @@ def clean_expired_queues(
 def clean_unused_topics(
     broker: Broker = None, namesrv: NameServers = "127.0.0.1:9876", as_json: AsJson = False
 ) -> None:
-    """Remove the queues of topics that no longer exist; topics cannot be deleted yet, so none.
+    """Ask for the removal of queues of topics that were deleted: none, retention takes them.
 
     Exit code 1 if a broker does not answer.
 

@@ -22,9 +22,11 @@ from cli import (
     admin,
     certs,
     compact,
+    consume,
     doctor,
+    groups,
     membership,
-    messages,
+    produce,
     query,
     raft,
     runs,
@@ -60,12 +62,14 @@ app = typer.Typer(
     ),
 )
 servers.register(app)
-messages.register(app)
+produce.register(app)
+consume.register(app)
 admin.app.callback()(signing.take_options)
 raft.register(admin.app)
 membership.register(admin.app)
 compact.register(admin.app)
 query.register(admin.app)
+groups.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
 sim.register(app)

@@ -136,12 +136,11 @@ def query_by_offset(
     """
 
     async def find(config: ClientConfig) -> list[MessageExt]:
-        from ledgermq.client import MessageQueue, PullConsumer
+        from ledgermq.client import AdminClient, MessageQueue
 
-        async with PullConsumer(config) as consumer:
-            queue = MessageQueue(topic, broker_name, queue_id)
-            result = await consumer.pull(queue, offset=offset, max_count=1)
-        return [one for one in result.messages if one.queue_offset == offset]
+        async with AdminClient(config) as client:
+            found = await client.message_at(MessageQueue(topic, broker_name, queue_id), offset)
+        return [] if found is None else [found]
 
     _run(namesrv, find, _print_lines if as_json else _print_whole)
 

@@ -1,4 +1,4 @@
-"""``ledgermq admin raftStatus | transferLeader | raftEvents``: the replicated log of a group.
+"""``ledgermq admin raftStatus | transferLeader | raftEvents``: replicated logs, of groups mostly.
 
 The first two ask running brokers; the last reads the files that a broker wrote, running or not.
 """
@@ -31,10 +31,13 @@ STATUS_COLUMNS: Final = (
 FOLLOWER_COLUMNS: Final = (
     "leader", "follower", "kind", "state", "match", "next", "behind", "contact_ms", "health",
 )  # fmt: skip
+SLAVE_COLUMNS: Final = ("master", "slave", "position", "behind", "confirms")
 EVENT_COLUMNS: Final = (
     "node", "boot_id", "seq", "node_mono_ns", "kind", "term", "index", "prev_index", "peer",
     "hash", "extra",
 )  # fmt: skip
+FOLLOWING: Final = frozenset({"connected", "following"})
+"""States of a slave with which nothing is wrong."""
 Brokers = Annotated[
     str | None,
     typer.Option(
@@ -62,12 +65,14 @@ def raft_status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show role, term, log positions and progress of the members of a Raft group.
+    """Show role, term, log positions and progress of Raft members, masters and slaves.
 
-    A member that its leader has not heard of for an election timeout is shown as dead.
+    A member that its leader has not heard of for an election timeout is shown as dead. A master
+    shows its slaves. The health of a slave that does not follow is what is wrong.
 
-    Exit code 0 if all is well; 1 if a member does not answer or is dead, if no leader is known, or
-    if --linearizable finds no leader that a majority confirms.
+    Exit code 0 if all is well; 1 if a member does not answer or is dead, if no leader or master is
+    known, if a slave does not follow, if a SYNC_MASTER has no slave that confirms, or if
+    --linearizable finds no leader that a majority confirms.
 
     Example: ledgermq admin raftStatus -n 127.0.0.1:9876
 
@@ -83,9 +88,13 @@ def raft_status(
             typer.echo(json.dumps(rows, indent=2))
         else:
             print_table([for_people(row) for row in rows], STATUS_COLUMNS)
-            if followers:
-                typer.echo("")
-                print_table(followers, FOLLOWER_COLUMNS)
+            for table, columns in (
+                (followers, FOLLOWER_COLUMNS),
+                (slaves_of(rows), SLAVE_COLUMNS),
+            ):
+                if table:
+                    typer.echo("")
+                    print_table(table, columns)
         well = rows and all(row["health"] == "ok" for row in [*rows, *followers])
         proven = not linearizable or any("read_index" in row for row in rows)
         return 0 if well and proven else 1
@@ -183,9 +192,7 @@ def validator(rows: list[Row]) -> list[Row]:
     answered = {(row.get("group"), row.get("node")) for row in rows}
     missing: list[Row] = []
     for row in rows:
-        row["health"] = (
-            "no answer" if "error" in row else "ok" if row.get("leader") else "no leader"
-        )
+        row["health"] = _health(row)
         learners = row.get("learners", ())
         for node, seen in row.get("followers", {}).items():
             health = "ok" if seen["alive"] else "dead"
@@ -203,6 +210,30 @@ def validator(rows: list[Row]) -> list[Row]:
                 missing.append({"node": node, "role": "DEAD", "health": "dead"})
     rows += missing
     return followers
+
+
+def slaves_of(rows: list[Row]) -> list[Row]:
+    """Return a row for each slave of a master, as its master sees it."""
+    return [
+        {"master": row["address"], "slave": slave.get("remote"), **slave}
+        for row in rows
+        for slave in row.get("slaves", ())
+    ]
+
+
+def _health(row: Row) -> str:
+    """Return "ok", or what is wrong with a broker by its own word."""
+    if "error" in row:
+        return "no answer"
+    if "following" in row and row["following"]["state"] not in FOLLOWING:
+        return str(row["following"]["state"])
+    if not row.get("leader"):
+        return "no leader"
+    if row.get("mode") != "SYNC_MASTER" or any(
+        one.get("confirms", True) for one in row.get("slaves", ())
+    ):
+        return "ok"
+    return "no slave"
 
 
 def read_events(directory: Path) -> list[Row]:

@@ -38,6 +38,18 @@ class Flush(StrEnum):
     SYNC = "sync"
 
 
+class Workload(StrEnum):
+    """Which kinds of messages a run produces."""
+
+    PLAIN = "plain"
+    ORDERLY = "orderly"
+    DELAY = "delay"
+    RETRY = "retry"
+    BROADCAST = "broadcast"
+    TXN = "txn"
+    EVERY = "every"
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command(rich_help_panel=PANEL, epilog=EXITS)(demo)
@@ -68,6 +80,9 @@ def demo(
     flush: Annotated[
         Flush | None, typer.Option(help="When brokers flush; by default the seed says.")
     ] = None,
+    workload: Annotated[
+        Workload, typer.Option(help="Which kinds of messages are sent and consumed.")
+    ] = Workload.EVERY,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     spark_limit: Annotated[
         float | None,
@@ -98,8 +113,9 @@ def demo(
             f"{mutant} is no planted bug; there are {', '.join(sorted(ALL))}",
             param_hint="--break",
         )
-    given = {"--break": mutant, "--seed": seed, "--seconds": seconds, "--rate": rate, "--out": out}
-    given["--spark-limit"] = spark_limit
+    given: dict[str, object] = {"--break": mutant, "--seed": seed, "--seconds": seconds}
+    given |= {"--rate": rate, "--out": out}
+    given |= {"--spark-limit": spark_limit, "--workload": workload.value}
     arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
     arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
@@ -128,6 +144,15 @@ def check(
         str | None, typer.Option(metavar="IDS", help="Only these checks, e.g. A1,A15.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write results and anomalies; RUN/verdict.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Shuffle partitions; by the size of the run.")
+    ] = None,
+    driver_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Heap of the driver, e.g. 4g; by size.")
+    ] = None,
 ) -> None:
     """Check the recorded history of a run and its replicas' logs with Spark.
 
@@ -144,9 +169,10 @@ def check(
     convert_interrupted(run)
 
     arguments = [str(run)]
-    for name, value in (("--master", master), ("--only", only)):
+    given = {"--master": master, "--only": only, "--out": out, "--partitions": partitions}
+    for name, value in (given | {"--driver-memory": driver_memory}).items():
         if value is not None:
-            arguments += [name, value]
+            arguments += [name, str(value)]
     raise typer.Exit(main([*arguments, "--json"] if as_json else arguments))
 
 

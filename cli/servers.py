@@ -33,6 +33,13 @@ def _check_ports(given: list[str] | None) -> list[str] | None:
     return given
 
 
+def _check_settings(given: list[str] | None) -> list[str] | None:
+    for word in given or []:
+        if "=" not in word:
+            raise typer.BadParameter(f"{word!r} is not KEY=VALUE")
+    return given
+
+
 def namesrv(
     config: ConfigFile = None,
     port: Annotated[
@@ -71,8 +78,15 @@ def broker(
             "--property",
             metavar="KEY=VALUE",
             help="A setting that wins over the file; may be repeated.",
+            callback=_check_settings,
         ),
     ] = None,
+    namesrv: Annotated[
+        str,
+        typer.Option(
+            "-n", "--namesrv", metavar="HOST:PORT;...", help="Name servers; wins over namesrvAddr."
+        ),
+    ] = "",
 ) -> None:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
@@ -87,4 +101,6 @@ def broker(
     from broker.__main__ import main
 
     settings = [word for item in properties or [] for word in ("-p", item)]
+    if namesrv:
+        settings += ["-n", namesrv]
     raise typer.Exit(main(["-c", str(config), *settings]))

@@ -15,7 +15,7 @@ import typer
 from cli.runs import PANEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 EXITS = (
@@ -25,6 +25,14 @@ EXITS = (
 SEED_MAX = 2**63 - 1
 """What a plan file can hold."""
 DEFAULT_SEEDS = "1..100"
+_APART = (
+    ("bench", "elections", "mutants", "plan", "seed"),
+    ("seed", "plan", "seeds"),
+    ("seed", "plan", "minutes"),
+    ("mutants", "mutant", "bench", "elections"),
+    ("mutants", "minutes", "overkill", "trace"),
+)
+"""Options of which one is enough: each asks for a run of its own kind."""
 
 
 def register(app: typer.Typer) -> None:
@@ -32,51 +40,63 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PANEL, epilog=EXITS)(sim)
 
 
+_SeedOption = Annotated[
+    int | None, typer.Option(help="Run the plan of this seed.", min=0, max=SEED_MAX)
+]
+_SeedsOption = Annotated[
+    str | None,
+    typer.Option(metavar="A..B", help="Run these seeds, both included."),
+]
+_MinutesOption = Annotated[
+    float | None, typer.Option(help="Run seeds, from 1 or from A on, for so long.", min=0.01)
+]
+_PlanOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Run a plan that was written to a file.")
+]
+_ElectionsOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Measure N elections after a leader's death.", min=1),
+]
+_MutantsOption = Annotated[
+    bool,
+    typer.Option("--mutants", help="Plant each bug, and count seeds until found."),
+]
+_MutantOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Plant this bug only; with --seed or --plan: in that run."),
+]
+_BenchOption = Annotated[
+    bool, typer.Option("--bench", help="Measure events a second and virtual time to real time.")
+]
+_JobsOption = Annotated[int, typer.Option(help="Processes at a time.", min=1, max=256)]
+_OverkillOption = Annotated[
+    bool, typer.Option("--overkill", help="Faults beyond what the cluster can survive.")
+]
+_TraceOption = Annotated[bool, typer.Option("--trace", help="Print the trace, one line per event.")]
+_NoShrinkOption = Annotated[
+    bool, typer.Option("--no-shrink", help="Do not make a failing plan smaller.")
+]
+_OutOption = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where plan, trace and diagram of a failure go.")
+]
+_AsJsonOption = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
+
+
 def sim(
-    seed: Annotated[
-        int | None, typer.Option(help="Run the plan of this seed.", min=0, max=SEED_MAX)
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="Run these seeds, both included."),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Run seeds, from 1 or from A on, for so long.", min=0.01)
-    ] = None,
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Run a plan that was written to a file.")
-    ] = None,
-    elections: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Measure N elections after a leader's death.", min=1),
-    ] = None,
-    mutants: Annotated[
-        bool,
-        typer.Option("--mutants", help="Plant each bug, and count seeds until found."),
-    ] = False,
-    mutant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Plant this bug only; with --seed or --plan: in that run."
-        ),
-    ] = None,
-    bench: Annotated[
-        bool, typer.Option("--bench", help="Measure events a second and virtual time to real time.")
-    ] = False,
-    jobs: Annotated[int, typer.Option(help="Processes at a time.", min=1, max=256)] = 1,
-    overkill: Annotated[
-        bool, typer.Option("--overkill", help="Faults beyond what the cluster can survive.")
-    ] = False,
-    trace: Annotated[
-        bool, typer.Option("--trace", help="Print the trace, one line per event.")
-    ] = False,
-    no_shrink: Annotated[
-        bool, typer.Option("--no-shrink", help="Do not make a failing plan smaller.")
-    ] = False,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where plan, trace and diagram of a failure go.")
-    ] = Path("runs/sim"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print results as JSON.")] = False,
+    seed: _SeedOption = None,
+    seeds: _SeedsOption = None,
+    minutes: _MinutesOption = None,
+    plan: _PlanOption = None,
+    elections: _ElectionsOption = None,
+    mutants: _MutantsOption = False,
+    mutant: _MutantOption = None,
+    bench: _BenchOption = False,
+    jobs: _JobsOption = 1,
+    overkill: _OverkillOption = False,
+    trace: _TraceOption = False,
+    no_shrink: _NoShrinkOption = False,
+    out: _OutOption = Path("runs/sim"),
+    as_json: _AsJsonOption = False,
 ) -> None:
     """Run the production code of brokers, name servers and clients in simulated time.
 
@@ -96,15 +116,11 @@ def sim(
     """
     from cli import sim_report as report
 
-    _refuse_several(bench=bench, elections=elections, mutants=mutants, plan=plan, seed=seed)
-    _refuse_several(seed=seed, plan=plan, seeds=seeds)
-    _refuse_several(seed=seed, plan=plan, minutes=minutes)
-    _refuse_several(mutants=mutants, mutant=mutant, bench=bench, elections=elections)
-    _refuse_several(mutants=mutants, minutes=minutes, overkill=overkill, trace=trace)
-    if overkill and plan is not None:
-        raise typer.BadParameter("the plan says so itself", param_hint="--overkill")
-    if trace and seed is None and plan is None:
-        raise typer.BadParameter("takes one run: --seed or --plan", param_hint="--trace")
+    _refuse_contradictions({
+        "bench": bench, "elections": elections, "minutes": minutes, "mutant": mutant,
+        "mutants": mutants, "overkill": overkill, "plan": plan, "seed": seed, "seeds": seeds,
+        "trace": trace,
+    })  # fmt: skip
     printer = report.Printer(as_json=as_json, planted=f" --mutant {mutant}" if mutant else "")
     if bench:
         code = report.bench(printer)
@@ -128,15 +144,19 @@ def sim(
     raise typer.Exit(code)
 
 
-def _refuse_several(**given: object) -> None:
+def _refuse_contradictions(options: Mapping[str, object]) -> None:
     """Refuse options that ask for different things at once, rather than leave one out."""
-    named = [
-        f"--{name}" for name, value in given.items() if value is not None and value is not False
-    ]
-    if len(named) > 1:
-        raise typer.BadParameter(
-            "asks for something else", param_hint=f"{named[1]} with {named[0]}"
-        )
+    given = {name for name, value in options.items() if value is not None and value is not False}
+    for apart in _APART:
+        named = [f"--{name}" for name in apart if name in given]
+        if len(named) > 1:
+            raise typer.BadParameter(
+                "asks for something else", param_hint=f"{named[1]} with {named[0]}"
+            )
+    if {"overkill", "plan"} <= given:
+        raise typer.BadParameter("the plan says so itself", param_hint="--overkill")
+    if "trace" in given and not given & {"seed", "plan"}:
+        raise typer.BadParameter("takes one run: --seed or --plan", param_hint="--trace")
 
 
 def _seeds(text: str | None, minutes: float | None) -> Iterable[int]:

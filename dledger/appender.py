@@ -3,8 +3,8 @@
 A position is promised before the bytes exist (`Appender.reserve`), because the body of an entry
 holds its own position. The entries of a turn become one span, or more where a segment ends or a
 span is full; the user may add a hint to it. The appender knows nothing of disk or network; closed
-spans go to the core. This is the one place where entries of users enter the log, and nothing enters
-it that no frame can carry to the other members, whatever those above have let through.
+spans go to the core. This is the one place where entries of users enter the log. It
+refuses entries that no frame can carry to the other members, whatever the layers above let through.
 
 Source: DLedgerMmapFileStore.appendAsLeader; RocketMQ's append hook (spec/disk.md 6.2).
 """
@@ -32,7 +32,7 @@ class Appender:
     __slots__ = (
         "_batch_first_index", "_batch_limit", "_batch_position", "_buffers", "_config",
         "_entry_bytes_max", "_has_batch", "_next_index", "_next_position", "_pending_limit",
-        "_position_limit", "_propose", "_refusal", "_schedule", "_term", "_units", "accepting",
+        "_position_limit", "_refusal", "_schedule", "_term", "_units", "accepting", "propose",
         "scheduled", "write_hint",
     )  # fmt: skip
 
@@ -40,13 +40,13 @@ class Appender:
         self,
         config: DLedgerConfig,
         *,
-        propose: Callable[[Span], None],
         schedule: Callable[[], None],
         refusal: Callable[[], DLedgerError],
     ) -> None:
         self._config = config
         self._entry_bytes_max = entry_bytes_max(config.span_bytes_max)
-        self._propose = propose
+        self.propose: Callable[[Span], None] = refuse_span
+        """Takes what was collected; the owner sets it when there is a core."""
         self._schedule = schedule
         self._refusal = refusal
         self.accepting = False
@@ -67,6 +67,12 @@ class Appender:
         self._batch_position = 0
         self._batch_limit = 0
         self._has_batch = False
+
+    def call_turn(self) -> None:
+        """Ask the owner for a turn, unless one is to come."""
+        if not self.scheduled:
+            self.scheduled = True
+            self._schedule()
 
     def restart(self, term: Term, next_index: LogIndex, position: int) -> None:
         """Forget what was collected; continue behind an entry that ends at ``position``."""
@@ -186,7 +192,7 @@ class Appender:
             self._buffers.clear()
             self._units.clear()
             self._has_batch = False
-            self._propose(span)
+            self.propose(span)
             self._batch_first_index = self._next_index
             self._set_batch_position(end)
 
@@ -209,6 +215,11 @@ class Appender:
     def _set_batch_position(self, position: int) -> None:
         self._batch_position = position
         self._batch_limit = position + self._config.span_bytes_max
+
+
+def refuse_span(span: Span) -> None:
+    """Take no span: there is no core."""
+    raise AssertionError(span.first_index)
 
 
 def no_hint(start: int, end: int) -> bytes:

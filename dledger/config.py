@@ -76,7 +76,7 @@ class DLedgerConfig:
     tell_clock_ms: int = 1_000
     """How often members tell each other their wall clocks (`dledger.peers.clocks`); 0 for never."""
     disk_hang_ms: int = 3_000
-    """A sync that has not returned for so long means that the disk hangs: the node does not lead
+    """When a sync has not returned for this long, the disk hangs: the node does not lead
     until it does. Well above what a busy disk takes, or leaders would change without need."""
     recovery_bytes: int = 32 * 1024 * 1024
     """At start, how much of the log before its last known synced entry is verified byte by byte;

@@ -33,7 +33,7 @@ Send = Callable[[Message], None]
 
 
 NEVER: Final = -1
-"""The generation of a sync that says nothing of the log."""
+"""The generation of a sync that proves nothing about the log."""
 
 
 class Sync(NamedTuple):
@@ -51,7 +51,7 @@ class HeldReplies(NamedTuple):
 
     writes: int
     term: Term
-    """In which they were made: in a newer one, what they say may be cut already."""
+    """The term of their `Ready`: in a newer one, what they acknowledge may be cut already."""
     replies: tuple[Reply, ...]
 
 
@@ -79,7 +79,7 @@ class Driver:
         self._generation = 0
         self._is_cutting = False
         self._ready_term: Term = raft.state.term
-        """In which the last `Ready` was made; while it is worked off the term may go on."""
+        """The term of the last `Ready`; the term may change while that is worked off."""
         self._held: deque[HeldReplies] = deque()
         self.synced_index: LogIndex = store.last_index
         """Entries up to here survive a loss of power."""
@@ -90,15 +90,15 @@ class Driver:
     def begin(self, ready: Ready) -> bool:
         """Tell whether `persist_state` must run before `complete`; call it at once."""
         self._ready_term = self._raft.state.term
-        kept = _last_kept(ready)
-        if kept is not None:
-            # A sync that began before says nothing any more about what lies behind the cut.
-            self._generation += 1
-            self.synced_index = min(self.synced_index, kept)
-            self._is_cutting = True
+        if ready.truncate_from is not None or ready.snapshot is not None:
+            kept = _last_kept(ready)
+            if kept is not None:
+                # A sync that began before says nothing any more about what lies behind the cut.
+                self._generation += 1
+                self.synced_index = min(self.synced_index, kept)
+                self._is_cutting = True
             return True
-        rare = ready.hard_state, ready.snapshot, ready.configs
-        return rare != (None, None, None)
+        return ready.hard_state is not None or ready.configs is not None
 
     def persist_state(self, ready: Ready) -> None:
         """Make term and vote durable, then cut what the leader's log does not have.
@@ -133,7 +133,7 @@ class Driver:
                 for reply in ready.replies:
                     send(reply)
         self._raft.advance(ready)
-        if not self._is_sync:
+        if ready.entries and not self._is_sync:
             self._raft.persisted(self._store.last_index)
         if ready.snapshot is not None:
             self._report_staged()

@@ -54,6 +54,11 @@ class Leadership:
         for read in reads:
             self._confirmed.append((read.index, self._asked.pop(read.batch, [])))
 
+    @property
+    def has_confirmed(self) -> bool:
+        """Whether reads are confirmed that wait for the listener."""
+        return bool(self._confirmed)
+
     def release(self, commit_index: LogIndex) -> None:
         """Answer the reads up to ``commit_index``: the listener was told of it."""
         if not self._confirmed:

@@ -85,9 +85,12 @@ class MembershipService:
     def _check_new_member(self, node_id: NodeId, address: str) -> None:
         """Refuse what no member could dial: once in the log, it would be in every member's."""
         if not NODE_ID.match(node_id):
-            raise MembershipRefused(f"{node_id!r} is no id that ends in a number, such as n3")
+            raise MembershipRefused(
+                f"{node_id[:64]!r} is not a node id, as n3 is: at most 64 letters, digits and _,"
+                " the last one a digit"
+            )
         if not is_address(address):
-            raise MembershipRefused(f"{address!r} is no address of the form host:port")
+            raise MembershipRefused(f"{address[:255]!r} is not an address of the form host:port")
         known = self._config.peers.get(node_id, address)
         if (
             known != address and node_id not in self._configuration.members

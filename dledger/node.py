@@ -56,7 +56,7 @@ READIES_PER_TURN_MAX: Final = 8
 
 
 class DLedgerNode(ReplicaView):
-    """A replica of the log: `reader` reads it, `operations` are for who administers the group."""
+    """A replica of the log: `reader` reads it, `operations` are for administrators of the group."""
 
     reserve: Callable[[int], int]
     """Return where a body of so many bytes will lie if appended next, see `Appender.reserve`."""
@@ -92,10 +92,7 @@ class DLedgerNode(ReplicaView):
         self._on_fatal = on_fatal
         self.credentials = MemberCredentials(config, self._clock)
         self._opened = self._started = self._running = False
-
-        self._appender = Appender(
-            config, propose=self._propose, schedule=self._call_turn, refusal=self._refusal
-        )
+        self._appender = Appender(config, schedule=self._call_turn, refusal=self._refusal)
         self.reserve = self._appender.reserve
         self.reserve_batch = self._appender.reserve_batch
         self.append = self._appender.append
@@ -109,6 +106,8 @@ class DLedgerNode(ReplicaView):
         self._in_flight: Ready | None = None
         self._known_role: tuple[Role, Term, NodeId | None] = (Role.FOLLOWER, 0, None)
         self._told_role: tuple[Role, Term, NodeId | None] = self._known_role
+        self._known_changes = 0
+        """`RaftState.role_changes` of the known role."""
         self._timer: asyncio.TimerHandle | None = None
         self._last_tick_ms = 0
         self.commit_index: LogIndex = -1
@@ -141,7 +140,7 @@ class DLedgerNode(ReplicaView):
             config, self._clock, self._driver, self._store, replica.checkpoint_file
         )
         self.reader = EntryReader(self._store)
-        self._store.corruption.term_at = self._committed_term
+        self._store.corruption.term_at = self._raft.state.log.committed_term_at
         self._persister = Persister(config, self._driver)
         self._repairer = Repairer(config, self._raft, self._store, self._transport.send)
         self._leadership = Leadership(self._raft)
@@ -160,6 +159,8 @@ class DLedgerNode(ReplicaView):
         state = self._raft.state
         self._recorder.open(state.term, state.log.last_index, replica.commit_index)
         self._known_role = self._told_role = (Role.FOLLOWER, state.term, None)
+        self._known_changes = state.role_changes
+        self._step, self._appender.propose = self._raft.step, self._raft.propose
         self.commit_index = replica.commit_index
         self._committed_position = self._store.position_after(self.commit_index)
         self._appender.set_committed(self._committed_position)
@@ -175,7 +176,7 @@ class DLedgerNode(ReplicaView):
         self._state_worker = Worker(f"{self.self_id}-state", clock, on_error=on_error)
         self._sync_worker = Worker(f"{self.self_id}-sync", clock, on_error=on_error)
         self._disk_watch.start(self._state_worker, self._sync_worker)
-        self._persister.start(self._state_worker, self._on_persisted)
+        self._persister.start(self._state_worker, partial(self._guard, self._finish))
         self.trimmer.start(self._state_worker, self._guard, self._user, self._recorder.note)
         self._store.corruption.is_sound_body = user.is_sound_body
         self._appender.write_hint = user.write_hint
@@ -184,11 +185,11 @@ class DLedgerNode(ReplicaView):
         await self._transport.start()
         self._started = self._running = True
         self._last_tick_ms = self._clock.monotonic_ms()
-        self._flusher.start(self._sync_worker, self._on_synced)
+        self._flusher.start(self._sync_worker, partial(self._guard, self._work_on))
         if not self._raft.state.others:
             self._raft.campaign()
         self._schedule_timer()
-        self._schedule_turn()
+        self._appender.call_turn()
 
     async def stop(self) -> None:
         """Leave the group cleanly: what was written is synced and noted. Idempotent.
@@ -228,9 +229,6 @@ class DLedgerNode(ReplicaView):
             self.follow_role()
             self._tell_role()
 
-    def _propose(self, span: Span) -> None:
-        self._raft.propose(span)
-
     def _refusal(self) -> DLedgerError:
         if not self._running:
             return NotLeader(None)
@@ -244,9 +242,9 @@ class DLedgerNode(ReplicaView):
     # Inputs
 
     def _on_message(self, message: Message) -> None:
-        if self._running and not self._is_frozen:
+        if self._running and (self._in_flight is None or not self._is_frozen):
             try:
-                self._takers.get(type(message), self._raft.step)(message)
+                self._takers.get(type(message), self._step)(message)
             except Exception as error:  # noqa: BLE001  # must end the node, not a connection
                 self._on_error(error)
             self.after_input()
@@ -281,20 +279,22 @@ class DLedgerNode(ReplicaView):
     def after_input(self) -> None:
         """Look what has changed in the core, and work it off in the next turn."""
         state = self._raft.state
-        known = self._known_role
-        if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
+        if state.role_changes != self._known_changes:
             self.follow_role()
         elif state.transfer is not self._leadership.known_transfer:
             # It has begun or failed; what was accepted before goes into the log.
             self._appender.accepting = self._may_accept()
             self._leadership.look()
-        if self._raft.is_due() or self._told_role is not self._known_role:
-            self._schedule_turn()
+        if not self._appender.scheduled and (
+            self._raft.is_due() or self._told_role is not self._known_role
+        ):
+            self._appender.call_turn()
 
     def follow_role(self) -> None:
         """Take a change of role at once: not one more entry is accepted for the old one."""
         state = self._raft.state
         self._known_role = (state.role, state.term, state.leader_id)
+        self._known_changes = state.role_changes
         self._appender.accepting = self._may_accept()
         # Continue behind what the core has.
         position = state.log.end_position if state.role is Role.LEADER else 0
@@ -335,10 +335,6 @@ class DLedgerNode(ReplicaView):
         self.after_input()
         self._leadership.look()
 
-    def _committed_term(self, index: LogIndex) -> Term | None:
-        log = self._raft.state.log
-        return log.term_at(index) if index <= log.commit_index else None
-
     def _pass_ticks(self, ticks: int) -> None:
         state = self._raft.state
         if state.rejoining:
@@ -367,26 +363,25 @@ class DLedgerNode(ReplicaView):
 
     # The turn
 
-    def _schedule_turn(self) -> None:
-        if not self._appender.scheduled:
-            self._appender.scheduled = True
-            self._loop.call_soon(self._turn)
-
     def _call_turn(self) -> None:
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Do everything that has come up since the last turn."""
         self._appender.scheduled = False
-        if self._in_flight is None:
-            self._guard(self._work_off)
+        if self._in_flight is None and self._running:
+            try:
+                self._work_off()
+                self._tell()
+            except Exception as error:  # noqa: BLE001  # as `_guard`
+                self._on_error(error)
 
-    def _guard(self, work: Callable[[], None]) -> None:
-        """Run ``work`` and tell the listener; whatever goes wrong is the end of this node."""
+    def _guard(self, work: Callable[..., None], *args: object) -> None:
+        """Do ``work`` and tell the listener; whatever goes wrong is the end of this node."""
         if not self._running:
             return
         try:
-            work()
+            work(*args)
             self._tell()
         except Exception as error:  # noqa: BLE001  # must end the node, not vanish in the loop
             self._on_error(error)
@@ -395,26 +390,23 @@ class DLedgerNode(ReplicaView):
         raft, driver = self._raft, self._driver
         self._appender.close_batch()
         for _ in range(READIES_PER_TURN_MAX):
-            ready = raft.ready()
-            if ready is None:
+            if (ready := raft.ready()) is None:
                 break
             if driver.begin(ready):
                 self._in_flight = ready
                 self._persister.submit(ready)
                 break
             self._complete(ready)
+            if not raft.is_due():  # as after most; `ready` would cost more to say so
+                break
         else:
-            self._schedule_turn()
+            self._appender.call_turn()
         if driver.needs_sync():
             self._flusher.start_sync()
 
-    def _on_persisted(self, ready: Ready) -> None:
-        self._guard(partial(self._finish, ready))
-
     def _finish(self, ready: Ready) -> None:
         self._in_flight = None
-        state = self._raft.state
-        if (state.role, state.term, state.leader_id) == self._known_role:
+        if self._raft.state.role_changes == self._known_changes:
             self._appender.accepting = self._may_accept()
         self._complete(ready)
         self._work_off()
@@ -465,9 +457,9 @@ class DLedgerNode(ReplicaView):
             self._committed_position = self._store.position_after(commit_index)
             self._appender.set_committed(self._committed_position)
             self._user.on_committed(commit_index)
-        self._leadership.release(self.commit_index)
-        state, known = self._raft.state, self._known_role
-        if state.role is not known[0] or state.term != known[1] or state.leader_id != known[2]:
+        if self._leadership.has_confirmed:
+            self._leadership.release(self.commit_index)
+        if self._raft.state.role_changes != self._known_changes:
             self.follow_role()
         if self._told_role is not self._known_role:
             self._tell_role()
@@ -476,9 +468,6 @@ class DLedgerNode(ReplicaView):
         if self._told_role != self._known_role:
             self._told_role = self._known_role
             self._user.on_role(*self._known_role)
-
-    def _on_synced(self, end_sync: Callable[[], None]) -> None:
-        self._guard(partial(self._work_on, end_sync))
 
     def _work_on(self, end_sync: Callable[[], None]) -> None:
         end_sync()

@@ -29,7 +29,7 @@ from dledger.storage.log_store import LogStore
 _log: Final = logging.getLogger(__name__)
 
 RETRY_MS: Final = 250
-"""A peer that has not answered for so long is passed over."""
+"""A peer that has not answered for this long is passed over."""
 RUN_MAX: Final = 1024
 """Most damaged entries asked for at a time; the answer is bounded by bytes, too."""
 UNREPAIRED_LOG_INTERVAL_MS: Final = 10_000

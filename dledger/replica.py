@@ -8,6 +8,7 @@ from typing import Final
 from dledger.codec.entry import HEADER_BYTES, encode_span
 from dledger.codec.properties import Identity
 from dledger.config import DLedgerConfig
+from dledger.core.configuration import ConfigEntry
 from dledger.core.log import RaftLog
 from dledger.core.model import LogIndex, NoopBuilder, Span, Term
 from dledger.core.raft import Raft
@@ -96,20 +97,7 @@ def _open_claimed(
     commit_index = max(checkpoint.committed_index, store.first_index - 1)
     membership_file = MembershipFile(disk, directory)
     raft = Raft(
-        RaftConfig(
-            self_id=config.self_id,
-            voters=config.voters,
-            addresses=config.peers,
-            configurations=membership_file.load(store),
-            generation=int(identity.store_id, 16),
-            heartbeat_ticks=config.heartbeat_ticks,
-            election_ticks_min=config.election_ticks_min,
-            election_ticks_max=config.election_ticks_max,
-            preferred_leader=config.preferred_leader,
-            span_bytes_max=config.span_bytes_max,
-            inflight_bytes_max=config.inflight_bytes_max,
-            inflight_spans_max=config.inflight_spans_max,
-        ),
+        _core_config(config, identity, membership_file.load(store)),
         log=RaftLog(store, commit_index),
         hard_state=hard_state,
         rng=rng,
@@ -129,6 +117,25 @@ def _open_claimed(
         checkpoint_file=checkpoint_file,
         membership_file=membership_file,
         commit_index=commit_index,
+    )
+
+
+def _core_config(
+    config: DLedgerConfig, identity: Identity, configurations: tuple[ConfigEntry, ...]
+) -> RaftConfig:
+    return RaftConfig(
+        self_id=config.self_id,
+        voters=config.voters,
+        addresses=config.peers,
+        configurations=configurations,
+        generation=int(identity.store_id, 16),
+        heartbeat_ticks=config.heartbeat_ticks,
+        election_ticks_min=config.election_ticks_min,
+        election_ticks_max=config.election_ticks_max,
+        preferred_leader=config.preferred_leader,
+        span_bytes_max=config.span_bytes_max,
+        inflight_bytes_max=config.inflight_bytes_max,
+        inflight_spans_max=config.inflight_spans_max,
     )
 
 

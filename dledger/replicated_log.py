@@ -95,10 +95,10 @@ class ReplicatedLog(DLedgerListener):
     append_batch: Callable[[Sequence[bytes]], object]
     """Append the entries that were reserved together, see `Appender.append_batch`."""
 
-    def __init__(self, node: "DLedgerNode", user: LogUser) -> None:
-        """Stand between ``node``, which has not started yet, and its user."""
+    def __init__(self, node: "DLedgerNode") -> None:
+        """Stand between ``node``, which has not started yet, and who will use it (`serve`)."""
         self._node = node
-        self._user = user
+        self._user: LogUser
         self.reserve, self.reserve_batch = node.reserve, node.reserve_batch
         self.append, self.append_batch = node.append, node.append_batch
         self._walked = self._was_committed = self._is_committed = _NOWHERE
@@ -107,6 +107,10 @@ class ReplicatedLog(DLedgerListener):
         """The span of the last dispatch hint: where it starts and ends."""
         self._state_index: LogIndex | None = None
         """The state of a snapshot includes entries up to here, which are not all committed yet."""
+
+    def serve(self, user: LogUser) -> None:
+        """Ask ``user``, and tell him; before the node starts."""
+        self._user = user
 
     # What the store asks
 
@@ -230,7 +234,7 @@ class ReplicatedLog(DLedgerListener):
         self._know(position + size, index + 1)
         return position + size
 
-    # Numbers of entries, for who administers the group
+    # Numbers of entries, for administrators of the group
 
     def index_before(self, position: int) -> LogIndex:
         """Return the number of the last entry before ``position``."""
@@ -332,6 +336,10 @@ class ReplicatedLog(DLedgerListener):
         """Tell the user which entries failed."""
         self._user.on_rolled_back(self._node.reader.position_after(first_index - 1))
         return True
+
+    def hand_out_all(self) -> None:
+        """Have the user take all behind the snapshot: the state it took over lacks some of it."""
+        self._state_index = None
 
     def on_snapshot(self, meta: SnapshotMeta, state: bytes) -> None:
         """Tell the user that a snapshot took the place of the log."""

@@ -89,7 +89,7 @@ class Trimmer:
         """Return how to drop the segments up to ``limit_index``; None if not even one can go."""
         return self._store.plan_trim(min(limit_index, self.limit().last_index))
 
-    async def trim(self, plan: TrimPlan, state_index: LogIndex, state: bytes) -> bool:
+    async def trim(self, plan: TrimPlan, state_index: LogIndex, state: bytes | bytearray) -> bool:
         """Let the log begin as planned; False if a snapshot came first, or the disk is full.
 
         Args:
@@ -101,11 +101,11 @@ class Trimmer:
             return False
         base = (plan.first_index - 1, plan.base_term, plan.position)
         configuration = self._raft.state.membership.at(plan.first_index - 1)
-        data = encode_snapshot(base, state_index, configuration, state)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting = done
         self._worker.submit(
-            partial(self._save, data), partial(self._guard, partial(self._begin_at, plan))
+            lambda: self._save(encode_snapshot(base, state_index, configuration, state)),
+            partial(self._guard, partial(self._begin_at, plan)),
         )
         return await done
 
@@ -165,7 +165,7 @@ class Trimmer:
         """Tell the user that everything it knows is to be replaced."""
         self._user.on_snapshot(meta, self._store.snapshots.state())
 
-    def _save(self, data: bytes) -> None:
+    def _save(self, data: bytes | bytearray) -> None:
         """Run in the thread."""
         try:
             self._kept = self._store.snapshots.save(data)

@@ -3,7 +3,7 @@
 The asyncio client is in `ledgermq.client`, the protocol and its transport in `ledgermq.remoting`,
 clock, disk and process entry in `ledgermq.runtime`. A name of the client is looked up when it is
 first used: a broker, which needs the protocol only, does not load the client.
-Manual: docs/client.md.
+``ledgermq.sync`` has the same clients for programs without asyncio. Manual: docs/client.md.
 """
 
 from importlib import import_module
@@ -19,6 +19,10 @@ else:
         """Return what the client exports under ``name``, or the installed version."""
         if name == "__version__":
             return import_module("importlib.metadata").version("ledgermq")
+        if name == "sync":
+            return import_module("ledgermq.sync")
+        if name == "__all__":  # of ``from ledgermq import *``, which does load the client
+            return list(import_module("ledgermq.client").__all__)
         client = None if name.startswith("_") else import_module("ledgermq.client")
         if client is None or name not in client.__all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

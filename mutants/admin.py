@@ -20,7 +20,10 @@ ADMIN: Final = (
         name="long-answer-in-one-turn",
         breaks="An answer of any number of rows is made in one turn of the loop.",
         source="65,536 queues, a read from the log for each: a second for all other clients.",
-        plant=patch("broker.stats.walks:_collect", ("await asyncio.sleep(0)", "pass")),
+        plant=patch(
+            "broker.stats.walks:Walks._collect",
+            ("if number % SLICE == 0 or now_ns() >= end_ns:", "if False:"),
+        ),
     ),
     Mutant(
         name="removed-offsets-come-back",

@@ -56,11 +56,10 @@ BLIND: Final = (
         breaks="The first message that is left of a queue after a compaction is hidden.",
         source="RocketMQ ConsumeQueue.correctMinOffset; an off-by-one.",
         plant=patch(
-            "store.queues.start:advance_to",
+            "store.queues.start:LogStart.advance_to",
             (
-                "queue.min_offset = _known_offset(queues, queue, position)",
-                "queue.min_offset = min(_known_offset(queues, queue, position) + 1,"
-                " queue.max_offset)",
+                "queue.min_offset = self._offset_at(queue, position)",
+                "queue.min_offset = min(self._offset_at(queue, position) + 1, queue.max_offset)",
             ),
         ),
     ),
@@ -198,7 +197,7 @@ BLIND: Final = (
         source="RocketMQ 4.9 batches give the first offset only; each sender wants its own.",
         plant=patch(
             "ledgermq.client.grouping:Group._results",
-            ("queue, offset, attempts)", "queue, stored.queue_offset, attempts)"),
+            ("queue, offset, attempts, ", "queue, stored.queue_offset, attempts, "),
         ),
     ),
     Mutant(

@@ -106,12 +106,15 @@ BOUNDS: Final = (
         source="Seen in this system: tables kept topics of entries that were gone.",
         plant=patches(
             patch(
-                "broker.state.topic_config:TopicTable.restore",
-                ("for name in [", "for name in [] and ["),
+                "broker.state.topic_config:TopicTable._replace",
+                ("self.entries.clear()", "pass"),
             ),
             patch(
-                "broker.state.subscription:SubscriptionGroupTable.restore",
-                ("self._groups.clear()", "pass"),
+                "broker.state.subscription:SubscriptionGroupTable._replace",
+                (
+                    "former, self._groups = self._groups, groups",
+                    "former, self._groups = {}, self._groups | groups",
+                ),
             ),
         ),
     ),

@@ -20,7 +20,7 @@ CLIENTS: Final = (
         breaks="A send whose first answer does not come is reported as stored.",
         source="spec/proof.md 1: whatever follows the first byte and is no answer proves nothing.",
         plant=patch(
-            "ledgermq.client.producer:Producer._deliver",
+            "ledgermq.client.producer:Producer.deliver",
             (
                 "failed = error\n",
                 "failed = error\n"

@@ -11,7 +11,7 @@ from mutants.planting import Mutant, patch
 
 CONSUMPTION: Final = (
     Mutant(
-        name="orderly-retry-skips",
+        name="client-orderly-retry-skips",
         breaks="An orderly listener that fails is given the next messages, not the same ones.",
         source="RocketMQ ConsumeMessageOrderlyService: a failure suspends the queue.",
         plant=patch(
@@ -36,7 +36,7 @@ CONSUMPTION: Final = (
         breaks="An ordered send that is tried again goes to any queue, not to that of its key.",
         source="RocketMQ DefaultMQProducerImpl.sendSelectImpl: the queue is chosen once.",
         plant=patch(
-            "ledgermq.client.producer:Producer._deliver",
+            "ledgermq.client.producer:Producer.deliver",
             (
                 "delivery = Delivery(self, outgoing, queue,",
                 "delivery = Delivery(self, outgoing, None,",
@@ -54,11 +54,11 @@ CONSUMPTION: Final = (
         ),
     ),
     Mutant(
-        name="broadcast-is-shared",
+        name="client-broadcast-is-shared",
         breaks="The members of a broadcasting group share the queues.",
         source="RocketMQ RebalanceImpl.rebalanceByTopic: BROADCASTING takes the whole set.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer._share",
+            "ledgermq.client.group_member:GroupMember._share",
             ("return list(queues)", "return list(queues)[::2]"),
         ),
     ),
@@ -87,6 +87,15 @@ CONSUMPTION: Final = (
         plant=patch(
             "ledgermq.client.push:PushConsumer.settled",
             ("return await self.service.settle(process_queue, SETTLE_MS)", "return True"),
+        ),
+    ),
+    Mutant(
+        name="cancelled-listener-ends-its-worker",
+        breaks="A listener whose own task was cancelled ends its worker, and nobody hears of it.",
+        source="asyncio: CancelledError is no Exception.",
+        plant=patch(
+            "ledgermq.client.listening:_call",
+            ("except (Exception, asyncio.CancelledError) as error:", "except Exception as error:"),
         ),
     ),
 )

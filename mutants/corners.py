@@ -16,7 +16,7 @@ CORNERS: Final = (
         breaks="A new group that wants what is sent from now on gets all that the queues hold.",
         source="RocketMQ RebalancePushImpl.computePullFromWhere; docs/client.md.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer.first_offset",
+            "ledgermq.client.group_member:GroupMember.first_offset",
             ("if origin is ConsumeFrom.LAST_OFFSET and is_old:", "if False:"),
         ),
     ),
@@ -25,7 +25,7 @@ CORNERS: Final = (
         breaks="A new group that begins at a time misses what was stored since.",
         source="RocketMQ RebalancePushImpl.computePullFromWhere, CONSUME_FROM_TIMESTAMP.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer.first_offset",
+            "ledgermq.client.group_member:GroupMember.first_offset",
             (
                 "lambda addr: api.search_offset(addr, queue, when_ms)",
                 "lambda addr: api.max_offset(addr, queue)",
@@ -43,7 +43,7 @@ CORNERS: Final = (
         breaks="A plain broker counts under SYNC_FLUSH what is written as synced.",
         source="RocketMQ CommitLog.submitFlushRequest: SYNC_FLUSH waits for the flush.",
         plant=patch(
-            "store.plain.log:PlainLog._tell",
+            "store.plain.log:PlainLog._find_own",
             (
                 "flusher.synced_position if self._is_sync else flusher.written_position",
                 "flusher.written_position",

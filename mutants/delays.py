@@ -11,8 +11,8 @@ DELAYS: Final = (
         " the next leader delivers it again.",
         source="RocketMQ #1934, #2357: delayed messages twice after a switch.",
         plant=patch(
-            "store.dispatch.dispatcher:Dispatcher._maybe_apply_delivered",
-            ("if delivered is not None and", "if False and"),
+            "store.dispatch.dispatcher:Dispatcher._apply_said",
+            ("if said is not None and", "if False and"),
         ),
     ),
     Mutant(
@@ -30,7 +30,7 @@ DELAYS: Final = (
         source="RocketMQ #7927; docs/adr/0005.",
         plant=patch(
             "store.write.uncommitted:OwnCopy.answer",
-            ("if status in LATE:", "if False:"),
+            ("if status in LATE and", "if False and"),
         ),
     ),
     Mutant(

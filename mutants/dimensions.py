@@ -54,7 +54,7 @@ DIMENSIONS: Final = (
         breaks="Messages whose listener raised count as consumed.",
         source="RocketMQ ConsumeMessageConcurrentlyService: an exception is RECONSUME_LATER.",
         plant=patch(
-            "ledgermq.client.listening:call_listener",
+            "ledgermq.client.listening:_call",
             (
                 '_log.exception("queue=%s event=listener_failed", context.queue)\n'
                 "        return ConsumeStatus.RECONSUME_LATER",

@@ -86,7 +86,7 @@ EDGES: Final = (
         breaks="At a start queues begin where their checkpoint says, not where the log begins.",
         source="RocketMQ ConsumeQueue.correctMinOffset, called at each recovery.",
         plant=patch(
-            "store.queues.start:settle",
+            "store.queues.start:LogStart._raise_to",
             (
                 "            queue.min_offset = max(queue.min_offset, offset)\n",
                 "            pass\n",
@@ -134,7 +134,7 @@ EDGES: Final = (
         source="RocketMQ CleanConsumeQueueService: correctMinOffset.",
         plant=patch(
             "broker.modes.plain:PlainRetainedLog.drop_before",
-            ("    self._store.on_trimmed(begin)\n", ""),
+            ("    self._store.log_start.advance_to(begin)\n", ""),
         ),
     ),
     Mutant(

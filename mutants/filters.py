@@ -29,7 +29,9 @@ FILTERS: Final = (
         name="filtered-read-unbounded",
         breaks="A pull that filters looks into as many bytes as its units name.",
         source="800 messages of 4 MiB: seconds in one turn of the loop.",
-        plant=patch("store.read.reader:Reader._collect_tested", ("> test.bytes_max", "> 2**62")),
+        plant=patch(
+            "store.read.reader:_looked_into", ("if left < 0 and", "if left < -(2**62) and")
+        ),
     ),
     Mutant(
         name="held-sql-pull-answered-empty",

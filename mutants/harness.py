@@ -55,9 +55,30 @@ HARNESS: Final = (
         breaks="A consumer that no name server answers waits for ever and says nothing.",
         source="Seen in this system: ledgermq consume ended with code 1 and no word.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer._blocked",
+            "ledgermq.client.group_member:GroupMember._blocked",
             ("self._problems[topic] = error", "self._joined.set()"),
             ("logging.INFO if str(before) == str(error) else logging.WARNING", "logging.DEBUG"),
+        ),
+    ),
+    Mutant(
+        name="unread-columns-unchecked",
+        breaks="A history whose rows name no run, or a role that is no word, is judged.",
+        source="Both checkers left the columns out that they do not read.",
+        plant=patches(
+            patch(
+                "chaos.foreign:_declared",
+                (
+                    "if len(complaints)",
+                    "if column.name not in ('run_id', 'role') and len(complaints)",
+                ),
+            ),
+            patch(
+                "spark.validation:look_through",
+                (
+                    "if look.is_ruled]",
+                    "if look.is_ruled and look.column.name not in ('run_id', 'role')]",
+                ),
+            ),
         ),
     ),
 )

@@ -21,19 +21,31 @@ from mutants.edges import EDGES
 from mutants.elections import ELECTIONS
 from mutants.fairness import FAIRNESS
 from mutants.filters import FILTERS
+from mutants.further import FURTHER
 from mutants.groups import GROUPS
 from mutants.harness import HARNESS
 from mutants.hints import HINTS
+from mutants.hostile import HOSTILE
+from mutants.kinds import KINDS
+from mutants.leftovers import LEFTOVERS
+from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
 from mutants.outside import OUTSIDE
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
 from mutants.replication import REPLICATION
+from mutants.replies import REPLIES
 from mutants.retries import RETRIES
+from mutants.servers import SERVERS
 from mutants.services import SERVICES
 from mutants.serving import SERVING
+from mutants.slaves import SLAVES
 from mutants.state import STATE
+from mutants.tools import TOOLS
+from mutants.traces import TRACES
+from mutants.transactions import TRANSACTIONS
+from mutants.transactions_client import TRANSACTIONS_CLIENT
 from mutants.wire import WIRE
 
 if TYPE_CHECKING:
@@ -55,9 +67,13 @@ UNSHOWN: Final = frozenset({
 """What the plans should show that are drawn now, and the few that were tried have not."""
 
 SHOWN: Final = frozenset({
-    "client-failed-though-stored", "client-ok-without-answer", "client-retried-on-another-queue",
-    "client-revoked-queue-pulled", "client-sets-host-bits", "offsets-of-nothing",
-    "queue-end-one-short",
+    "client-broadcast-is-shared", "client-failed-though-stored", "client-ok-without-answer",
+    "client-orderly-retry-skips", "client-retried-on-another-queue",
+    "client-revoked-queue-pulled", "client-sets-host-bits", "client-tx-failed-listener-commits",
+    "copy-unknown-to-followers", "delivery-a-level-early", "delivery-known-to-its-leader",
+    "half-unknown-to-followers", "local-offsets-not-written", "offsets-of-nothing",
+    "questions-not-counted", "queue-end-one-short", "retry-forgets-its-topic",
+    "retry-never-dead", "selected-anew-for-each-try",
 })  # fmt: skip
 """Of the bugs that tests find: those that the simulator finds as well."""
 
@@ -71,12 +87,22 @@ _BY_TESTS: Final = (
     *FAIRNESS,
     *FILTERS,
     *HINTS,
+    *HOSTILE,
+    *LEFTOVERS,
+    *MASTER_SLAVE,
     *NAMESRV,
     *PEERS,
     *RECORDS,
+    *REPLIES,
     *RETRIES,
+    *SERVERS,
     *SERVICES,
+    *SLAVES,
     *STATE,
+    *TRANSACTIONS,
+    *TRACES,
+    *TRANSACTIONS_CLIENT,
+    *TOOLS,
     *WIRE,
 )
 _SIMULATED: Final = (
@@ -90,7 +116,9 @@ _SIMULATED: Final = (
     *DIMENSIONS,
     *CORNERS,
     *OUTSIDE,
+    *FURTHER,
     *EDGES,
+    *KINDS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),
 )
 

@@ -61,7 +61,7 @@ PEERS: Final = (
         breaks="A snapshot takes the place of the log whatever is in it, if its CRC is right.",
         source="A forged snapshot of 185 bytes emptied three logs.",
         plant=patch(
-            "dledger.storage.snapshot_files:SnapshotFiles.verify",
+            "dledger.storage.snapshot_files:SnapshotFiles._verified",
             ("if problem:", "if False:"),
         ),
     ),

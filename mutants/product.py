@@ -59,11 +59,11 @@ PRODUCT_BUGS: Final = (
         breaks="A follower makes messages readable when they are written, not when committed.",
         source="Raft 5.3; RocketMQ issue 4771 (offsets beyond a log that was truncated).",
         plant=patch(
-            "store.message_store:MessageStore.on_committed",
+            "store.dispatch.turns:DispatchTurns.on_committed",
             (
                 "max(position, self._committed)",
                 "max(position, self._committed,"
-                " 0 if self._commit_log.writable else self._log.end_position)",
+                " 0 if self._writer.writable else self._dispatcher._log.end_position)",
             ),
         ),
     ),
@@ -72,8 +72,8 @@ PRODUCT_BUGS: Final = (
         breaks="A new leader takes sends before it has applied what earlier terms committed.",
         source="Raft 8; RocketMQ issue 3747 (a master serves before dispatch has caught up).",
         plant=patch(
-            "store.message_store:MessageStore._maybe_become_writable",
-            ("self._dispatcher.applied_end)", "self._log.end_position)"),
+            "store.write.writer:Writer.maybe_open",
+            ("may_write(applied)", "may_write(self._log.end_position)"),
         ),
     ),
     Mutant(
@@ -95,7 +95,7 @@ PRODUCT_BUGS: Final = (
         source="RocketMQ recoverTopicQueueTable; an off-by-one of the reput offset.",
         needs="crash crash_loop crash_at restart_all power_loss",
         plant=patch(
-            "store.message_store:MessageStore._agree_with_log",
+            "store.recovery.loading:Loading.agree",
             (
                 "max(min(first, dispatcher.state_end), log.first_position)",
                 "max(min(first, dispatcher.state_end), log.first_position) + 1",

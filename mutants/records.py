@@ -71,7 +71,7 @@ RECORDS: Final = (
         name="tables-outlive-the-log",
         breaks="Tables on disk that are ahead of the log are kept, and the log applied to them.",
         source="As above; RocketMQ's config files outlive the messages, too.",
-        plant=patch("broker.modes.raft:RaftMode.load", ("self.snapshot.restore(empty)", "pass")),
+        plant=patch("broker.modes.raft:RaftMode.load", ("self.snapshot.restore({})", "pass")),
     ),
     Mutant(
         name="stamps-follow-a-leap",
@@ -98,6 +98,15 @@ RECORDS: Final = (
         plant=patch(
             "store.dispatch.read_back:light_part",
             ("if text_bytes > LONG_TEXT_BYTES:", "if text_bytes < 0:"),
+        ),
+    ),
+    Mutant(
+        name="all-own-keys-in-one-turn",
+        breaks="A leader indexes as many keys in one turn as its clients' messages have.",
+        source="Ours: no request may hold the loop longer than 20 ms.",
+        plant=patch(
+            "store.dispatch.dispatcher:Dispatcher._dispatch_own",
+            ("if cost > LONG_TEXTS_BYTES:", "if cost < 0:"),
         ),
     ),
     Mutant(

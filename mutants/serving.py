@@ -59,7 +59,7 @@ SERVING: Final = (
         source="ADR 7, reads belong to the leader; RocketMQ answers 20 there, and clients spin.",
         plant=patch(
             "broker.processor.pull:PullProcessor._check",
-            ("if not self._store.writable:", "if False:"),
+            ("if not self._store.readable:", "if False:"),
         ),
     ),
     Mutant(

@@ -87,7 +87,7 @@ STATE: Final = (
         breaks="A group that begins at the end skips what a topic got before it had found it.",
         source="RocketMQ's rule for a queue that is young, spec/wire.md 3.7.",
         plant=patch(
-            "ledgermq.client.push:PushConsumer.first_offset",
+            "ledgermq.client.group_member:GroupMember.first_offset",
             ("is_old = queue in self._queues_at_first.get(queue.topic, ())", "is_old = True"),
         ),
     ),

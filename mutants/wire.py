@@ -43,8 +43,8 @@ WIRE: Final = (
         breaks="A broken invariant of a put is answered, and the log goes on.",
         source="Assertions of log and store protect the data: they stay fatal.",
         plant=patch(
-            "store.message_store:MessageStore.attach",
-            ("invariants_are_fatal(self._commit_log.put)", "self._commit_log.put"),
+            "store.write.writer:Writer.__init__",
+            ("invariants_are_fatal(commit_log.put)", "commit_log.put"),
         ),
     ),
     Mutant(
@@ -113,7 +113,7 @@ WIRE: Final = (
         source="4,096 idle connections locked everyone else out for 120 s.",
         plant=patch(
             "ledgermq.remoting.transport.server:RemotingServer.on_open",
-            ("one_to_close(self.connections.values(), connection)", "None"),
+            ("one_to_close(self._by_address, connection)", "None"),
         ),
     ),
     Mutant(

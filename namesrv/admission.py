@@ -29,7 +29,7 @@ from ledgermq.remoting.protocol.headers import RegisterBrokerHeader, decode_head
 from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
 from ledgermq.remoting.transport.requests import Permission, serves
 from ledgermq.runtime.clock import Clock
-from namesrv.claims import check_header, is_sound_topic
+from namesrv.claims import NO_TERM, check_header, is_sound_topic
 from namesrv.limits import REGISTRATIONS_MAX, REGISTRATIONS_PER_CONNECTION_MAX
 from namesrv.route_table import Holder, Registered, Registration, RouteTable
 from namesrv.rows import TOPICS_PER_TURN
@@ -172,7 +172,7 @@ class Admission:
         """Return why a registration displaces nobody; who does not answer goes into ``silent``."""
         for holder in self._table.holders(registration):
             if holder not in silent and await self._is_alive(holder):
-                return _held(holder)
+                return _held(holder, registration)
             silent.add(holder)
         return ""
 
@@ -237,5 +237,9 @@ def _keep(table: dict[str, TopicConfig], name: str, config: TopicConfig) -> None
         _log.warning("event=topic_left_out topic=%.300r", name)
 
 
-def _held(holder: Holder) -> str:
-    return f"{holder.addr} is registered with id {holder.broker_id}, and it lives"
+def _held(holder: Holder, claim: Registration) -> str:
+    said = f"{holder.addr} is registered with id {holder.broker_id}, and it lives"
+    if holder.addr == claim.addr or claim.raft_term != NO_TERM:  # a group gives its ids itself
+        return said
+    which = "brokerId" if claim.broker_id else "brokerName"
+    return f"{said}; give one of the two another {which}"

@@ -53,7 +53,7 @@ def check_address(field: str, address: str) -> None:
         raise InvalidHeader(f"{field} has {len(address)} characters, {ADDRESS_LENGTH_MAX} may be")
     check_name(field, address[:NAME_LENGTH_MAX])
     try:
-        parse_address(address)
+        parse_address(address)[0].encode("idna")  # as who connects does, or cannot
     except (LocalProtocolError, ValueError) as error:
         raise InvalidHeader(f"{field}: {error}") from error
 

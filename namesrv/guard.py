@@ -15,13 +15,11 @@ from ledgermq.remoting.protocol.certificates import Identity, Role
 from ledgermq.remoting.protocol.codes import ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.hosts import is_loopback
-from ledgermq.remoting.protocol.signing import BadSignature, Trust, verify
+from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, BadSignature, Trust, verify
 from ledgermq.remoting.transport.requests import Permission, Request
 
 _log: Final = logging.getLogger(__name__)
 
-AUDIENCE: Final = "namesrv"
-"""The audience that a signed registration names, so that no broker accepts it."""
 _CHANGE: Final = Permission.ADMINISTRATION
 _NAME: Final = "brokerName"
 
@@ -70,7 +68,7 @@ class Guard:
         if not trust or (permission is _CHANGE and is_loopback(host)):
             return None
         try:
-            identity = verify(request, trust, now_ms=self._wall_ms(), audience=AUDIENCE)
+            identity = verify(request, trust, now_ms=self._wall_ms(), audience=NAMESRV_AUDIENCE)
         except BadSignature as error:
             return (
                 f"{error}; set peerSharedKeyFile, or peerTlsCertPath and peerTlsKeyPath, at the"

@@ -34,7 +34,7 @@ from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
 from namesrv.kv_config import ORDER_NAMESPACE, KvConfig
-from namesrv.limits import ROUTES_BYTES_MAX
+from namesrv.limits import BROKERS_MAX, ROUTES_BYTES_MAX
 from namesrv.listing import Listing
 from namesrv.route_table import Registered, RouteTable
 
@@ -61,6 +61,7 @@ class Processor:
         self._clock = clock
         self._admission = Admission(table, clock, find_connection, self._registered)
         self._listing = Listing(table)
+        self._refused: dict[tuple[str, int, str], str] = {}
         self._routes: dict[str, bytes] = {}
         self._routes_version = -1
         self._routes_bytes = 0
@@ -76,11 +77,9 @@ class Processor:
     ) -> RemotingCommand:
         """Return the answer of a registration (103)."""
         if done.refusal:
-            _log.warning(
-                "event=register_refused broker=%s id=%d addr=%s reason=%r",
-                header.broker_name, header.broker_id, header.broker_addr, done.refusal,
-            )  # fmt: skip
+            self._tell_refusal(header, done.refusal)
             return make_response(command, ResponseCode.SYSTEM_ERROR, done.refusal)
+        self._refused.pop(_broker(header), None)
         if done.is_new:
             _log.info(
                 "event=broker_registered broker=%s id=%d addr=%s term=%d",
@@ -91,6 +90,16 @@ class Processor:
         order = self._kv.table(ORDER_NAMESPACE) if self._config.return_order_topic_config else None
         body = b"" if order is None else encode_body(order)
         return make_response(command, ResponseCode.SUCCESS, None, ext_fields, body)
+
+    def _tell_refusal(self, header: RegisterBrokerHeader, reason: str) -> None:
+        """Tell once why a broker is refused; it comes again and again."""
+        broker = _broker(header)
+        if self._refused.get(broker) == reason:
+            return
+        if len(self._refused) >= BROKERS_MAX:
+            self._refused.clear()
+        self._refused[broker] = reason
+        _log.warning("event=register_refused broker=%s id=%d addr=%s reason=%r", *broker, reason)
 
     @serves(
         RequestCode.UNREGISTER_BROKER,
@@ -310,3 +319,7 @@ async def _after_all(steps: Iterator[None], answer: RemotingCommand) -> Remoting
 
 def _with_body(command: RemotingCommand, body: msgspec.Struct) -> RemotingCommand:
     return make_response(command, ResponseCode.SUCCESS, body=encode_body(body))
+
+
+def _broker(header: RegisterBrokerHeader) -> tuple[str, int, str]:
+    return header.broker_name, header.broker_id, header.broker_addr

@@ -20,7 +20,7 @@ from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
 from sim.record import AUDITOR
 from sim.validators import GROUP_NAME
-from sim.workload import GROUP, ORDERED_TOPIC, TOPIC
+from sim.workload import GROUP, TOPIC, topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,8 +93,9 @@ class Auditor:
         await _until(self._is_level)
         self.stage = "name servers do not tell what is so"
         await _until(lambda: not world.health.wrong_route())
+        await _until(self._is_done_with)
         self.stage = "queues are not readable to their ends"
-        for topic in (TOPIC, ORDERED_TOPIC):
+        for topic in topics_of(world.plan.workload):
             if any(queue[0] == topic for queue in world.watch.truth.queues):
                 await self._read(puller, topic)
         self.stage = "the group has not consumed everything"
@@ -153,6 +154,11 @@ class Auditor:
             for name, app in world.apps.items()
             if (process := world.hosts[name].process) is not None and process.alive
         )
+
+    def _is_done_with(self) -> bool:
+        """Whether messages that waited, were given back, or belong to a group of their own, are."""
+        self.stage = self._world.judges.missing()
+        return not self.stage
 
     def _is_level(self) -> bool:
         """Whether every running member has applied the whole committed log."""

@@ -11,6 +11,8 @@ import dataclasses
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from chaos.history.outcome import Outcome, is_definite
 from chaos.history.payload import encode_body, make_key
 from ledgermq.client import (
@@ -25,8 +27,21 @@ from ledgermq.client import (
     SendStatus,
 )
 from ledgermq.client import Outcome as ClientOutcome
+from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.reads import Reads
-from sim.workload import KEYS_PER_OP, ORDERED_TOPIC, PULL_GROUP, QUEUES_MORE, TOPIC, Kind, Op
+from sim.workload import (
+    KEYS_PER_OP,
+    LATER_TOPIC,
+    ORDERED_TOPIC,
+    PULL_GROUP,
+    QUEUES_MORE,
+    STEP_TOPIC,
+    TASK_TOPIC,
+    TOPIC,
+    Kind,
+    Op,
+    topics_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,10 +117,8 @@ class ClientApp:
         await self._puller.start()
         if self._workload.query_p:
             await finder.start()
-        queues = (self._workload.queues, self._workload.ordered_queues)
-        for topic, count in zip((TOPIC, ORDERED_TOPIC), queues, strict=True):
-            if count:
-                await self._make_topic(topic, count)
+        for topic, count in topics_of(self._workload).items():
+            await self._make_topic(topic, count)
         self._begin_due(deque(operations))
         await asyncio.get_running_loop().create_future()
 
@@ -145,6 +158,10 @@ class ClientApp:
                     await asyncio.gather(*(self._send(op, [one]) for one in self._bodies(op)))
                 case Kind.ORDERED:
                     await self._send_ordered(op)
+                case Kind.DELAY | Kind.TASK:
+                    await self._send_special(op)
+                case Kind.STEP:
+                    await self._send_step(op)
                 case Kind.CANCEL:
                     await self._send_and_cancel(op)
                 case Kind.GROW:
@@ -211,17 +228,58 @@ class ClientApp:
             validator.on_ordered(stream, place, op.number, result.queue_offset)
             self._acknowledged(rows, result)
 
-    def _acknowledged(self, rows: list[Row], result: SendResult) -> None:
+    async def _send_special(self, op: Op) -> None:
+        """Send a message that waits, or one whose listener may fail."""
+        bodies, waits_in = self._bodies(op), None
+        topic = LATER_TOPIC if op.kind is Kind.DELAY else TASK_TOPIC
+        message = self._validators.message(topic, *bodies[0])
+        rows = self._record.sending(op.number, topic, bodies)
+        if op.kind is Kind.DELAY:
+            level = op.choice % self._validators.levels
+            message = msgspec.structs.replace(message, delay_level=level + 1)
+            waits_in = (SCHEDULE_TOPIC, level)
+            rows[0]["lies_in"] = SCHEDULE_TOPIC
+        try:
+            result = await self._producer.send(message)
+        except RemotingError as error:
+            self._refused(rows, error)
+            return
+        self._acknowledged(rows, result, waits_in)
+
+    async def _send_step(self, op: Op) -> None:
+        """Send one message of a key, once that before it has been answered."""
+        assert self._workload.orderly is not None
+        number = op.choice % self._workload.orderly.keys
+        async with self._ordered.setdefault(-1 - number, asyncio.Lock()):
+            bodies = self._bodies(op)
+            rows = self._record.sending(op.number, STEP_TOPIC, bodies)
+            message = self._validators.message(STEP_TOPIC, *bodies[0])
+            message = msgspec.structs.replace(message, sharding_key=f"key{number}")
+            try:
+                result = await self._producer.send(message)
+            except RemotingError as error:
+                self._refused(rows, error)
+                return
+            place = (result.queue.topic, result.queue.queue_id)
+            stream = f"{self.name}-key{number}"
+            validator = self._validators.of(result.queue)
+            validator.on_ordered(stream, place, op.number, result.queue_offset)
+            self._acknowledged(rows, result)
+
+    def _acknowledged(
+        self, rows: list[Row], result: SendResult, waits_in: tuple[str, int] | None = None
+    ) -> None:
+        """Note a success; ``waits_in``: the queue in which a message is put by."""
         status, queue, attempts = result.status, result.queue, result.attempts
         offset = result.queue_offset
-        place = (queue.topic, queue.queue_id)
+        place = waits_in or (queue.topic, queue.queue_id)
         ok = status is SendStatus.SEND_OK
         for number, row in enumerate(rows):
             columns = {
                 "queue_id": queue.queue_id,
                 "queue_offset": offset + number,
                 "attempts": len(attempts),
-                "possible": _possible(attempts),
+                "possible": possible_of(attempts),
                 "node": attempts[-1].broker_addr,
                 "err_code": None if ok else int(status),
                 "broker": queue.broker_name,
@@ -230,23 +288,30 @@ class ClientApp:
         if ok:
             validator = self._validators.of(queue)
             validator.on_acknowledged(place, offset, [row["msg_key"] for row in rows])
+            if waits_in is not None:
+                return  # nobody asks for it by key as long as it waits
             ids = zip(result.msg_id.split(","), result.offset_msg_id.split(","), strict=False)
             for row, (unique, stored) in zip(rows, ids, strict=False):
                 self._reads.known.add(row["msg_key"], queue, unique, stored)
 
     def _refused(self, rows: list[Row], error: RemotingError) -> None:
         attempts = error.attempts if isinstance(error, SendFailed) else ()
-        definite = error.outcome is ClientOutcome.FAILED and all(map(_stored_nothing, attempts))
-        outcome = Outcome.FAIL if definite else Outcome.INFO
+        outcome = Outcome.FAIL if is_stored_nowhere(error) else Outcome.INFO
         code = attempts[-1].code if attempts else None
         self._reads.forget_queues()
         self._record.sent(
             rows, outcome.value, err_code=code, attempts=max(1, len(attempts)),
-            possible=_possible(attempts),
+            possible=possible_of(attempts),
         )  # fmt: skip
 
 
-def _possible(attempts: Sequence[Attempt]) -> int:
+def is_stored_nowhere(error: RemotingError) -> bool:
+    """Tell whether a send that failed has certainly stored nothing."""
+    attempts = error.attempts if isinstance(error, SendFailed) else ()
+    return error.outcome is ClientOutcome.FAILED and all(map(_stored_nothing, attempts))
+
+
+def possible_of(attempts: Sequence[Attempt]) -> int:
     """Return how many attempts may have stored something: those that were not refused."""
     return sum(not _stored_nothing(attempt) for attempt in attempts)
 

@@ -196,11 +196,11 @@ class SimDisk(Hardware):
         inode = self._names.inode(path)
         return None if inode is None else inode.content()
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         """Replace a small file as a whole; see `ledgermq.runtime.disk.Disk.replace`."""
         temporary = path + ".tmp"
         try:
-            self._write_whole(temporary, data)
+            self._write_whole(temporary, bytes(data))
             self.rename(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):

@@ -72,7 +72,7 @@ class Dropping:
         age_ms = options.alone_retention_ms if is_alone else options.retention_ms
         clock, store = self._world.hosts[name].clock, controller.store
         retained = controller._retention._retained
-        drop, trimmed = retained.drop_before, store.on_trimmed
+        drop, trimmed = retained.drop_before, store.log_start.advance_to
         loop = self._world.loop
         own: list[tuple[int, int] | None] = []
         """While a round drops: the store time before which it may, by the clock of who decided and
@@ -109,7 +109,7 @@ class Dropping:
                 validators.group_answers.on_expired(name, position, limit[0])
 
         retained.drop_before = dropping  # type: ignore[method-assign]  # to listen to it
-        store.on_trimmed = noting  # type: ignore[method-assign]  # likewise
+        store.log_start.advance_to = noting  # type: ignore[method-assign]  # likewise
 
     def ask(self, name: str) -> None:
         """Have a broker drop what is old, as an operator does."""

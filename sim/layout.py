@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from broker.delay_levels import DELAY_LEVELS
 from dledger.config import FlushDiskType
 from ledgermq.client.config import ClientConfig
+from sim.faults.plan import MEMBERS
 from sim.oracles.alone_disk import LogFiles
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.record import AUDITOR
@@ -54,6 +56,11 @@ class Layout:
         self.late = tuple(f"g{i}" for i in range(len(workload.late)))
         self.alone = (ALONE_HOST,) if options.alone else ()
         self.odd = (ODD_HOST,) if workload.odd else ()
+        self.members = {
+            prefix: tuple(f"{prefix}{i}" for i in range(workload.members(prefix)))
+            for prefix in MEMBERS
+        }
+        """Hosts with members of further groups, by what their names begin with."""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -61,11 +68,22 @@ class Layout:
         return self.producers + self.consumers
 
     @property
+    def all_members(self) -> tuple[str, ...]:
+        """Hosts with members of further groups."""
+        return tuple(name for names in self.members.values() for name in names)
+
+    @property
+    def polite(self) -> frozenset[str]:
+        """Addresses of clients that say what they mean."""
+        names = (*self.clients, *self.all_members, AUDITOR)
+        return frozenset(self.hosts[name].address for name in names)
+
+    @property
     def nets(self) -> tuple[tuple[str, ...], ...]:
         """Hosts by network; each has one of its own."""
         return (
             self.brokers, self.namesrvs, self.producers, self.consumers, (AUDITOR,), self.odd,
-            self.late, self.alone,
+            self.late, self.alone, *self.members.values(),
         )  # fmt: skip
 
     def broker_address(self, name: str) -> str:
@@ -133,6 +151,17 @@ class Layout:
 
     def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""
+        config, settings = self._usual_config(name), self.plan.workload.transactional
+        if settings is None:
+            return config
+        return replace(
+            config,
+            transaction_timeout_ms=settings.check_ms,
+            transaction_check_interval_ms=settings.check_ms,
+            transaction_check_max=settings.check_max,
+        )
+
+    def _usual_config(self, name: str) -> SimBrokerConfig:
         options = self.plan.options
         host = self.hosts[name]
         peers = ";".join(f"{peer}-{self.peer_address(peer)}" for peer in self.peers_of(name))
@@ -162,6 +191,7 @@ class Layout:
             process_id=host.number,
             preferred_leader_id=options.preferred,
             sync_flush_timeout_ms=options.max_wait_ack_ms,
+            delay_levels=options.delay_levels or DELAY_LEVELS,
             clean_interval_ms=options.retention_ms and RETENTION_INTERVAL_MS,
             sim_checkpoint_ms=options.checkpoint_ms,
             sim_retention_ms=options.retention_ms,

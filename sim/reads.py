@@ -194,7 +194,7 @@ class Reads:
             return
         key, queue, unique, stored = known
         answers = self._validators.answers(queue)
-        before = answers.places_of(key)
+        before = answers.places_of(key, queue.topic)
         how = op.size_bytes % 3
         found: list[MessageExt]
         asked: set[str] = set()
@@ -223,10 +223,10 @@ class Reads:
 def _noted(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Have each call to a leader noted among those whom the query of its task has asked."""
 
-    def noted(queue: MessageQueue, *rest: Any) -> Awaitable[Any]:  # noqa: ANN401 - as it is called
+    def noted(queue: MessageQueue, *rest: Any, **more: Any) -> Awaitable[Any]:  # noqa: ANN401 - as it is called
         asked = _asked.get(None)
         if asked is not None:
             asked.add(queue.broker_name)
-        return call(queue, *rest)
+        return call(queue, *rest, **more)
 
     return noted

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ledgermq.client import MessageExt, Producer, PushConsumer
+    from sim.faults.plan import Workload
     from sim.trace import Trace
 
 Row = dict[str, Any]
@@ -40,6 +41,10 @@ class Record:
         """Whether messages are sent with tags."""
         self.is_rich = False
         """Whether they have several keys, and properties of their user's."""
+
+    def follow_workload(self, workload: Workload) -> None:
+        """Take what messages look like."""
+        self.has_tags, self.is_rich = workload.tags, workload.rich
 
     def tag_of(self, key: int | None) -> str:
         """Return the tag that a message is sent with, empty for none."""
@@ -98,7 +103,10 @@ class Record:
         )  # fmt: skip
 
     def delivered(self, message: MessageExt, group: str, consumer: str) -> tuple[int | None, int]:
-        """Note a delivery; returns the message's key and the fingerprint of its body."""
+        """Note a delivery; returns the message's key and the fingerprint of its body.
+
+        It is noted when a listener is done with it: when it was polled is not known here.
+        """
         body = message.content()
         payload = decode_body(body)
         key = None if payload is None else payload.msg_key
@@ -118,7 +126,6 @@ class Record:
                 "body_hash": digest,
                 "reconsume": message.reconsume_times,
                 "is_retry": False,
-                "t_fetch_inv": now,
                 "t_recv": now,
                 "auditor": group == AUDITOR,
             }

@@ -42,6 +42,8 @@ class Validators:
         """The packed address of the broker outside the group, as messages have it."""
         self._clients = clients
         self._answers = answers
+        self.levels = 0
+        """How many levels of delay there are."""
         self.questions: list[tuple[str, tuple[object, ...], tuple[MessageExt, ...]]] = []
         """Queries: the question, what was committed before it, and the answer."""
 

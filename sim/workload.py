@@ -24,6 +24,21 @@ ODD_TOPIC: Final = "odd"
 GROUP: Final = "readers"
 """The group of the push consumers, which is judged for loss."""
 PULL_GROUP: Final = "pullers"
+LATER_TOPIC: Final = "later"
+"""Of delayed messages."""
+TASK_TOPIC: Final = "tasks"
+TASK_GROUP: Final = "workers"
+"""Of messages whose listeners fail."""
+STEP_TOPIC: Final = "steps"
+STEP_GROUP: Final = "steppers"
+"""Of messages that are consumed in order."""
+PAY_TOPIC: Final = "payments"
+"""Of messages that are sent in transactions."""
+PAY_GROUP: Final = "payers"
+BROADCAST_GROUP: Final = "viewers"
+"""Of which each member gets all of `TOPIC`."""
+FEW_QUEUES: Final = 2
+"""Of the first two of these topics."""
 BATCH_MAX: Final = 8
 QUEUES_MORE: Final = 2
 """Of a topic that grows."""
@@ -57,6 +72,14 @@ class Kind(Enum):
     QUERY = "query"
     """Asks for messages by a key, by their unique key, and by their id."""
     READ_INDEX = "read_index"
+    DELAY = "delay"
+    """Sends a message that waits."""
+    TASK = "task"
+    """Sends one whose listener may fail."""
+    STEP = "step"
+    """Sends one of a key whose messages keep their order."""
+    PAY = "pay"
+    """Sends one in a transaction."""
     GROW = "grow"
     """Gives the topic two queues more, once; whoever comes later finds them there."""
     COMPACT = "compact"
@@ -67,6 +90,8 @@ class Kind(Enum):
 
 AT_BROKERS: Final = frozenset({Kind.READ_INDEX, Kind.COMPACT, Kind.EXPIRE})
 """What is asked of a broker directly, not by a client."""
+NOT_OF_PRODUCERS: Final = AT_BROKERS | {Kind.PAY}
+"""What others than the ordinary clients do."""
 
 
 class Op(NamedTuple):
@@ -123,6 +148,10 @@ def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
         (Kind.QUERY, workload.query_p),
         (Kind.GROW, workload.grow_p),
         (Kind.EXPIRE, workload.expire_p),
+        (Kind.DELAY, 0.0 if workload.delayed is None else workload.delayed.share),
+        (Kind.TASK, 0.0 if workload.retrying is None else workload.retrying.share),
+        (Kind.STEP, 0.0 if workload.orderly is None else workload.orderly.share),
+        (Kind.PAY, 0.0 if workload.transactional is None else workload.transactional.share),
     ]
 
 
@@ -175,3 +204,17 @@ def _weights(workload: Workload) -> dict[Kind, float]:
     }
     weights[Kind.SEND] = max(0.1, 1.0 - sum(weights.values()))
     return weights
+
+
+def topics_of(workload: Workload) -> dict[str, int]:
+    """Return how many queues each topic has that clients make before they send."""
+    topics = {TOPIC: workload.queues, ORDERED_TOPIC: workload.ordered_queues}
+    if workload.delayed is not None:
+        topics[LATER_TOPIC] = FEW_QUEUES
+    if workload.retrying is not None:
+        topics[TASK_TOPIC] = FEW_QUEUES
+    if workload.transactional is not None:
+        topics[PAY_TOPIC] = FEW_QUEUES
+    if workload.orderly is not None:
+        topics[STEP_TOPIC] = workload.orderly.queues
+    return {topic: count for topic, count in topics.items() if count}

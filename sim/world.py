@@ -22,16 +22,13 @@ from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from sim.client_app import ClientApp
-from sim.clients.odd import OddApp, Places
-from sim.consumer_app import ConsumerApp, LateApp
 from sim.context import CURRENT, Host, Process
 from sim.disk import SimDisk
 from sim.dropping import Dropping
 from sim.handle import SimHandle
 from sim.health import Health
-from sim.kinds import Odd
-from sim.layout import BROKER_PORT, GROUP, NAMESRV_PORT, STORE, Layout
+from sim.judges import Judges
+from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE, Layout
 from sim.loop import SimLoop
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd
@@ -43,11 +40,12 @@ from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
 from sim.oracles.records import id_head
 from sim.oracles.watch import Watch
-from sim.record import AUDITOR, Record
+from sim.programs import plan_crashes, run_client
+from sim.record import Record
 from sim.taps import Taps
 from sim.transport import RESET, VANISH
 from sim.validators import Validators
-from sim.workload import AT_BROKERS, Kind, draw_operations
+from sim.workload import draw_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     from sim.network import SimNetwork
     from sim.oracles.replica import Change, Replica
     from sim.oracles.wire import Listener
+    from sim.programs import App
 
 _log: Final = logging.getLogger(__name__)
 
@@ -86,8 +85,7 @@ class World:
         self.loop.set_exception_handler(_fail)
         self.network: SimNetwork = self.loop.network
         self.record = Record(f"sim-{plan.seed}", self.trace)
-        self.record.has_tags = plan.workload.tags
-        self.record.is_rich = plan.workload.rich
+        self.record.follow_workload(plan.workload)
         self.layout = Layout(plan)
         self.hosts = self.layout.hosts
         self._add_hosts()
@@ -99,7 +97,7 @@ class World:
             is_sync=options.flush_disk_type == FlushDiskType.SYNC_FLUSH.value,
             on_change=self._note_change,
             on_message=self._note_message if keep_lines else None,
-            polite=frozenset(self.hosts[name].address for name in (*self.clients(), AUDITOR)),
+            polite=self.layout.polite,
         )
         clocks = [self.hosts[name].clock for name in self._brokers]
         self.watch.tell_time(lambda: self.loop.now_ns, clocks, is_told=options.tell_clock_ms > 0)
@@ -115,6 +113,8 @@ class World:
         self.validators = Validators(self.record, self.clients_oracle, answers, alone)
         if alone is not None:
             self.validators.alone_host = self.layout.alone_config().store_host
+        self.judges = Judges(self)
+        self.validators.levels = len(self.judges.delays.delays_ms)
         self._replicas: dict[Process, Replica] = {}
         self.health = Health(self)
         self.dropping = Dropping(self)
@@ -122,7 +122,7 @@ class World:
         """Hears of each new leader and its term."""
         self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
-        self.apps: dict[str, ClientApp | ConsumerApp | OddApp] = {}
+        self.apps: dict[str, App] = {}
         self._mains: dict[Process, asyncio.Task[None]] = {}
         self.explains: Callable[[str], bool] = lambda _name: False
         """Whether the faults so far explain that the process of a host ends by itself."""
@@ -300,9 +300,10 @@ class World:
     def start_all(self) -> None:
         """Start every machine but the spares."""
         layout = self.layout
-        others = (*layout.alone, *layout.clients, *layout.odd, *layout.late)
+        others = (*layout.alone, *layout.clients, *layout.odd, *layout.late, *layout.all_members)
         for name in (*layout.namesrvs, *self.voters, *others):
             self.start(name)
+        plan_crashes(self)
 
     def close(self) -> None:
         """Let go of everything, so that the run leaves no trace in the process."""
@@ -330,7 +331,7 @@ class World:
             return self._broker(name)
         if name in self.layout.namesrvs:
             return self._namesrv(name)
-        return self._client(name) if name not in self.layout.odd else self._odd_client(name)
+        return run_client(self, name)
 
     async def _main(self, name: str) -> None:
         """Do what `ledgermq.runtime.process.run_main` does."""
@@ -386,51 +387,6 @@ class World:
         self.health.servers[name] = server
         await server.start()
         await self.loop.create_future()
-
-    async def _client(self, name: str) -> None:
-        config, host = self.layout.client_config(name), self.hosts[name]
-        validators, workload = self.validators, self.plan.workload
-        if name in self.layout.consumers:
-            self.apps[name] = member = ConsumerApp(name, config, host, validators, workload)
-            await member.consume()
-        if name in self.layout.late:
-            late = LateApp(
-                name, config, host, validators, workload,
-                late=workload.late[self.layout.late.index(name)],
-            )  # fmt: skip
-            self.apps[name] = late
-            await late.run()
-        number = self.clients().index(name)
-        app = ClientApp(name, number, config, host, validators, workload)
-        self.apps[name] = app
-        now_ms = self.loop.now_ns // NS_PER_MS
-        count = len(self.layout.producers)
-        mine = [
-            op
-            for op in self.operations
-            if op.client % count == number
-            and op.at_ms >= now_ms
-            and isinstance(op.kind, Kind)
-            and op.kind not in AT_BROKERS
-        ]
-        await app.run(mine)
-
-    async def _odd_client(self, name: str) -> None:
-        def leader() -> str | None:
-            known = self.leader()
-            return None if known is None else self.layout.broker_address(known)
-
-        places = Places(
-            leader,
-            GROUP,
-            tuple(map(self.layout.broker_address, (*self._brokers, *self.layout.alone))),
-            next(map(self.layout.broker_address, self.layout.alone), ""),
-            {one: self.peer_address(one) for one in self._brokers},
-            tuple(self.namesrv_addrs()),
-        )
-        app = OddApp(name, self.hosts[name], self.validators, places)
-        self.apps[name] = app
-        await app.run([op for op in self.operations if isinstance(op.kind, Odd)])
 
     def peer_address(self, name: str) -> str:
         """Return where a broker listens for its peers."""

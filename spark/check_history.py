@@ -6,6 +6,7 @@ Exit codes: 0 valid, 1 invalid, 2 unknown, 3 valid but the contract was exceeded
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from spark.session import JvmNotFoundError, start_session
 
 ENTRY_BYTES_GUESS = 1200
 QUICK_ROWS_MAX = 600_000
+QUICK_MEMORY, MEMORY = "1g", "2g"
+"""Nothing large is kept on the heap: what does not fit there is spilled."""
 _STYLES = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "not checked": "dim"}
 _COUNT_WORDS = {"inconsistent_offsets": "inconsistent offsets", "log_entries": "log entries"}
 
@@ -99,11 +102,12 @@ def _check(history: History, options: argparse.Namespace, out: Path, progress: C
     say = _quiet if options.json else progress.print
     say(f"checking {history.path}")
     entries = _guess_entries(history)
+    quick = history.rows("sends") + history.rows("deliveries") + entries < QUICK_ROWS_MAX
     session = start_session(
         options.master,
         partitions=options.partitions or history.partitions(entries),
-        driver_memory=options.driver_memory,
-        quick=history.rows("sends") + history.rows("deliveries") + entries < QUICK_ROWS_MAX,
+        driver_memory=options.driver_memory or (QUICK_MEMORY if quick else MEMORY),
+        quick=quick,
     )
     try:
         report = run_checks(session, history, only=options.only, progress=say)
@@ -134,9 +138,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=_names, default=CHECKS, help="checks, such as A1,A15")
     parser.add_argument("--json", action="store_true", help="print results.json and nothing else")
     parser.add_argument("--out", type=Path, help="where to write; default RUN/verdict")
-    parser.add_argument("--partitions", type=int, help="shuffle partitions; default by size")
-    parser.add_argument("--driver-memory", default="2g", help="heap of the driver; default 2g")
+    parser.add_argument("--partitions", type=_number, help="shuffle partitions; default by size")
+    parser.add_argument("--driver-memory", type=_memory, help="heap of the driver, such as 4g")
     return parser.parse_args(arguments)
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; write 1 or more")
+    return int(text)
+
+
+def _memory(text: str) -> str:
+    if not re.fullmatch("[1-9][0-9]*[mgMG]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size of memory; write 2g or 512m")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The replicas' disks as a DataFrame: every data segment of every node, decoded in parallel.
 
-One Spark partition per segment (`mapInArrow` over `spark.segments`), so it scales with
-segments, not with nodes. Layout: ``RUN/replicas/<node>/meta.json`` and
+One Spark partition per segment (`mapInArrow` over `spark.segments`), so it scales with segments,
+not with nodes: the nodes' copies of a segment are read side by side, and a stretch that is the same
+bytes on several is decoded once. Layout: ``RUN/replicas/<node>/meta.json`` and
 ``RUN/replicas/<node>/data/<20 digits>``; workers must see the same path. Source: spec/disk.md 6.1.
 """
 
@@ -13,12 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chaos.history.arrow import arrow_schema
 from spark.history import BrokenHistoryError, no_rows
-from spark.segments import Columns, decode
+from spark.segments import (
+    ROWS_PER_BATCH,
+    Columns,
+    Walk,
+    decode_entries,
+    same_entries,
+    unreadable,
+    walk,
+)
 
 NODES_MAX: Final = 62  # a node is one bit of a long in the checks
 SEGMENT_NAME_DIGITS: Final = 20
@@ -40,9 +50,19 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
+    """The copies of one segment, which begins at ``base`` on every node that has it."""
+
     run_id: str
+    base: int
+    copies: tuple[tuple[Replica, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
     replica: Replica
     path: str
+    data: memoryview
+    found: Walk
 
 
 def find_replicas(run: Path) -> list[Replica]:
@@ -84,18 +104,29 @@ def read_replicas(
 
     ``columns``: only these, in the table's order (each costs time per entry); default all.
     """
-    tasks = [_Task(run_id=run_id, replica=r, path=p) for r in replicas for p in r.segments]
+    tasks = _tasks(run_id, replicas)
     schema = pa.schema(f for f in arrow_schema("replica_log") if not columns or f.name in columns)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _decode_file(tasks[number], schema)
+                yield from _decode_copies(tasks[number], schema)
 
     if not tasks:
         return no_rows(session, from_arrow_schema(schema))
     numbers = session.range(0, len(tasks), 1, numPartitions=len(tasks))
     return numbers.mapInArrow(read, from_arrow_schema(schema))
+
+
+def _tasks(run_id: str, replicas: list[Replica]) -> list[_Task]:
+    """Return a task for the copies of each segment that the nodes of a group have."""
+    copies: dict[tuple[int, int], list[tuple[Replica, str]]] = {}
+    for replica in replicas:
+        for path in replica.segments:
+            copies.setdefault((replica.group, int(Path(path).name)), []).append((replica, path))
+    return [
+        _Task(run_id=run_id, base=base, copies=tuple(found)) for (_, base), found in copies.items()
+    ]
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -110,38 +141,72 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def _decode_file(task: _Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    path = Path(task.path)
-    try:
-        size = path.stat().st_size
-        if size == 0:
-            return
-        with path.open("rb") as file:
-            # Never closed by hand: rows in flight hold views, the last one frees the mapping.
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        for columns in decode(memoryview(data), int(path.name), task.replica.end_index):
-            yield _to_batch(columns, task, schema)
-    except OSError as error:
-        raise BrokenHistoryError(f"segment {task.path}: {error}") from error
+def _open(task: _Task) -> list[_Copy]:
+    """Map the copies and find their entries. Errors: BrokenHistoryError names a file."""
+    copies = []
+    for replica, name in task.copies:
+        path = Path(name)
+        try:
+            if path.stat().st_size == 0:
+                continue
+            with path.open("rb") as file:
+                # Never closed by hand: rows in flight hold views, the last one frees the mapping.
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise BrokenHistoryError(f"segment {name}: {error}") from error
+        copies.append(_Copy(replica, name, data, walk(data, replica.end_index)))
+    return copies
 
 
-def _to_batch(columns: Columns, task: _Task, schema: pa.Schema) -> pa.RecordBatch:
-    count = len(columns["index"])
-    replica = task.replica
+def _decode_copies(task: _Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all copies of a segment; what is the same on them is decoded once."""
+    copies = _open(task)
+    longest = max((len(copy.found.starts) for copy in copies), default=0)
+    for first in range(0, longest, ROWS_PER_BATCH):
+        stretches = [copy.found.starts[first : first + ROWS_PER_BATCH] for copy in copies]
+        model, ours = copies[0], stretches[0]
+        decoded = _arrays(decode_entries(model.data, task.base, ours), schema) if ours else {}
+        for copy, theirs in zip(copies, stretches, strict=True):
+            same = same_entries(model.data, copy.data, ours, theirs)
+            if same:
+                shared = {name: column.slice(0, same) for name, column in decoded.items()}
+                yield _to_batch(shared, copy, task, schema)
+            if theirs[same:]:
+                own = decode_entries(copy.data, task.base, theirs[same:])
+                yield _to_batch(_arrays(own, schema), copy, task, schema)
+    for copy in copies:
+        if copy.found.broken_at >= 0:
+            row = unreadable(copy.data, task.base, copy.found.broken_at)
+            yield _to_batch(_arrays(row, schema), copy, task, schema)
+
+
+def _arrays(columns: Columns, schema: pa.Schema) -> dict[str, pa.Array]:
+    return {
+        field.name: pa.array(columns[field.name], field.type)
+        for field in schema
+        if field.name in columns
+    } | {"index": pa.array(columns["index"], pa.int64())}
+
+
+def _to_batch(
+    columns: dict[str, pa.Array], copy: _Copy, task: _Task, schema: pa.Schema
+) -> pa.RecordBatch:
+    index, replica = columns["index"], copy.replica
     constant = {
         "run_id": task.run_id,
         "node": replica.node,
         "boot_id": replica.boot_id,
         "dump_id": replica.node,
         "group": replica.group,
-        "file": task.path,
+        "file": copy.path,
     }
-    columns["committed"] = [0 <= i <= replica.commit_index for i in columns["index"]]
+    known = pc.and_(pc.greater_equal(index, 0), pc.less_equal(index, replica.commit_index))
+    columns = columns | {"committed": known}
     return pa.RecordBatch.from_arrays(
         [
-            pa.repeat(pa.scalar(constant[f.name], f.type), count)
+            pa.repeat(pa.scalar(constant[f.name], f.type), len(index))
             if f.name in constant
-            else pa.array(columns[f.name], f.type)
+            else columns[f.name]
             for f in schema
         ],
         schema=schema,

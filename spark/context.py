@@ -5,6 +5,7 @@ size of the history. Source: spec/proof.md 3.0.
 """
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,9 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.bodies import tag_of_run
 from spark.history import History, read_table
+from spark.timeline import Timeline, timeline
 
 GROUPS_PER_MASK: Final = 62  # a consumer group is one bit of a long
 AUDITOR: Final = " (auditor)"
+POLLED: Final = ("consumer", "generation", "t_fetch_inv")
+"""What says of a delivery who polled it, and when."""
+CALLED: Final = ("consumer", "op_id", "t_proc_begin", "t_proc_end")
+"""What says of a delivery in which call a listener had it."""
 IN_MEMORY_ROWS: Final = 20_000_000
 
 
@@ -68,11 +74,22 @@ class Context:
     classes: dict[tuple[str, str], int] = field(default_factory=dict)
     """Numbers of what is owed alike: topic, and tag where a group subscribes by it, else ''."""
     send_stats: list[Any] = field(default_factory=list)
+    delivery_stats: list[Any] = field(default_factory=list)
+    ack_stats: list[Any] = field(default_factory=list)
+    drain_stats: list[Any] = field(default_factory=list)
+    polls: DataFrame | None = None
+    """The first deliveries of places to groups, once a check has asked for them."""
     delivered_rows: int = 0
     unkeyed_rows: int = 0
     foreign_rows: int = 0
     faults: list[Fault] = field(default_factory=list)
     leaderships: list[Leadership] = field(default_factory=list)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The slots of the run's time, from the first send to the end of the last."""
+        known = [t for row in self.send_stats for t in (row.t_min, row.t_max) if t is not None]
+        return timeline(known)
 
     @property
     def consumer_groups(self) -> list[str]:
@@ -167,6 +184,7 @@ def load_context(session: SparkSession, history: History) -> Context:
     context = Context(session=session, history=history, sends=sends, deliveries=deliveries)
     _read_send_facts(context)
     _read_delivery_facts(context)
+    _read_statements(context)
     _read_faults(context)
     _read_leaderships(context)
     return context
@@ -183,6 +201,8 @@ def _read_send_facts(context: Context) -> None:
             F.count("raft_index").alias("with_index"),
             F.min("t_inv").alias("t_min"),
             F.max(F.greatest("t_inv", "t_cmp")).alias("t_max"),
+            F.min(F.when(F.col("t_cmp").isNull(), F.col("t_inv"))).alias("t_open"),
+            *_empty("seq", "shard_key", "delay_ms", "t_cmp"),
         )
         .collect()
     )
@@ -197,15 +217,29 @@ def _read_send_facts(context: Context) -> None:
     context.classes = {(pair[0], pair[1]): number for number, pair in enumerate(pairs)}
 
 
+def _empty(*columns: str) -> list[Column]:
+    """Return how many rows leave each of the columns empty."""
+    return [F.count(F.when(F.col(name).isNull(), 1)).alias(f"no_{name}") for name in columns]
+
+
 def _read_delivery_facts(context: Context) -> None:
+    polled = reduce(Column.__and__, (F.col(name).isNotNull() for name in POLLED))
+    again = F.expr("reconsume > 0 and msg_key is not null and not coalesce(auditor, false)")
+    letter = F.expr("is_dlq and msg_key is not null")
     stats = (
-        context.deliveries.groupBy("gname", "topic", "own", "copied")
+        context.deliveries.groupBy("gname", "grp", "topic", "own", "copied")
         .agg(
             F.count(F.lit(1)).alias("n"),
             F.sum(F.col("msg_key").isNull().cast("int")).alias("unkeyed"),
+            F.count(F.when(polled, 1)).alias("polled"),
+            F.count(F.when(again, 1)).alias("n_again"),
+            F.count(F.when(letter, 1)).alias("n_dlq"),
+            F.count(F.when(F.col("auditor"), 1)).alias("audited"),
+            *_empty(*dict.fromkeys((*POLLED, *CALLED))),
         )
         .collect()
     )
+    context.delivery_stats = stats
     pairs = [(row.gname, row.topic) for row in stats if not row.copied]
     if context.history.rows("drain"):
         drained = context.table("drain").select("grp", "topic").distinct().collect()
@@ -219,6 +253,24 @@ def _read_delivery_facts(context: Context) -> None:
         if row.topic in context.topics:
             context.unkeyed_rows += row.unkeyed if row.own else 0
             context.foreign_rows += 0 if row.own else row.n
+
+
+def _read_statements(context: Context) -> None:
+    """Count what consumers stated, and how far queues were read."""
+    if context.history.rows("acks"):
+        columns = ("topic", "queue_id", "value_offset", "t_inv", "delay_ms", "reconsume")
+        counted = context.table("acks").filter("kind != 'nack' or msg_key is not null")
+        context.ack_stats = (
+            counted.groupBy("grp", "kind", "outcome").agg(*_empty(*columns)).collect()
+        )
+    if context.history.rows("drain"):
+        undrained = F.count(F.when(~F.coalesce("drained", F.lit(col=False)), 1))
+        context.drain_stats = (
+            context.table("drain")
+            .groupBy("grp")
+            .agg(undrained.alias("undrained"), *_empty("min_off", "end_off"))
+            .collect()
+        )
 
 
 def _read_faults(context: Context) -> None:

@@ -10,10 +10,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from chaos.catalogue.checks import CHECKS
 from spark.context import Context
+from spark.history import array_of
 from spark.result import EVIDENCE_MAX, CheckResult
 
 FAULT_MARGIN_NS: Final = 2_000_000_000
-IRREVOCABLE: Final = frozenset({"A5", "A6", "A7", "A11", "A15", "A30", "A31", "A32", "A34", "A35"})
+IRREVOCABLE: Final = frozenset({
+    "A5", "A6", "A7", "A11", "A15", "A17", "A19", "A26", "A30", "A31", "A32", "A34", "A35", "A53",
+    "A54", "A56",
+})  # fmt: skip
 _EVIDENCE_TYPE: Final = "array<struct<table:string,op_id:bigint,t:bigint>>"
 _SEQUENCE_BITS: Final = 40
 
@@ -75,6 +79,16 @@ def anomaly_rows(
     )
 
 
+def tell(context: Context, result: CheckResult, rows: DataFrame, explain: Column) -> CheckResult:
+    """Count anomalies (rows with a column ``key``) and attach them to their result."""
+    found = anomaly_rows(context, result.check, rows, explain=explain, evidence=[]).persist()
+    result.count = found.count()
+    if result.count:
+        result.summary = f"{result.count} times not so: {result.summary}"
+        attach(result, found)
+    return result
+
+
 def attach(result: CheckResult, anomalies: DataFrame, *, shown: DataFrame | None = None) -> None:
     """Give a result its anomalies and the first of them as evidence."""
     result.anomalies = anomalies
@@ -106,12 +120,15 @@ def _faults_at(context: Context, time: str | None) -> Column:
     if time is None or not context.faults:
         return empty
     at = F.col(time)
-    in_force = [
-        F.when(
-            (at >= f.start - FAULT_MARGIN_NS)
-            & (at <= (2**62 if f.end is None else f.end + FAULT_MARGIN_NS)),
-            F.lit(f.fault_id),
-        )
+    spans = [
+        (f.fault_id, f.start - FAULT_MARGIN_NS, _end(f.end) + FAULT_MARGIN_NS)
         for f in context.faults
     ]
-    return F.coalesce(F.array_compact(F.array(*in_force)), empty)
+    # One literal, however many faults there were.
+    known = array_of(spans, "id string, begin long, end long")
+    in_force = F.filter(known, lambda f: (at >= f["begin"]) & (at <= f["end"]))
+    return F.coalesce(F.transform(in_force, lambda f: f["id"]), empty)
+
+
+def _end(end: int | None) -> int:
+    return 1 << 62 if end is None else end

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.types import StructType
 
@@ -27,6 +27,7 @@ INPUT_TABLES: Final = (
     "sends",
     "deliveries",
     "acks",
+    "txn",
     "events",
     "raft_probe",
     "raft_event",
@@ -243,10 +244,14 @@ def no_rows(session: SparkSession, schema: StructType) -> DataFrame:
 
 def few_rows(session: SparkSession, rows: Sequence[Sequence[Any]], ddl: str) -> DataFrame:
     """Return a table of a few rows as part of the plan: no Python process has to bring them."""
+    return session.range(1).select(F.inline(array_of(rows, ddl)))
+
+
+def array_of(rows: Sequence[Sequence[Any]], ddl: str) -> Column:
+    """Return a few rows as an array of structs: one literal, however many they are."""
     names = [column.split()[0] for column in ddl.split(", ")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
-    parsed = F.from_json(F.lit(text), f"array<struct<{ddl.replace(' ', ':')}>>".replace(",:", ", "))
-    return session.range(1).select(F.inline(parsed))
+    return F.from_json(F.lit(text), f"array<struct<{ddl.replace(' ', ':')}>>".replace(",:", ", "))
 
 
 def _as_declared(name: str, schema: pa.Schema) -> bool:

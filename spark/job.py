@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,17 +21,31 @@ from chaos.catalogue.checks import CHECKS as ENTRIES
 from chaos.history.arrow import arrow_schema
 from spark.checks.corrupt import check_corrupt
 from spark.checks.coverage import check_coverage
+from spark.checks.delayed import check_early, check_late
 from spark.checks.duplicates import check_duplicates
 from spark.checks.harness import check_failover, check_harness
 from spark.checks.loss import check_loss
 from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
+from spark.checks.progress import check_batches, check_beyond, check_falls, check_holes
 from spark.checks.raft import check_committed, check_log_matching
 from spark.checks.raft_events import check_commits, check_leaders, check_terms, check_votes
+from spark.checks.reading import check_backwards, check_shards, check_skips
 from spark.checks.redelivery import check_redelivery
+from spark.checks.retries import (
+    check_false_letters,
+    check_ladder,
+    check_letters_twice,
+    check_missing_letters,
+)
 from spark.checks.sends import check_order, check_word
 from spark.checks.service import check_answers, check_exits, check_refused, check_selection
+from spark.checks.transactions import (
+    check_committed_missing,
+    check_rolled_back,
+    check_undecided,
+)
 from spark.context import Context, load_context
 from spark.contract import evaluate_contract
 from spark.history import History
@@ -45,6 +60,7 @@ RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A48"}
 """What asks the replicas' logs; A48 whether they are there."""
 RESTS_ON_GAPS: Final = frozenset({"A1", "A5", "A45"})
 """What is said otherwise where the record has gaps."""
+ANOMALIES_PER_FILE: Final = 1_000_000
 Progress = Callable[[str], None]
 T = TypeVar("T")
 
@@ -99,26 +115,50 @@ class _Steps:
             self.seconds[name] = time.perf_counter() - begin
 
 
+@dataclass(slots=True, kw_only=True)
+class LaidOut:
+    """What the checks of a run share; a part that could not be made is None."""
+
+    history: History
+    steps: _Steps
+    context: Context | None = None
+    entries: LogEntries | None = None
+    outcomes: MessageOutcomes | None = None
+
+
 def run_checks(
     session: SparkSession, history: History, *, only: Iterable[str] = CHECKS, progress: Progress
 ) -> Report:
     """Run the checks named in ``only`` and return the report. Raises nothing of Spark's."""
     wanted = tuple(only)
+    return judge(lay_out(session, history, wanted, progress), wanted)
+
+
+def lay_out(
+    session: SparkSession, history: History, wanted: tuple[str, ...], progress: Progress
+) -> LaidOut:
+    """Make what the checks ``wanted`` share, once. Raises nothing of Spark's."""
     # Spark knows cached results by path: a rewritten run must not be answered from an earlier one.
     session.catalog.clearCache()
     steps = _Steps(progress)
-    context = steps.run("facts", lambda: load_context(session, history))
-    entries: LogEntries | None = None
-    outcomes: MessageOutcomes | None = None
-    if context is not None:
-        progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
-        if RESTS_ON_LOGS & set(wanted):
-            entries = _decode(steps, context)
-        if RESTS_ON_OUTCOMES & set(wanted):
-            outcomes = steps.run("messages", lambda: load_outcomes(context, entries))
-        if outcomes is not None:
-            progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
-    results = _check(steps, wanted, context, outcomes, entries)
+    laid = LaidOut(history=history, steps=steps)
+    context = laid.context = steps.run("facts", lambda: load_context(session, history))
+    if context is None:
+        return laid
+    progress(f"read facts of {history.rows('sends')} sends ({steps.seconds['facts']:.1f} s)")
+    if RESTS_ON_LOGS & set(wanted):
+        laid.entries = _decode(steps, context)
+    if RESTS_ON_OUTCOMES & set(wanted):
+        laid.outcomes = steps.run("messages", lambda: load_outcomes(context, laid.entries))
+    if laid.outcomes is not None:
+        progress(f"laid all tables over each other ({steps.seconds['messages']:.1f} s)")
+    return laid
+
+
+def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
+    """Return the report of the checks ``wanted`` over what was laid out for them."""
+    history, steps, context, entries = laid.history, laid.steps, laid.context, laid.entries
+    results = _check(steps, wanted, context, laid.outcomes, entries)
     quorum = entries.quorum if entries else 1
     contract = evaluate_contract(history.run, context.faults if context else [], quorum)
     problems = [*history.problems, *steps.failures]
@@ -127,7 +167,7 @@ def run_checks(
         results=results,
         contract=contract,
         verdict=decide(results, contract, told),
-        counts=_counts(results, outcomes, entries),
+        counts=_counts(results, laid.outcomes, entries),
         problems=problems,
         seconds=steps.seconds,
     )
@@ -162,6 +202,7 @@ def _check(
         plan["A45"], gaps = (lambda: floor), "gap" in floor.details
     if outcomes is not None:
         plan |= _plan_of_messages(context, outcomes, entries, gaps=gaps)
+    plan |= _plan_of_kinds(context)
     plan |= {
         "A11": lambda: check_order(context),
         "A15": lambda: check_offsets(context, entries),
@@ -189,6 +230,29 @@ def _check(
         else:
             results.append(_not_made(check, steps.failures))
     return results
+
+
+def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
+    """Return the checks that ask of order, offsets, delay, retries and transactions."""
+    checks: dict[str, Callable[[Context], CheckResult]] = {
+        "A12": check_batches,
+        "A13": check_backwards,
+        "A14": check_skips,
+        "A16": check_holes,
+        "A17": check_shards,
+        "A18": check_falls,
+        "A19": check_beyond,
+        "A25": check_late,
+        "A26": check_ladder,
+        "A28": check_false_letters,
+        "A29": check_letters_twice,
+        "A53": check_rolled_back,
+        "A54": check_undecided,
+        "A55": check_committed_missing,
+        "A56": check_early,
+        "A57": check_missing_letters,
+    }
+    return {name: partial(check, context) for name, check in checks.items()}
 
 
 def _plan_of_messages(
@@ -259,7 +323,9 @@ def write_report(report: Report, out: Path) -> None:
         union = found[0]
         for part in found[1:]:
             union = union.unionByName(part)
-        union.coalesce(1).write.parquet(str(target))
+        number = sum(r.count for r in report.results if r.anomalies is not None)
+        files = max(1, -(-number // ANOMALIES_PER_FILE))
+        union.repartition(files).write.parquet(str(target))
     else:
         target.mkdir()
         empty = arrow_schema("anomalies").empty_table()

@@ -86,10 +86,6 @@ class LogEntries:
         """Whether no log has lost its beginning: what is not there never was, or is lost."""
         return all(node.first_index <= 0 for node in self.nodes)
 
-    def node_names(self, mask: int) -> list[str]:
-        """Return the names of the nodes whose bits are set."""
-        return [n.node for n in self.nodes if mask >> n.number & 1]
-
 
 def load_log_entries(context: Context) -> LogEntries | None:
     """Decode and fold the logs; None if the run has neither replicas nor ``replica_log``.

@@ -81,7 +81,10 @@ def _send_rows(context: Context) -> DataFrame:
         F.coalesce(refused().cast("int"), F.lit(0)).alias("n_fail"),
         F.greatest(F.coalesce("attempts", F.lit(1)), F.lit(1)).alias("attempts"),
         F.col("body_hash").alias("s_hash"),
-        F.when(ok, context.class_number()).alias("owed"),
+        # A transaction's message is owed if it was committed: A55 asks.
+        F.when(
+            ok & ~F.coalesce(F.col("kind") == "txn", F.lit(col=False)), context.class_number()
+        ).alias("owed"),
         F.when(ok, F.coalesce("epoch", F.lit(0))).alias("ok_epoch"),
     )
 

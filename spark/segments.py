@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from spark.bodies import digest, inflate, key_and_tag
+from spark.bodies import MARK, TAG_END, digest, inflate, key_and_tag
 
 ROWS_PER_BATCH: Final = 32_768
 HEADER: Final = np.dtype([
@@ -47,7 +47,10 @@ COLUMNS: Final = (
 )  # fmt: skip
 UNKNOWN: Final = (False, "unknown", None, None, None, None, None, None)
 """What is said of an entry that is no record, from ``crc_ok`` on."""
+RECORD_COLUMNS: Final = ("crc_ok", "type", *COLUMNS[7:])
+BODY: Final = np.dtype([("mark", ">u4"), ("tag", "V16"), ("key", ">i8")])
 Columns = dict[str, list[Any]]
+Places = npt.NDArray[np.int64]
 Headers = npt.NDArray[np.void]
 
 
@@ -86,51 +89,163 @@ def decode(data: memoryview, base: int, end_index: int | None) -> Iterator[Colum
     Where it cannot be followed a last row of type ``unreadable`` says where. Errors: none.
     """
     found = walk(data, end_index)
-    names: dict[bytes, str] = {}
     for first in range(0, len(found.starts), ROWS_PER_BATCH):
-        starts = np.array(found.starts[first : first + ROWS_PER_BATCH])
-        columns = _batch(data, base, starts, names)
-        yield {name: columns[name] for name in COLUMNS}
+        yield decode_entries(data, base, found.starts[first : first + ROWS_PER_BATCH])
     if found.broken_at >= 0:
-        at, nothing = found.broken_at, [None]
-        row: Columns = dict.fromkeys(COLUMNS, nothing)
-        row |= {"index": [-1], "term": [-1], "pos": [base + at], "entry_crc": [0]}
-        yield row | {"size": [len(data) - at], "crc_ok": [False], "type": ["unreadable"]}
+        yield unreadable(data, base, found.broken_at)
 
 
-def _gather(data: memoryview, starts: npt.NDArray[np.int64], layout: np.dtype[Any]) -> Headers:
+def decode_entries(data: memoryview, base: int, starts: list[int]) -> Columns:
+    """Return the entries that begin at ``starts``, which `walk` has found, as columns."""
+    columns = _batch(data, base, np.array(starts, dtype=np.int64))
+    return {name: columns[name] for name in COLUMNS}
+
+
+def unreadable(data: memoryview, base: int, at: int) -> Columns:
+    """Return the row that says from where on a segment cannot be followed."""
+    row: Columns = {name: [None] for name in COLUMNS}
+    row |= {"index": [-1], "term": [-1], "pos": [base + at], "entry_crc": [0]}
+    return row | {"size": [len(data) - at], "crc_ok": [False], "type": ["unreadable"]}
+
+
+def same_entries(one: memoryview, other: memoryview, ours: list[int], theirs: list[int]) -> int:
+    """Return how many of the first entries of two stretches of segments are the same bytes.
+
+    All that lie at the same places, or none: whoever differs in the middle is read by itself.
+    """
+    common = next(
+        (number for number, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
+    if not common:
+        return 0
+    last = ours[common - 1]
+    begin, end = ours[0], last + STEP.unpack_from(one, last)[1]
+    if end > len(other):
+        return 0
+    first = np.frombuffer(one, np.uint8, end - begin, begin)
+    second = np.frombuffer(other, np.uint8, end - begin, begin)
+    return common if np.array_equal(first, second) else 0
+
+
+def _gather(data: memoryview, starts: Places, layout: np.dtype[Any]) -> Headers:
     """Return the structures of one layout that begin at these places."""
     raw = np.frombuffer(data, dtype=np.uint8)
     matrix = raw[starts[:, None] + np.arange(layout.itemsize)]
     return np.ascontiguousarray(matrix).view(layout)[:, 0]
 
 
-def _batch(
-    data: memoryview, base: int, starts: npt.NDArray[np.int64], names: dict[bytes, str]
-) -> Columns:
+def _batch(data: memoryview, base: int, starts: Places) -> Columns:
+    """Return entries as columns: the common kind of record all at once, the others one by one."""
     heads = _gather(data, starts, HEADER)
     sizes = heads["body_len"].astype(np.int64)
     bodies = starts + HEADER.itemsize
-    long = sizes >= RECORD_BYTES_MIN
-    records = iter(_gather(data, bodies[long], RECORD).tolist())
-    rows = []
-    for at, size, is_long in zip(bodies.tolist(), sizes.tolist(), long.tolist(), strict=True):
-        body = data[at : at + size]
-        if is_long:
-            fields = _record(body, next(records), base + at, names)
+    plain, lengths, records = _plain(data, bodies, sizes)
+    found = {name: np.full(len(starts), None, dtype=object) for name in RECORD_COLUMNS}
+    many = np.flatnonzero(plain)
+    if len(many):
+        read = _plain_records(data, base, bodies[many], lengths[many], records[many])
+        for name, values in zip(RECORD_COLUMNS, read, strict=True):
+            found[name][many] = values
+    for number in np.flatnonzero(~plain).tolist():
+        at, size = int(bodies[number]), int(sizes[number])
+        if size >= RECORD_BYTES_MIN:
+            row = _record(data[at : at + size], records[number].tolist(), base + at)
         else:
-            fields = (size == 0, "unknown" if size else "noop", *(None,) * 6)
-        rows.append((crc32(body), size, *fields))
-    columns: Columns = dict(zip(COLUMNS[3:], map(list, zip(*rows, strict=True)), strict=True))
-    columns["pos"] = (base + starts).tolist()
+            row = (size == 0, "unknown" if size else "noop", *(None,) * 6)
+        for name, value in zip(RECORD_COLUMNS, row, strict=True):
+            found[name][number] = value
+    columns: Columns = {name: values.tolist() for name, values in found.items()}
+    ends = (bodies + sizes).tolist()
+    columns["entry_crc"] = [
+        crc32(data[at:end]) for at, end in zip(bodies.tolist(), ends, strict=True)
+    ]
+    columns["size"], columns["pos"] = sizes.tolist(), (base + starts).tolist()
     columns["index"], columns["term"] = heads["index"].tolist(), heads["term"].tolist()
     columns["crc_ok"] = _sound(data, starts, heads, columns)
     return columns
 
 
-def _sound(
-    data: memoryview, starts: npt.NDArray[np.int64], heads: Headers, columns: Columns
-) -> list[bool]:
+def _plain(
+    data: memoryview, bodies: Places, sizes: Places
+) -> tuple[npt.NDArray[np.bool_], Places, Headers]:
+    """Return which records are plain, how long their contents are, and the heads of all.
+
+    Plain is what holds a message as it was sent, has short addresses and a short name of a topic,
+    and lies in its entry to the byte.
+    """
+    records = np.zeros(len(bodies), dtype=RECORD)
+    lengths = np.full(len(bodies), -1, dtype=np.int64)
+    long = sizes >= RECORD_BYTES_MIN
+    records[long] = _gather(data, bodies[long], RECORD)
+    begins = bodies[long] + LENGTH_AT
+    lengths[long] = _gather(data, begins, np.dtype([("length", ">i4")]))["length"]
+    flags = records["sys_flag"]
+    plain = (lengths >= 0) & (LENGTH_AT + 6 + lengths < sizes)
+    plain &= (records["magic"] == V1) & (records["total"] == sizes)
+    plain &= (flags & (COMPRESSED | HALF | BORN_V6 | STORED_V6)) == 0
+    names = np.frombuffer(data, dtype=np.uint8)[(bodies + LENGTH_AT + 4 + lengths)[plain]]
+    plain[plain] = (LENGTH_AT + 5 + lengths[plain] + names) <= sizes[plain]
+    return plain, lengths, records
+
+
+def _plain_records(
+    data: memoryview, base: int, bodies: Places, lengths: Places, records: Headers
+) -> tuple[list[Any], ...]:
+    """Return the columns of a record, from ``crc_ok`` on, of plain records."""
+    begins = bodies + LENGTH_AT + 4
+    topics = _topics(data, begins + lengths)
+    spans = list(zip(begins.tolist(), (begins + lengths).tolist(), strict=True))
+    crcs = np.array([crc32(data[at:end]) & 0x7FFFFFFF for at, end in spans])
+    sound = (records["physical"] == base + bodies) & (crcs == records["crc"])
+    is_state = topics == STATE_TOPIC.decode()
+    keys, tags = _keys(data, begins, np.where(is_state, 0, lengths))
+    marks = [
+        None if state else digest(data[at:end])
+        for (at, end), state in zip(spans, is_state.tolist(), strict=True)
+    ]
+    kinds = np.where(is_state, "state", "message")
+    places = records["queue_id"].tolist(), records["queue_offset"].tolist()
+    return sound.tolist(), kinds.tolist(), topics.tolist(), *places, keys, marks, tags
+
+
+def _topics(data: memoryview, ends: Places) -> npt.NDArray[np.object_]:
+    """Return the names that begin behind these places, which hold their lengths."""
+    raw = np.frombuffer(data, dtype=np.uint8)
+    widths, found = raw[ends], np.full(len(ends), "", dtype=object)
+    for width in np.unique(widths).tolist():
+        mine = np.flatnonzero(widths == width)
+        if width:
+            names, which = _distinct(data, ends[mine] + 1, width)
+            found[mine] = np.array([n.decode("utf-8", "replace") for n in names], object)[which]
+    return found
+
+
+def _keys(
+    data: memoryview, begins: Places, lengths: Places
+) -> tuple[list[int | None], list[str | None]]:
+    """Return the keys and the tags of the bodies that are ours."""
+    keys = np.full(len(begins), None, dtype=object)
+    tags = np.full(len(begins), None, dtype=object)
+    long = np.flatnonzero(lengths >= BODY.itemsize)
+    heads = _gather(data, begins[long], BODY)
+    ours = heads["mark"] == int.from_bytes(MARK, "big")
+    mine = long[ours]
+    if len(mine):
+        keys[mine] = heads["key"][ours].tolist()
+        names, which = _distinct(data, begins[mine] + len(MARK), TAG_END - len(MARK))
+        tags[mine] = np.array([name.hex() for name in names], object)[which]
+    return keys.tolist(), tags.tolist()
+
+
+def _distinct(data: memoryview, begins: Places, width: int) -> tuple[list[bytes], Places]:
+    """Return the different stretches of ``width`` bytes at these places, and which is where."""
+    rows = _gather(data, begins, np.dtype([("bytes", np.void, width)]))["bytes"]
+    found, which = np.unique(rows, return_inverse=True)
+    return [one.tobytes() for one in found], which
+
+
+def _sound(data: memoryview, starts: Places, heads: Headers, columns: Columns) -> list[bool]:
     """Return which entries are whole: record, place, CRC, and the seal of a change of members."""
     crcs = np.array(columns["entry_crc"], dtype=np.uint32)
     sound = np.array(columns["crc_ok"], dtype=bool)
@@ -146,9 +261,7 @@ def _sound(
     return found
 
 
-def _record(
-    body: memoryview, head: tuple[Any, ...], physical_at: int, names: dict[bytes, str]
-) -> tuple[Any, ...]:
+def _record(body: memoryview, head: tuple[Any, ...], physical_at: int) -> tuple[Any, ...]:
     """Return the columns from ``crc_ok`` on, of the record of one entry."""
     total, magic, crc, queue_id, _, queue_offset, physical, flags = head
     begin = LENGTH_AT + LENGTH.size
@@ -164,8 +277,6 @@ def _record(
     name_at = end + wide
     name_len = body[end] if wide == 1 else body[end] << 8 | body[end + 1]
     raw = bytes(body[name_at : name_at + name_len])
-    if raw not in names:
-        names[raw] = raw.decode("utf-8", "replace")
     content = body[begin:end]
     sound = physical == physical_at and crc32(content) & 0x7FFFFFFF == crc
     kind = "message"
@@ -178,4 +289,5 @@ def _record(
         plain = inflate(content) if flags & COMPRESSED else content
         if plain is not None:
             (key, tag), mark = key_and_tag(plain), digest(plain)
-    return sound, kind, names[raw], queue_id, queue_offset, key, mark, tag
+    name = raw.decode("utf-8", "replace")
+    return sound, kind, name, queue_id, queue_offset, key, mark, tag

@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from chaos.history.arrow import arrow_type
-from chaos.history.domains import CLOCKS, CONTRACT_WORDS, LEAST, TRIES, UNITS_APART, WORDS
+from chaos.history.domains import (
+    CLOCKS,
+    CONTRACT_WORDS,
+    LEAST,
+    MODES,
+    TRIES,
+    UNITS_APART,
+    WORDS,
+)
 from chaos.history.tables import TABLES, Column
 
 _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
@@ -29,6 +37,8 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "quorum": ((int,), "a number"),
     "subscriptions": ((dict,), "an object: lists of tags by topic, by group"),
     "exits": ((list,), "a list of processes that ended by themselves"),
+    "modes": ((dict,), "an object: how each group consumes"),
+    "reconsume_max": ((dict,), "an object: how often messages come again, by group"),
 }
 
 
@@ -49,9 +59,10 @@ class ColumnLook:
     @property
     def is_ruled(self) -> bool:
         """Whether there is anything to look for."""
-        required = not self.column.nullable and self.column.name != "run_id"
         special = self.is_tries or self.is_clock
-        return required or special or self.words is not None or self.least is not None
+        return (
+            not self.column.nullable or special or self.words is not None or self.least is not None
+        )
 
     def see(self, given: pa.Array) -> None:
         """Take the next batch. Errors: pa.ArrowException if it is of no declared type."""
@@ -155,7 +166,23 @@ def odd_members(run: dict[str, Any]) -> list[str]:
         ratio = contract.get("redelivery_ratio_max", 0)
         if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
             found.append(f"contract.redelivery_ratio_max must be 0 to 1, not {ratio!r}")
-    return found
+        late = contract.get("late_ms_max", 0)
+        if not isinstance(late, int | float) or late < 0:
+            found.append(f"contract.late_ms_max must be milliseconds, not {late!r}")
+    return [*found, *_odd_groups(run)]
+
+
+def _odd_groups(run: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the members of run.json that speak of groups."""
+    modes, most = run.get("modes"), run.get("reconsume_max")
+    if isinstance(modes, dict):
+        for group, mode in modes.items():
+            if mode not in MODES:
+                yield f"modes.{group} must be one of {', '.join(MODES)}, not {mode!r}"
+    if isinstance(most, dict):
+        for group, times in most.items():
+            if not isinstance(times, int) or isinstance(times, bool) or times < 0:
+                yield f"reconsume_max.{group} must be a number of times, not {times!r}"
 
 
 def usable_members(run: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class StoreConfig:
     (``syncFlushTimeout``) after this long without a flush."""
     late_status: PutStatus = PutStatus.QUORUM_TIMEOUT
     """What is answered then; FLUSH_TIMEOUT where there is no majority to wait for."""
+    reads_following: bool = False
+    """Whether a replica that does not lead answers reads as well: a slave does."""
     get_messages_max: int = 32
     """``maxTransferCountOnMessageInMemory``: messages of one read."""
     get_bytes_max: int = 256 * 1024

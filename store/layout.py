@@ -59,6 +59,8 @@ KIND_NOOP: Final = "noop"
 KIND_RAFT_CONFIG: Final = "raft_config"
 """A configuration of the group; the log knows what to do with it, nobody above it does."""
 SCHEDULE_TOPIC_BYTES: Final = b"SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC_BYTES: Final = b"RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC_BYTES: Final = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 """Queues that RocketMQ fills with messages of other topics; they are left to it."""
 
@@ -74,6 +76,8 @@ RecordFields = tuple[int, int, int, int, int, bytes, bytes]
 Keyed = tuple[bytes, bytes, int, int, int]
 """``(topic, properties, physical offset, store timestamp, sysFlag)``: a message's part for the
 index of keys."""
+LONG_TEXT_BYTES: Final = 1024
+"""Properties that are longer may take milliseconds to index: words of KEYS cost a microsecond."""
 Row = tuple[int, int, int]
 """``(key hash, physical offset, store timestamp)``: what is made of it, for each of its keys."""
 

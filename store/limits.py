@@ -10,5 +10,34 @@ QUARANTINED_NAMED: Final = Limit(
 SKIPPED_MAX: Final = Limit(
     65_536, "queue offsets skipped at once", Unit.COUNT, Scope.REQUEST, "quarantined"
 )
+HA_TRANSFER_BYTES_MAX: Final = Limit(
+    4 * 1024 * 1024, "one transfer of the HA stream", Unit.BYTES, Scope.CONNECTION, "closed"
+)
+HA_RECORD_BYTES_MAX: Final = Limit(
+    16 * 1024 * 1024, "a record that comes over the HA stream", Unit.BYTES, Scope.CONNECTION,
+    "closed",
+)  # fmt: skip
+HA_SLAVES_MAX: Final = Limit(
+    32, "connections of slaves to a master", Unit.COUNT, Scope.PROCESS, "closed"
+)
+HA_PROOF_MS: Final = Limit(
+    5_000, "slave that has not proven who it is", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
+)
+HA_COMPLAINTS_MAX: Final = Limit(
+    32, "log lines about refused slaves, in an hour", Unit.COUNT, Scope.PROCESS, "not written"
+)
+HA_UNSENT_BYTES: Final = Limit(
+    512 * 1024, "of the log, waiting to be sent to a slave", Unit.BYTES, Scope.CONNECTION,
+    "sent later, from the log",
+)  # fmt: skip
 
-LIMITS: Final = (QUARANTINED_NAMED, SKIPPED_MAX)
+LIMITS: Final = (
+    QUARANTINED_NAMED,
+    SKIPPED_MAX,
+    HA_TRANSFER_BYTES_MAX,
+    HA_RECORD_BYTES_MAX,
+    HA_SLAVES_MAX,
+    HA_PROOF_MS,
+    HA_COMPLAINTS_MAX,
+    HA_UNSENT_BYTES,
+)

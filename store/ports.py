@@ -1,4 +1,4 @@
-"""What the store asks of its surroundings: the replicated log below and the broker above."""
+"""What the store asks of its surroundings: the log below and the broker above."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -13,24 +13,18 @@ Body = tuple[int, bytes | memoryview, int, int]
 """``(physical offset, chunk, where in the chunk the body begins, its bytes)``."""
 
 
-class Log(Protocol):
-    """The log as the store sees it: bytes at positions, some of them committed.
+class LogReader(Protocol):
+    """The log as who reads it sees it: bytes at positions, some of them committed.
 
-    `dledger.replicated_log.ReplicatedLog` is the log of a group, `store.plain.PlainLog` one on its
-    own. An entry is a header, which the log owns, and a body, the record; it lies in
-    ``[start, end)``. Between two entries there may be the unused rest of a segment, so that any
-    position from the end of one entry up to the start of the next stands for the same place. How a
-    log counts its entries is its own business.
+    An entry is a header, which the log owns, and a body, the record; it lies in ``[start, end)``.
+    Between two entries there may be the unused rest of a segment, so that any position from the end
+    of one entry up to the start of the next stands for the same place. How a log counts its entries
+    is its own business.
     """
 
     @property
     def header_bytes(self) -> int:
         """Bytes of an entry before its body."""
-        ...
-
-    @property
-    def term(self) -> int:
-        """Current term."""
         ...
 
     @property
@@ -48,36 +42,6 @@ class Log(Protocol):
         """Where the last entry ends."""
         ...
 
-    def may_write(self, applied: int) -> bool:
-        """Tell whether this replica leads, and nothing of earlier leaders lies behind ``applied``.
-
-        Whoever has applied the log so far knows everything that he continues.
-        """
-        ...
-
-    def maybe_backlog(self, applied: int) -> int | None:
-        """Return how many committed entries a follower has behind ``applied``; None for a leader.
-
-        Somebody may wait for those of a leader.
-        """
-        ...
-
-    def reserve(self, body_bytes: int) -> int:
-        """Return the physical offset at which a body of this size will lie."""
-        ...
-
-    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
-        """Return the physical offsets of several bodies, all in one segment."""
-        ...
-
-    def append(self, parts: Sequence[bytes], body_bytes: int) -> object:
-        """Append one reserved body given as buffers."""
-        ...
-
-    def append_batch(self, bodies: Sequence[bytes]) -> object:
-        """Append all the bodies that were reserved together."""
-        ...
-
     def following(self, position: int) -> int:
         """Return where the entry behind ``position`` starts, or would start."""
         ...
@@ -89,14 +53,6 @@ class Log(Protocol):
         """
         ...
 
-    def maybe_hint(self, position: int) -> "HintedSpan | None":
-        """Return the first dispatch hint kept about what follows ``position``, None for none."""
-        ...
-
-    def release(self, position: int) -> None:
-        """Let go of what is kept in memory of entries before ``position``."""
-        ...
-
     def body_at(self, physical_offset: int, size: int) -> memoryview:
         """Return the body that lies there, checked and not copied.
 
@@ -106,10 +62,6 @@ class Log(Protocol):
 
     def maybe_size(self, physical_offset: int) -> int | None:
         """Return the size of the body that begins there, None if none does."""
-        ...
-
-    def last_body(self) -> memoryview | None:
-        """Return the body of the last entry, None for an empty log. Errors: `DamagedEntry`."""
         ...
 
     def read_ahead(self, physical_offset: int, size: int) -> None:
@@ -133,6 +85,74 @@ class Log(Protocol):
         The last entry that was dropped from the log counts as in it.
         """
         ...
+
+
+class LogFeed(LogReader, Protocol):
+    """The log as dispatch reads it: once, in order, close behind what is committed."""
+
+    def maybe_hint(self, position: int) -> "HintedSpan | None":
+        """Return the first dispatch hint kept about what follows ``position``, None for none."""
+        ...
+
+    def release(self, position: int) -> None:
+        """Let go of what is kept in memory of entries before ``position``."""
+        ...
+
+    def maybe_backlog(self, applied: int) -> int | None:
+        """Return how many committed entries a follower has behind ``applied``; None for a leader.
+
+        Somebody may wait for those of a leader.
+        """
+        ...
+
+
+class LogWriter(Protocol):
+    """The log as who appends sees it."""
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes of an entry before its body."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+        ...
+
+    def may_write(self, applied: int) -> bool:
+        """Tell whether this replica leads, and nothing of earlier leaders lies behind ``applied``.
+
+        Whoever has applied the log so far knows everything that he continues.
+        """
+        ...
+
+    def reserve(self, body_bytes: int) -> int:
+        """Return the physical offset at which a body of this size will lie."""
+        ...
+
+    def reserve_batch(self, body_sizes: Sequence[int]) -> list[int]:
+        """Return the physical offsets of several bodies, all in one segment."""
+        ...
+
+    def append(self, parts: Sequence[bytes], body_bytes: int) -> object:
+        """Append one reserved body given as buffers."""
+        ...
+
+    def append_batch(self, bodies: Sequence[bytes]) -> object:
+        """Append all the bodies that were reserved together."""
+        ...
+
+    def last_body(self) -> memoryview | None:
+        """Return the body of the last entry, None for an empty log. Errors: `DamagedEntry`."""
+        ...
+
+
+class Log(LogFeed, LogWriter, Protocol):
+    """A whole log, of which each part of the store takes what it needs.
+
+    `dledger.replicated_log.ReplicatedLog` is the log of a group, `store.plain.PlainLog` one on its
+    own.
+    """
 
 
 class KeySink(Protocol):
@@ -170,10 +190,18 @@ class StoreListener(Protocol):
         """
         ...
 
-    def restore_state(self, state: bytes) -> "list[QueueStart]":
-        """Replace all state by that of a snapshot; return where the queues begin."""
+    def restore_state(self, state: bytes) -> "tuple[list[QueueStart], Iterator[None]]":
+        """Replace all state by that of a snapshot.
+
+        Returns where the queues begin, and the steps in which the rest is done, each in a turn of
+        the loop: nothing is dispatched, and this replica takes no messages, before the last one.
+        """
         ...
 
     def on_writable(self, writable: bool, term: int) -> None:  # noqa: FBT001 - the contract's event
         """Leadership became usable, or was lost."""
+        ...
+
+    def on_hand_over(self) -> None:
+        """Propose what is held back: leadership is about to be handed over on purpose."""
         ...

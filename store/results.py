@@ -32,7 +32,16 @@ class PutStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = "properties size exceeded"
     """Refused: more than 32,767 bytes of properties."""
     FLUSH_TIMEOUT = "flush timeout"
-    """Stored, but not flushed in time (master/slave mode)."""
+    """Stored, but not flushed in time (without a group)."""
+    SLAVE_TIMEOUT = "slave timeout"
+    """Stored, but no slave of a synchronous master has confirmed it in time."""
+    NO_SLAVE = "no slave"
+    """Stored by a synchronous master without a slave that keeps up."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the message is stored, and will be delivered."""
+        return self in _SURE
 
     @property
     def outcome_unknown(self) -> bool:
@@ -40,6 +49,9 @@ class PutStatus(Enum):
         return self in _UNKNOWN
 
 
+STORED: Final = frozenset({PutStatus.FLUSH_TIMEOUT, PutStatus.SLAVE_TIMEOUT, PutStatus.NO_SLAVE})
+"""The message is stored, and less is certain of it than was asked for."""
+_SURE: Final = STORED | {PutStatus.OK}
 _UNKNOWN: Final = frozenset({PutStatus.UNKNOWN, PutStatus.QUORUM_TIMEOUT})
 
 

@@ -59,20 +59,26 @@ class Guard:
         self._wall_ms = wall_ms
         self._is_shut_out = is_shut_out
 
-    def protect(self, handle: Handler) -> Handler:
-        """Return what asks this guard first."""
+    def protect(
+        self, handle: Handler, refusal: Callable[[str, RemotingCommand], str | None] | None = None
+    ) -> Handler:
+        """Return what asks this guard first, `refusal` unless another one is named."""
+        ask = refusal or self.refusal
 
         async def handle_allowed(connection: Any, request: RemotingCommand) -> RemotingCommand:  # noqa: ANN401  # a connection, or a test's
-            problem = self.refusal(connection.remote[0], request)
+            problem = ask(connection.remote[0], request)
             if problem is None:
                 return await handle(connection, request)
-            _log.warning(
-                "event=request_not_permitted code=%d remote=%s reason=%r",
-                request.code, connection.remote[0], problem,
-            )  # fmt: skip
-            return make_response(request, ResponseCode.NO_PERMISSION, problem)
+            return refused(connection.remote[0], request, problem)
 
         return handle_allowed
+
+    def refusal_of_settings(self, host: str, request: RemotingCommand) -> str | None:
+        """Return why settings are not changed so, None if they are.
+
+        Without key and CA they are anybody's, as in RocketMQ: its tools cannot sign.
+        """
+        return self.refusal(host, request) if self._credentials.trust else None
 
     def refusal(self, host: str, request: RemotingCommand) -> str | None:
         """Return why a request from ``host`` is not served, None if it is."""
@@ -93,3 +99,11 @@ class Guard:
             group, _, node_id = identity.name.rpartition("/")
             return group == self._group and not self._is_shut_out(node_id)
         return True
+
+
+def refused(host: str, request: RemotingCommand, problem: str) -> RemotingCommand:
+    """Return the answer to a request that is not served, and log it."""
+    _log.warning(
+        "event=request_not_permitted code=%d remote=%s reason=%r", request.code, host, problem
+    )
+    return make_response(request, ResponseCode.NO_PERMISSION, problem)

@@ -18,7 +18,7 @@ from ledgermq.remoting.protocol.errors import RemotingError
 from ledgermq.runtime.cancel import timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ledgermq.remoting.protocol.command import RemotingCommand
 
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 RETRY_MS: Final = 500
+ASK_AGAIN_S: Final = 2.0
+"""Time between registrations of a slave that has no master."""
 PUBLISH_TIMEOUT_MS: Final = 1_000
 UNREGISTER_TIMEOUT_MS: Final = 500
 
@@ -42,7 +44,7 @@ class NameServerClient(Protocol):
 class _Server:
     """How far one name server is."""
 
-    __slots__ = ("addr", "changed", "reachable", "rounds", "seen")
+    __slots__ = ("addr", "changed", "is_enough", "reachable", "rounds", "seen")
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
@@ -50,6 +52,8 @@ class _Server:
         #: Version of the tables in the last registration that it acknowledged.
         self.seen = 0
         self.reachable = True
+        #: Whether its last answer said all that this broker needs to know.
+        self.is_enough = True
         #: Set and replaced after every attempt.
         self.rounds = asyncio.Event()
 
@@ -60,6 +64,8 @@ class Registrar:
     Args:
         build: returns the registration of this moment (103).
         build_leave: returns the farewell (104).
+        on_registered: takes what a name server answers; returns whether that is enough, or the
+            server is to be asked again soon.
         period_ms: time between registrations without a change.
     """
 
@@ -70,12 +76,14 @@ class Registrar:
         *,
         build: Callable[[], RemotingCommand],
         build_leave: Callable[[], RemotingCommand],
+        on_registered: Callable[[Mapping[str, str]], bool],
         period_ms: int,
     ) -> None:
         self._servers = [_Server(addr) for addr in servers]
         self._client = client
         self._build = build
         self._build_leave = build_leave
+        self._on_registered = on_registered
         self._period_s = period_ms / 1000
         self._version = 1
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,7 +134,7 @@ class Registrar:
             await self._register(server)
             rounds, server.rounds = server.rounds, asyncio.Event()
             rounds.set()
-            pause = self._period_s
+            pause = self._period_s if server.is_enough else min(self._period_s, ASK_AGAIN_S)
             if not server.reachable:
                 pause = min(pause, RETRY_MS / 1000)
                 # Changes do not hurry attempts at a server that does not answer.
@@ -153,6 +161,7 @@ class Registrar:
             _log.info("event=registered namesrv=%s", server.addr)
         server.reachable = True
         server.seen = version
+        server.is_enough = self._on_registered(response.ext_fields)
 
     def _failed(self, server: _Server, reason: str) -> None:
         if server.reachable:

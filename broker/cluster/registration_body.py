@@ -5,7 +5,7 @@ Pure. Source: spec/wire.md 3.2; RocketMQ RegisterBrokerRequestHeader, RegisterBr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ledgermq.remoting.protocol.bodies import (
     RegisterBrokerBody,
@@ -18,7 +18,7 @@ from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.headers import BrokerHeader, RegisterBrokerHeader, header_fields
 from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
-from ledgermq.remoting.protocol.signing import sign
+from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, sign
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -76,10 +76,6 @@ def unregister_request(config: BrokerConfig, broker_id: int) -> RemotingCommand:
         broker_id=broker_id,
     )
     return RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=header_fields(header))
-
-
-NAMESRV_AUDIENCE: Final = "namesrv"
-"""Whom a signed registration names, see `namesrv.guard`."""
 
 
 def signed(

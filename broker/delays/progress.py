@@ -46,10 +46,6 @@ class DelayProgress(ReplicatedTable):
         """See `ReplicatedTable`."""
         return {StateKind.DELIVERED: self.apply}
 
-    def clear(self) -> None:
-        """See `ReplicatedTable`."""
-        self._offsets = {}
-
     def apply(self, payload: bytes) -> None:
         """Take that a message was delivered, or passed over for good."""
         queue_id, offset = msgspec.json.decode(payload, type=tuple[int, int])

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from broker.state.table import ReplicatedTable
+    from store.read.reader import Reader
     from store.read.schedule import Schedule
-    from store.results import GetResult, PutCallback, PutMessage, StateCallback, Wanted
+    from store.write.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +52,8 @@ class DelayStore(Protocol):
     """What is needed of the store."""
 
     schedule: Schedule
-    put: Callable[[PutMessage, PutCallback], None]
-    propose_state: Callable[[str, bytes, StateCallback], None]
-    get: Callable[[str, int, int, int, int, Wanted], GetResult]
+    reader: Reader
+    writer: Writer
 
 
 class Timer(Protocol):
@@ -186,7 +186,9 @@ class DelayedDelivery(LeaderService):
         if times_ms is None:
             self._rest(DAMAGED_RETRY_MS)
             return 0
-        result = self._store.get(SCHEDULE_TOPIC, level.queue_id, first, ready, READ_BYTES_MAX, None)
+        result = self._store.reader.get(
+            SCHEDULE_TOPIC, level.queue_id, first, ready, READ_BYTES_MAX, None
+        )
         count = 0
         for record in result.buffers:
             self._turn_bytes += len(record)
@@ -220,7 +222,7 @@ class DelayedDelivery(LeaderService):
             return level.next_offset > offset
         level.next_offset = offset + 1
         self._in_flight += 1
-        self._store.put(copy, partial(self._on_put, self._agenda, level, offset))
+        self._store.writer.put(copy, partial(self._on_put, self._agenda, level, offset))
         return level.next_offset > offset
 
     def _on_put(
@@ -236,7 +238,7 @@ class DelayedDelivery(LeaderService):
             self._go_back(level, offset)
 
     def _end_one(self) -> None:
-        """Take that one is not on its way any more."""
+        """Note that a copy is not under way any more."""
         if self._in_flight >= IN_FLIGHT_MAX and not self._is_resting:
             self._alarm.set(0)
         self._in_flight -= 1
@@ -247,7 +249,7 @@ class DelayedDelivery(LeaderService):
                    level.queue_id + 1, offset, reason)  # fmt: skip
         level.next_offset = offset + 1
         self._in_flight += 1
-        self._store.propose_state(
+        self._store.writer.propose_state(
             StateKind.DELIVERED.value,
             delivered(level.queue_id, offset),
             partial(self._on_passed_over, self._agenda, level, offset),

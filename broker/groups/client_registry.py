@@ -45,6 +45,10 @@ class ClientConnection(Protocol):
     def remote(self) -> tuple[str, int]:
         """Where the client is."""
 
+    @property
+    def slow(self) -> bool:
+        """Whether more waits for the client than it takes."""
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command."""
 
@@ -279,7 +283,7 @@ class ConsumerRegistry:
         return [] if found is None else [client.connection for client in found.clients.values()]
 
     def _weigh(self, group: ConsumerGroup, client: Client, weight: int) -> bool:
-        """Take the room of a group's subscriptions from the share of who tells them."""
+        """Charge a group's subscriptions to the share of the client that sent them."""
         room = self._members.room
         if (weight, client.holder) == (group.weight, group.holder):
             return True
@@ -298,6 +302,13 @@ class ProducerRegistry:
     def __init__(self, room: FairShare | None = None) -> None:
         self._groups: dict[str, dict[int, Client]] = {}
         self._members = _Memberships(room)
+        self._by_id: dict[str, dict[tuple[str, int], Client]] = {}
+        """Memberships by client id, the last one that came last."""
+
+    def find(self, client_id: str) -> Client | None:
+        """Return who has sent heartbeats under a client id, on the connection that came last."""
+        members = self._by_id.get(client_id)
+        return next(reversed(members.values())) if members else None
 
     def register(self, group: str, client: Client) -> None:
         """Take a heartbeat."""
@@ -315,6 +326,7 @@ class ProducerRegistry:
         if len(clients) < CHANNELS_PER_GROUP_MAX:
             clients[client.connection.id] = client
             self._members.add(group, client)
+            self._by_id.setdefault(client.client_id, {})[group, client.connection.id] = client
 
     def unregister(self, group: str, connection_id: int) -> bool:
         """Remove a member; True if it was there."""
@@ -323,6 +335,10 @@ class ProducerRegistry:
         if clients is None or client is None:
             return False
         self._members.remove(group, client)
+        same = self._by_id[client.client_id]
+        del same[group, connection_id]
+        if not same:
+            del self._by_id[client.client_id]
         if not clients:
             del self._groups[group]
         return True

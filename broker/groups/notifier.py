@@ -1,8 +1,9 @@
 """Tells the members of a consumer group that they changed (40): at once, but never in one go.
 
-A small group is told in the very turn. What is more than a slice waits for later turns, and a group
-is told again only after a millisecond for each of its members: members of a large group that come
-and go in a row would otherwise cost their number squared. Who waits to be told is told once.
+The members of a small group hear of it in the same turn. Members beyond a slice hear of it in later
+turns, and a group is notified again only after a millisecond for each of its members: a large group
+whose members come and go in a row would otherwise cost their number squared. A member that waits
+for a notification gets it once.
 Source: spec/wire.md 3.6; RocketMQ Broker2Client.notifyConsumerIdsChanged.
 """
 

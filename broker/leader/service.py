@@ -1,8 +1,8 @@
 """What a service of the leader is: it begins with a term and ends with it.
 
 It runs on the one replica that may write, from when that replica has applied everything before its
-term until it loses the leadership. What has to outlive the leader lies in replicated tables of its
-own, which every replica keeps, running service or not; all else is made anew in `start`.
+term until it loses the leadership. State that must outlive the leader lies in replicated tables of
+the service, which every replica keeps; `start` makes all other state from them and from the log.
 Source: docs/adr/0014.
 """
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.config import Role
+from broker.modes.master import MasterMode
 from broker.modes.plain import PlainMode
 from broker.modes.raft import RaftMode
+from broker.modes.slave import SlaveMode
 
 if TYPE_CHECKING:
     from broker.core import Core
@@ -14,4 +17,11 @@ if TYPE_CHECKING:
 
 def build_mode(core: Core) -> Mode:
     """Return the parts of a broker that depend on what kind of broker it is."""
-    return RaftMode(core) if core.config.enable_dledger else PlainMode(core)
+    if core.config.enable_dledger:
+        return RaftMode(core)
+    match core.config.broker_role:
+        case Role.ASYNC_MASTER | Role.SYNC_MASTER:
+            return MasterMode(core)
+        case Role.SLAVE:
+            return SlaveMode(core)
+    return PlainMode(core)

@@ -1,4 +1,4 @@
-"""What the kinds of brokers have in common for the controller: a group's member, a lone broker.
+"""What the kinds of brokers have in common for the controller: in a group, alone, master, slave.
 
 A mode owns the log and the directory, and what of the tables depends on them. The controller calls
 it in the order of a start, and asks no mode which one it is.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from broker.cluster.guard import Guard
     from broker.retention.retained_log import RetainedLog
     from broker.state.saver import TableSaver
@@ -104,6 +106,10 @@ class Mode(Protocol):
         """Do what is due once log and store have started."""
         ...
 
+    async def end(self) -> None:
+        """End what `begin` has begun, as far as it came."""
+        ...
+
     def leave(self) -> None:
         """Give the directory up, after store and log have stopped."""
         ...
@@ -122,8 +128,15 @@ class Mode(Protocol):
         """Take that log or store cannot go on."""
         ...
 
-    def restore(self, state: bytes) -> list[QueueStart]:
-        """Take over the state of a snapshot that took the log's place."""
+    def on_registered(self, answer: Mapping[str, str]) -> bool:
+        """Take what a name server says to a registration: to a slave, who its master is.
+
+        Returns whether that is enough; otherwise the broker registers again soon.
+        """
+        ...
+
+    def restore(self, state: bytes) -> tuple[list[QueueStart], Iterator[None]]:
+        """Take over the state of a snapshot that took the log's place, see `StoreListener`."""
         ...
 
     def status(self) -> dict[str, Any]:

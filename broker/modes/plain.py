@@ -33,7 +33,7 @@ from store.recovery.foreign import take_over
 from store.recovery.foreign_queues import SAFETY_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from broker.core import Core
     from broker.retention_policy import Segment
@@ -53,10 +53,15 @@ _WRITTEN_SOON: Final = frozenset({
 class PlainMode:
     """The parts of a broker that exist because it stands alone.
 
-    Made once; it attaches the log to the store.
+    Made once; it attaches the log to the store. Masters and slaves have one, over a log of theirs.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self,
+        core: Core,
+        log: PlainLog | None = None,
+        anomalies: type[Unreplicated] = Unreplicated,
+    ) -> None:
         config, tables, store = core.config, core.tables, core.store
         disk, clock, rng, on_fatal = core.machine
         self._config = config
@@ -73,12 +78,14 @@ class PlainMode:
         self.saver = TableSaver(
             self.snapshot, lambda: self.applied_index, secure=self.secure, pause=self.pause
         )
-        self.log = PlainLog(config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal)
+        self.log = log or PlainLog(
+            config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal
+        )
         self._times = SyncedTimes(
             lambda: self.log.synced_timestamp,
-            (lambda: store.index_timestamp) if config.message_index_enable else None,
+            (lambda: store.checkpoints.index_timestamp) if config.message_index_enable else None,
         )
-        store.attach(self.log, self._times, Unreplicated)
+        store.attach(self.log, self._times, anomalies)
         self.retained = PlainRetainedLog(self.log, store, self.snapshot, self.saver.save)
         #: What answers requests that only a broker of this mode answers so.
         self.processors = (NoGroup(lambda: self.applied_index, self.log.term),)
@@ -116,11 +123,19 @@ class PlainMode:
 
     async def start_log(self) -> None:
         """Take entries. Errors: `FatalError`."""
-        await self.log.start(self._store)
+        await self.log.start(self._store.log_user)
 
     async def begin(self) -> None:
         """Mark the tables as ours, before anything is taken that they might lack."""
         await self.saver.save()
+
+    async def end(self) -> None:
+        """Nothing was begun that has to end."""
+
+    def on_registered(self, answer: Mapping[str, str]) -> bool:
+        """Return True: nothing that name servers say matters to a broker on its own."""
+        del answer
+        return True
 
     def leave(self) -> None:
         """Give the directory up, after store and log have stopped."""
@@ -129,13 +144,13 @@ class PlainMode:
             return
         is_clean = (
             not self._failed
-            and self.log.synced_position == self.log.end_position == self._store.covered
+            and self.log.synced_position == self.log.end_position == self._store.checkpoints.covered
         )
         if not is_clean:
             _log.warning(
                 "event=left_unclean directory=%s log_end=%d synced=%d queues_cover=%d",
                 self._config.store_path, self.log.end_position, self.log.synced_position,
-                self._store.covered,
+                self._store.checkpoints.covered,
             )  # fmt: skip
         self._directory.leave(clean=is_clean, times=self._times.when_all_is_synced())
 
@@ -177,7 +192,7 @@ class PlainMode:
         del index
         return True
 
-    def restore(self, state: bytes) -> list[QueueStart]:
+    def restore(self, state: bytes) -> tuple[list[QueueStart], Iterator[None]]:
         """Refuse: nobody sends a snapshot to a log of its own."""
         del state
         raise FatalError("a snapshot of a group does not belong in a log without one")
@@ -232,17 +247,17 @@ class PlainRetainedLog:
     async def drop_before(self, position: int) -> Dropped:
         """Let the log begin at ``position``, as far as tables and queues on disk cover it."""
         await self._save()
-        await self._store.write_checkpoint()
+        await self._store.checkpoints.write()
         limits = (
             (position, ALL_DUE),
             (self._snapshot.saved_index + 1, "the tables on disk include no more"),
-            (self._store.covered, "the queues on disk cover no more"),
+            (self._store.checkpoints.covered, "the queues on disk cover no more"),
         )
         limit, reason = min(limits, key=lambda limit: limit[0])
         segment_bytes = self._log.config.segment_bytes
         begin = limit - limit % segment_bytes
         if begin <= self._log.first_position:
             return Dropped(0, reason)
-        await self._store.resolve_queue_starts(begin)
-        self._store.on_trimmed(begin)
+        await self._store.log_start.resolve(begin)
+        self._store.log_start.advance_to(begin)
         return Dropped(self._log.drop_before(begin), reason)

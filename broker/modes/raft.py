@@ -25,6 +25,8 @@ from dledger.replicated_log import ReplicatedLog
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from broker.core import Core
     from store.queues.start import QueueStart
 
@@ -50,8 +52,9 @@ class RaftMode:
         self.log = DLedgerNode(
             config.dledger_config(), disk=disk, clock=clock, rng=rng, on_fatal=on_fatal
         )
-        self.replicated = ReplicatedLog(self.log, store)
+        self.replicated = ReplicatedLog(self.log)
         store.attach(self.replicated)
+        self.replicated.serve(store.log_user)
         self.credentials = self.log.credentials
         self.guard = Guard(self.credentials, config, clock.wall_ms, self.log.is_shut_out)
         self.compactor = Compactor(self.log, self.replicated, store, self.snapshot, self.saver.save)
@@ -72,23 +75,22 @@ class RaftMode:
         """Open the log. Errors: `FatalError`."""
         self.log.open()
         self.log.trimmer.validate_states(state_problem)
-        self._store.compare_clocks(self.log.clocks)
+        self._store.writer.compare_clocks(self.log.clocks)
 
     def load(self) -> None:
         """Load tables and queues. Errors: `FatalError`."""
-        empty = self.snapshot.take()
         saved_index = self.snapshot.load()
         is_ahead = saved_index > self.log.end_index
         if is_ahead:
             # The log has lost its end (a version that did not sync it first wrote the tables). They
             # hold what came from there: they are made again from what the log has.
-            self.snapshot.restore(empty)
+            self.snapshot.restore({})
             saved_index = -1
-        applied_index, bases = self.compactor.load(saved_index)
+        applied_index, starts = self.compactor.load(saved_index)
         if is_ahead:
             # Now, should the next stop be a crash.
             self._save_as_of(applied_index)
-        self._store.load(self.replicated.position_after(applied_index), bases)
+        self._store.load(self.replicated.position_after(applied_index), starts)
 
     def _save_as_of(self, applied_index: int) -> None:
         _log.warning(
@@ -107,6 +109,14 @@ class RaftMode:
 
     async def begin(self) -> None:
         """Nothing is due once log and store have started."""
+
+    async def end(self) -> None:
+        """Nothing was begun that has to end."""
+
+    def on_registered(self, answer: Mapping[str, str]) -> bool:
+        """Return True: nothing that name servers say matters to a group."""
+        del answer
+        return True
 
     def leave(self) -> None:
         """Nothing is left to do once store and log have stopped."""
@@ -140,14 +150,17 @@ class RaftMode:
         """
         return await self.log.operations.sync_to(index)
 
-    def restore(self, state: bytes) -> list[QueueStart]:
-        """Take over the state of a snapshot that took the log's place."""
-        return self.compactor.restore(state)
+    def restore(self, state: bytes) -> tuple[list[QueueStart], Iterator[None]]:
+        """Take over the state of a snapshot that took the log's place, see `StoreListener`."""
+        restored = self.compactor.restore(state)
+        if self.snapshot.lacking:  # of a leader of an earlier version
+            self.replicated.hand_out_all()
+        return restored
 
     @property
     def broker_id(self) -> int:
         """Id under which the broker registers now."""
-        return broker_id(self._config.self_id, writable=self._store.writable)
+        return broker_id(self._config.self_id, writable=self._store.writer.writable)
 
     @property
     def term(self) -> int:

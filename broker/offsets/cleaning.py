@@ -1,8 +1,8 @@
 """Has offsets removed that nobody can read any more: through the log, so on all replicas alike.
 
 These are offsets of topics that do not exist, of queues that their topic does not have, and of
-groups that do not exist and have no members. What is found twice, with a whole walk over the table
-in between, is proposed by the leader. A walk goes on a little at every tick.
+groups that do not exist and have no members. The leader proposes to remove an offset that it has
+found twice, with a whole walk over the table in between. A walk goes on a little at every tick.
 Source: RocketMQ ConsumerOffsetManager.scanUnsubscribedTopic.
 """
 

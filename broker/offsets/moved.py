@@ -135,5 +135,5 @@ class OffsetMovedEvents(LeaderService):
 
 def _note_failure(status: PutStatus, _queue_offset: int, _physical_offset: int) -> None:
     """Hear how a put ended; as in RocketMQ nothing comes of it."""
-    if status is not PutStatus.OK:
+    if not status.is_stored:
         _log.warning("event=offset_moved_not_stored status=%s", status.name)

@@ -58,7 +58,7 @@ class OffsetReplicator(LeaderService):
         self.flush()
 
     def stop(self) -> None:
-        """Forget what is not replicated: its group reads that again, and skips nothing."""
+        """Forget offsets that are not replicated: their groups read again, and skip nothing."""
         self._offsets.drop_pending()
 
     def before_hand_over(self) -> None:

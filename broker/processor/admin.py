@@ -5,24 +5,32 @@ Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateTopic 4.9
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from broker.answers import SLAVE_REMARK, put_failure, shown
+from broker.cluster.guard import refused
 from broker.limits import TOPIC_QUEUES_MAX
-from broker.state.topic_config import FILTER_TYPES, PERM_MAX, topic_name_error
+from broker.state.topic_config import (
+    DLQ_PREFIX,
+    FILTER_TYPES,
+    PERM_MAX,
+    RETRY_PREFIX,
+    topic_name_error,
+)
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import CreateTopicHeader, decode_header
 from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
-from ledgermq.remoting.transport.requests import ServedBy, serves
+from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.cluster.guard import Guard
     from broker.sends.creation import Creator
     from broker.state.replicated_state import Proposer
     from broker.state.topic_config import TopicTable
@@ -30,6 +38,12 @@ if TYPE_CHECKING:
 _FULL: Final = "the topic table is full: name servers take no larger one"
 #: RocketMQ 4.9 answers a successful 17 with this remark; recorded clients got it.
 _TOPIC_REMARK: Final = "not set any response code"
+
+
+class _Asker(Protocol):
+    """A connection."""
+
+    remote: tuple[str, int]
 
 
 class AdminProcessor:
@@ -41,11 +55,13 @@ class AdminProcessor:
         topics: TopicTable,
         creator: Creator,
         proposer: Proposer,
+        guard: Guard,
         status: Callable[[], dict[str, Any]],
     ) -> None:
         self._topics = topics
         self._creator = creator
         self._proposer = proposer
+        self._guard = guard
         self._status = status
 
     @serves(
@@ -54,9 +70,10 @@ class AdminProcessor:
         header=CreateTopicHeader,
         limits=(TOPIC_LENGTH_MAX, TOPIC_QUEUES_MAX),
         served_by=ServedBy.LEADER_BY_ITSELF,
+        permission=Permission.SETTINGS_BY_ITSELF,
     )
     async def handle_update_topic(
-        self, _connection: object, request: RemotingCommand
+        self, connection: _Asker, request: RemotingCommand
     ) -> RemotingCommand:
         """Take UPDATE_AND_CREATE_TOPIC."""
         if not self._proposer.writable:
@@ -67,17 +84,21 @@ class AdminProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, error)
         if self._topics.full and self._topics.get(header.topic) is None:
             return make_response(request, ResponseCode.SYSTEM_BUSY, _FULL)
-        status = await self._creator.put_topic(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=header.topic_filter_type,
-                topic_sys_flag=header.topic_sys_flag or 0,
-                order=header.order,
-            )
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
         )
+        if self._takes_away(wanted):
+            host = connection.remote[0]
+            problem = self._guard.refusal_of_settings(host, request)
+            if problem is not None:
+                return refused(host, request, problem)
+        status = await self._creator.put_topic(wanted)
         if status is not PutStatus.OK:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS, _TOPIC_REMARK)
@@ -87,6 +108,25 @@ class AdminProcessor:
         """Take RAFT_STATUS."""
         body = msgspec.json.encode(self._status())
         return make_response(request, ResponseCode.SUCCESS, body=body)
+
+    def _takes_away(self, wanted: TopicConfig) -> bool:
+        """Tell whether somebody could do less than before, or than he could if nothing were set.
+
+        A topic of a consumer group that does not exist yet would be its group's.
+        """
+        entry = self._topics.get(wanted.topic_name)
+        if entry is None:
+            return wanted.topic_name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        known = entry.config
+        has_less = (
+            known.perm & ~wanted.perm
+            or wanted.read_queue_nums < known.read_queue_nums
+            or wanted.write_queue_nums < known.write_queue_nums
+        )
+        return bool(has_less) or (
+            (wanted.topic_filter_type, wanted.topic_sys_flag, wanted.order)
+            != (known.topic_filter_type, known.topic_sys_flag, known.order)
+        )
 
     def _refusal(self, header: CreateTopicHeader) -> str | None:
         """Return why a topic may not be created so, or None."""

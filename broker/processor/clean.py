@@ -3,8 +3,8 @@
 RocketMQ answers at once with nothing but success, and so do we; asked with the field ``report``,
 the work is done first and the answer is JSON that tells of it. Any replica answers, for itself.
 A queue whose messages are all gone is never forgotten, as RocketMQ does at 306: it would begin to
-count anew, and its consumers stand beyond its end. Topics cannot be deleted yet, so that none is
-unused.
+count anew, and its consumers stand beyond its end. So are those of a topic that was removed: 316
+removes nothing.
 Source: spec/wire.md 2.1, 3.9; spec/disk.md 5.8; RocketMQ AdminBrokerProcessor 4.9.
 """
 

@@ -71,6 +71,10 @@ class ClientConnection(WritableConnection, Protocol):
     def remote(self) -> tuple[str, int]:
         """Where the client is."""
 
+    @property
+    def slow(self) -> bool:
+        """Whether more waits for the client than it takes."""
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from broker.pulls.filters import SQL92, TAG_TYPES, no_filter
-from broker.pulls.sql92 import compile_sql92
+from broker.pulls.sql92 import compile_sql92, prepare
 from broker.serving_limits import SQL_DEPTH_MAX, SQL_LENGTH_MAX, SQL_TOKENS_MAX
 from ledgermq.remoting.protocol.bodies import SubscriptionData, decode_body
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -31,6 +31,8 @@ class FilterProcessor:
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled
+        if enabled:
+            prepare()
 
     @serves(
         RequestCode.CHECK_CLIENT_CONFIG,

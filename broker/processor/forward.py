@@ -1,7 +1,8 @@
 """What tools ask a connected consumer through its broker: how it runs (307), a message (309).
 
 The client is asked over its own connection and what it answers is passed on, its code and remark
-too. A few such questions are under way at a time, each for ten seconds at most.
+too. A few such questions are under way at a time, each for ten seconds at most; the addresses that
+ask have fair shares of them.
 Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.callConsumer, consumeMessageDirectly 4.9.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import DAMAGED, shown
+from broker.fair_share import FairShare
 from broker.limits import FORWARDED_MAX
 from broker.one_a_turn import OneATurn
 from dledger.errors import DamagedEntry
@@ -21,8 +23,6 @@ from ledgermq.remoting.protocol.headers import decode_header, header_fields
 from ledgermq.remoting.transport.requests import serves
 
 if TYPE_CHECKING:
-    import msgspec
-
     from broker.groups.client_registry import Client, ConsumerRegistry
 
 ASK_MS: Final = 10_000
@@ -40,6 +40,12 @@ class MessageStore(Protocol):
         """Return a committed message record, or None."""
 
 
+class _Asker(Protocol):
+    """A connection."""
+
+    remote: tuple[str, int]
+
+
 class ForwardProcessor:
     """Passes questions on to the consumers of one broker."""
 
@@ -48,7 +54,12 @@ class ForwardProcessor:
         self._store = store
         self._reads = OneATurn()
         self._broker_name = broker_name
-        self.running = 0
+        self._share = FairShare(FORWARDED_MAX)
+
+    @property
+    def running(self) -> int:
+        """Questions under way."""
+        return self._share.used
 
     @serves(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -57,11 +68,11 @@ class ForwardProcessor:
         limits=(FORWARDED_MAX,),
     )
     async def handle_running_info(
-        self, _connection: object, request: RemotingCommand
+        self, connection: _Asker, request: RemotingCommand
     ) -> RemotingCommand:
         """Take GET_CONSUMER_RUNNING_INFO (307)."""
         header = decode_header(request, RunningInfoHeader)
-        return await self._ask(request, header.consumer_group, header.client_id, header, b"")
+        return await self._ask(connection, request, header, b"")
 
     @serves(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
@@ -69,9 +80,7 @@ class ForwardProcessor:
         header=ConsumeDirectlyHeader,
         limits=(FORWARDED_MAX,),
     )
-    async def handle_consume(
-        self, _connection: object, request: RemotingCommand
-    ) -> RemotingCommand:
+    async def handle_consume(self, connection: _Asker, request: RemotingCommand) -> RemotingCommand:
         """Take CONSUME_MESSAGE_DIRECTLY (309)."""
         header = decode_header(request, ConsumeDirectlyHeader)
         await self._reads.turn()
@@ -83,29 +92,28 @@ class ForwardProcessor:
             remark = f"no message has the id {shown(header.msg_id)}"
             return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
         header.broker_name = self._broker_name
-        group, client_id = header.consumer_group, header.client_id
-        return await self._ask(request, group, client_id, header, bytes(record))
+        return await self._ask(connection, request, header, bytes(record))
 
     async def _ask(
         self,
+        connection: _Asker,
         request: RemotingCommand,
-        group: str,
-        client_id: str,
-        header: msgspec.Struct,
+        header: RunningInfoHeader | ConsumeDirectlyHeader,
         body: bytes,
     ) -> RemotingCommand:
         """Ask a member of a group, and return what it says as the answer of ``request``."""
+        group, client_id, asker = header.consumer_group, header.client_id, connection.remote[0]
         client = self._client(group, client_id)
         name = f"<{shown(group)}> <{shown(client_id)}>"
         if client is None:
             return _refused(request, f"The Consumer {name} not online")
         if client.version < VERSION_MIN:
             return _refused(request, f"The Consumer {name} is older than 3.1.8, please upgrade it")
-        if self.running >= FORWARDED_MAX:
-            busy = f"{FORWARDED_MAX} consumers are being asked, try again later"
+        if not self._share.fits(asker):
+            busy = f"{self.running} consumers are being asked, try again later"
             return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
         asked = RemotingCommand(request.code, ext_fields=header_fields(header), body=body)
-        self.running += 1
+        self._share.take(asker, 1)
         try:
             answer = await client.connection.request(asked, ASK_MS)
         except RequestTimeout:
@@ -114,7 +122,7 @@ class ForwardProcessor:
         except RemotingError as error:
             return _refused(request, f"invoke consumer {name} Exception: {error}")
         finally:
-            self.running -= 1
+            self._share.take(asker, -1)
         fields = answer.ext_fields or None
         return make_response(request, answer.code, answer.remark, fields, bytes(answer.body))
 

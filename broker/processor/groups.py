@@ -70,6 +70,7 @@ class GroupsProcessor:
         what="create or change a consumer group",
         limits=(GROUP_LENGTH_MAX, GROUPS_MAX, TOPIC_QUEUES_MAX),
         served_by=ServedBy.LEADER_BY_ITSELF,
+        permission=Permission.SETTINGS,
     )
     async def handle_update(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""

@@ -1,8 +1,12 @@
 """Consumer offsets: UPDATE_CONSUMER_OFFSET (15, hot) and QUERY_CONSUMER_OFFSET (14).
 
-Offsets belong to the leader: any other replica refuses an update with 14. A query that a replica
-without authority cannot answer with an offset is left to time out: clients take every error code
-for "no offset" and then may skip to the end of the queue, but a timeout makes them ask again.
+Of a Raft group, offsets belong to the leader: any other replica refuses an update with 14. A slave
+of a master takes what consumers commit there while their master is gone
+(`broker.state.own_offsets`). A query that a replica
+of a group without authority cannot answer with an offset is left to time out: clients take every
+error code for "no offset" and then may skip to the end of the queue, but a timeout makes them ask
+again. A slave answers as a master does, by what it has been told: RocketMQ's clients close a
+connection whose answer does not come, and their group with it would not get on at all.
 
 An offset is kept of a group that exists or may be created, in a queue that exists; RocketMQ 5
 refuses the others with the same codes, 4.9 keeps them for ever. Its value may be any, as there.
@@ -17,6 +21,7 @@ from broker.answers import PUT_ANSWERS, WritableConnection, shown, write_command
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import (
+    STORED_FIELD,
     QueryOffsetHeader,
     UpdateOffsetHeader,
     decode_header,
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from broker.state.subscription import SubscriptionGroupConfig
     from broker.tables import Tables
     from ledgermq.remoting.protocol.frame import Frame
+    from store.read.reader import Reader
 
     Answer = tuple[int, str | None]
 
@@ -44,11 +50,12 @@ class OffsetStore(Protocol):
     """What offsets need of the store."""
 
     @property
-    def writable(self) -> bool:
-        """Whether this replica leads and has applied everything before its term."""
+    def reader(self) -> Reader:
+        """Reads messages."""
 
-    def begins_recently(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a queue holds all it ever got, none of it far behind the log's end."""
+    @property
+    def readable(self) -> bool:
+        """Whether it leads, or is a slave that serves reads."""
 
 
 class OffsetProcessor:
@@ -68,6 +75,7 @@ class OffsetProcessor:
         self._topics = tables.topics.entries
         self._groups = tables.groups
         self._offsets = tables.offsets
+        self._commits = tables.commits
         self._store = store
         self._on_new_group = on_new_group
 
@@ -76,12 +84,12 @@ class OffsetProcessor:
         what="commit a consumer offset; any int64",
         header=UpdateOffsetHeader,
         hot=True,
-        served_by=ServedBy.LEADER_BY_ITSELF,
+        served_by=ServedBy.READABLE_BY_ITSELF,
     )
     def handle_update(self, connection: WritableConnection, frame: Frame) -> None:
         """Take an UPDATE_CONSUMER_OFFSET frame; usually oneway."""
         opaque, flag, _, header = decode_update_offset_header(frame)
-        if not self._store.writable:
+        if not self._store.readable:
             answer: Answer = PUT_ANSWERS[PutStatus.NOT_LEADER]
         else:
             answer = self._refusal(header) or self._commit(header)
@@ -99,16 +107,19 @@ class OffsetProcessor:
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.query(header.consumer_group, topic, queue_id)
         if offset is None or offset < 0:  # a negative one is none, says RocketMQ
-            if not self._store.writable:
+            if not self._store.readable:
                 return None
             if not self._begins_at_zero(header):
                 return make_response(request, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, {})
             offset = 0
-        return make_response(request, ResponseCode.SUCCESS, None, {"offset": str(offset)})
+        fields = {"offset": str(offset)}
+        if header.set_zero_if_not_found is False and not offset:
+            fields[STORED_FIELD] = "true"
+        return make_response(request, ResponseCode.SUCCESS, None, fields)
 
     def _commit(self, header: UpdateOffsetHeader) -> Answer:
         group, topic = header.consumer_group, header.topic
-        is_kept = self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        is_kept = self._commits.commit(group, topic, header.queue_id, header.commit_offset)
         return _OK if is_kept else _FULL
 
     def _begins_at_zero(self, header: QueryOffsetHeader) -> bool:
@@ -120,7 +131,7 @@ class OffsetProcessor:
         """
         if header.set_zero_if_not_found is False:
             return False
-        return self._store.begins_recently(header.topic, header.queue_id)
+        return self._store.reader.begins_recently(header.topic, header.queue_id)
 
     def _refusal(self, header: UpdateOffsetHeader) -> Answer | None:
         """Return why an offset is not kept, or None."""

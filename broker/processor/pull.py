@@ -5,14 +5,18 @@ pull that finds nothing new is held and run again when its queue gets a message 
 run that was woken answers whatever it finds. Messages that a held pull's filter refuses do not wake
 it.
 
-Only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a client
-with an old route spins; 14 makes it wait and look for the leader.
+Of a group only a writable leader answers pulls: RocketMQ would answer 20 from a replica, on which a
+client with an old route spins; 14 makes it wait and look for the leader. A slave answers, too, up
+to what it has dispatched. It keeps no offset that comes with a pull, and corrects none: what it
+does not have its master may have given out, so such a pull finds nothing and waits.
 Source: spec/wire.md 3.5, 7.2, 7.3; RocketMQ PullMessageProcessor 4.9, PullRequestHoldService.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from broker.answers import (
     DAMAGED,
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.runtime.clock import Clock
+    from store.read.reader import Reader
     from store.results import GetResult, Wanted
 
 FLAG_COMMIT: Final = 1
@@ -104,19 +109,12 @@ class PullStore(Protocol):
     """What pulls need of the store."""
 
     @property
-    def writable(self) -> bool:
-        """Whether this replica leads and has applied everything before its term."""
+    def reader(self) -> Reader:
+        """Reads messages."""
 
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        wanted: Wanted,
-    ) -> GetResult:
-        """Read messages of a queue."""
+    @property
+    def readable(self) -> bool:
+        """Whether this replica answers reads."""
 
 
 class PullProcessor:
@@ -142,6 +140,7 @@ class PullProcessor:
         max_bytes: int = 262_144,
         max_count: int = 32,
         slave_read_enable: bool = False,
+        is_slave: bool = False,
         enable_property_filter: bool = True,
     ) -> None:
         self._topics = topics
@@ -157,6 +156,7 @@ class PullProcessor:
         self._max_bytes = max_bytes
         self._max_count = max_count
         self._slave_read_enable = slave_read_enable
+        self._is_slave = is_slave
         self._filters = Filters()
         self._enable_property_filter = enable_property_filter
 
@@ -166,7 +166,7 @@ class PullProcessor:
         what="pull; held while there is nothing (`sysFlag` 2)",
         header=PullHeader,
         hot=True,
-        served_by=ServedBy.LEADER_BY_ITSELF,
+        served_by=ServedBy.READABLE_BY_ITSELF,
     )
     def handle(self, connection: PullConnection, frame: Frame) -> None:
         """Take a PULL_MESSAGE frame."""
@@ -190,7 +190,7 @@ class PullProcessor:
             header.consumer_group,
             connection.remote[0],
         )
-        if header.sys_flag & FLAG_COMMIT:
+        if header.sys_flag & FLAG_COMMIT and not self._is_slave:
             self._offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
@@ -277,17 +277,25 @@ class PullProcessor:
         return True
 
     def _read(self, pull: HeldPull) -> GetResult:
-        return self._store.get(
+        return self._store.reader.get(
             pull.topic, pull.queue_id, pull.offset, pull.max_count, self._max_bytes, pull.wanted
         )
 
     def _code(self, pull: HeldPull, result: GetResult) -> int:
         if result.status in _EMPTY:
-            return ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
-        return _ANSWERS[result.status]
+            code: int = (
+                ResponseCode.PULL_OFFSET_MOVED if pull.offset else ResponseCode.PULL_NOT_FOUND
+            )
+        else:
+            code = _ANSWERS[result.status]
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._is_slave:
+            return ResponseCode.PULL_NOT_FOUND
+        return code
 
     def _answer(self, pull: HeldPull, result: GetResult) -> None:
         code = self._code(pull, result)
+        if self._is_slave and code == ResponseCode.PULL_NOT_FOUND:
+            result = _left_in_place(pull, result)
         buffers = result.buffers if code == ResponseCode.SUCCESS else []
         if buffers and pull.connection.slow:
             # It does not read what it has asked for before: it gets no data, and asks again.
@@ -329,7 +337,7 @@ class PullProcessor:
 
     def _check(self, header: PullHeader) -> tuple[int, str] | None:
         """Return the answer to a pull that may not be run (spec/wire.md 3.5, in its order)."""
-        if not self._store.writable:
+        if not self._store.readable:
             return PUT_ANSWERS[PutStatus.NOT_LEADER]
         group = self._groups.get(header.consumer_group) or self._new_group(header.consumer_group)
         if group is None:
@@ -362,7 +370,7 @@ class PullProcessor:
         return None
 
     def _suggestions(self, group_name: str) -> tuple[int, int]:
-        """Return the id of the broker to ask next, and the one for who is far behind."""
+        """Return the broker id to ask next, and the one for consumers that are far behind."""
         group = self._groups.get(group_name) or self._groups.find(group_name)
         if group is None:
             return 0, 0
@@ -425,3 +433,10 @@ class PullProcessor:
                 "the consumer's subscription not latest",
             )
         return subscription
+
+
+def _left_in_place(pull: HeldPull, result: GetResult) -> GetResult:
+    """Return an empty result that leaves a consumer where it is: it may know of more than this."""
+    if result.status is GetStatus.OFFSET_FOUND_NULL:
+        return result  # Behind it lies what this broker has.
+    return msgspec.structs.replace(result, next_offset=pull.offset)

@@ -86,11 +86,16 @@ class QueryProcessor:
     """Answers questions about queues and messages.
 
     Args:
+        exists: whether there is a topic, of the system perhaps. Queues and keys of one that was
+            removed are on disk until retention takes them; what is asked about them finds nothing.
         unique_max: messages of a query by unique key (``defaultQueryMaxNum``).
     """
 
-    def __init__(self, store: QueryStore, *, unique_max: int = 32) -> None:
+    def __init__(
+        self, store: QueryStore, exists: Callable[[str], bool], *, unique_max: int = 32
+    ) -> None:
         self._store = store
+        self._exists = exists
         self._unique_max = unique_max
 
     @serves(
@@ -98,7 +103,7 @@ class QueryProcessor:
         what="messages by key; with `_UNIQUE_KEY_QUERY=true` by unique key",
         header=_KeyHeader,
         fields=(UNIQUE_KEY_FLAG,),
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_by_key(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take QUERY_MESSAGE (12)."""
@@ -115,7 +120,7 @@ class QueryProcessor:
             "indexLastUpdateTimestamp": str(result.last_timestamp),
             "indexLastUpdatePhyoffset": str(result.last_physical),
         }
-        if not result.records:
+        if not result.records or not self._exists(header.topic):
             return make_response(request, ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, fields)
         return make_response(
             request, ResponseCode.SUCCESS, None, fields, body=b"".join(result.records)
@@ -125,37 +130,37 @@ class QueryProcessor:
         RequestCode.GET_MAX_OFFSET,
         what="where a queue ends",
         header=QueueHeader,
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_max_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MAX_OFFSET (30)."""
-        return self._number(request, "offset", self._store.max_offset)
+        return self._number(request, ("offset", 0), self._store.max_offset)
 
     @serves(
         RequestCode.GET_MIN_OFFSET,
         what="where a queue begins",
         header=QueueHeader,
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_min_offset(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_MIN_OFFSET (31)."""
-        return self._number(request, "offset", self._store.min_offset)
+        return self._number(request, ("offset", 0), self._store.min_offset)
 
     @serves(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         what="store time of a queue's first message",
         header=QueueHeader,
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_earliest(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_EARLIEST_MSG_STORETIME (32)."""
-        return self._number(request, "timestamp", self._store.earliest_store_time)
+        return self._number(request, ("timestamp", -1), self._store.earliest_store_time)
 
     @serves(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         what="offset by time",
         header=SearchOffsetHeader,
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_by_time(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take SEARCH_OFFSET_BY_TIMESTAMP (29).
@@ -168,6 +173,8 @@ class QueryProcessor:
         if header.boundary_type is not None:
             upper = header.boundary_type.upper() == "UPPER"
             boundary = Boundary.UPPER if upper else Boundary.LOWER
+        if not self._exists(header.topic):
+            return make_response(request, ResponseCode.SUCCESS, None, {"offset": "0"})
         try:
             offset = self._store.offset_by_time(
                 header.topic, header.queue_id, header.timestamp, boundary
@@ -197,7 +204,7 @@ class QueryProcessor:
         what="entries of a queue: where its messages lie in the log",
         header=QueueUnitsHeader,
         limits=(QUEUE_UNITS_MAX,),
-        served_by=ServedBy.LEADER,
+        served_by=ServedBy.READABLE,
     )
     def handle_units(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take QUERY_CONSUME_QUEUE (321)."""
@@ -224,11 +231,14 @@ class QueryProcessor:
         )
 
     def _number(
-        self, request: RemotingCommand, name: str, ask: Callable[[str, int], int]
+        self, request: RemotingCommand, said: tuple[str, int], ask: Callable[[str, int], int]
     ) -> RemotingCommand:
+        """Answer with a number of a queue; ``said`` is its name, and what it is of none."""
         header = decode_header(request, QueueHeader)
+        name, value = said
         try:
-            value = ask(header.topic, header.queue_id)
+            if self._exists(header.topic):
+                value = ask(header.topic, header.queue_id)
         except DamagedEntry:
             return make_response(request, *DAMAGED)
         return make_response(request, ResponseCode.SUCCESS, None, {name: str(value)})

@@ -53,8 +53,10 @@ END: Final = -1
 ASK_MS: Final = 5_000
 VERSION_MIN: Final = 28
 """3.0.7: who is older knows neither request."""
-SLICE: Final = 200
-"""Members told in one turn of the loop."""
+TURN_BYTES: Final = 1024**2
+"""What members are told in one turn of the loop, besides the last one's."""
+_TOLD_BYTES: Final = 4096
+"""What it costs at least to tell one."""
 #: RocketMQ 4.9 answers a successful 222 with this remark; recorded tools got it.
 _REMARK: Final = "not set any response code"
 
@@ -199,8 +201,12 @@ class ResetProcessor:
         fields = header_fields(
             ToldResetHeader(header.topic, header.group, header.timestamp, header.is_force)
         )
-        in_cpp = encode_body(ResetOffsetList(offset_table=[_listed(*row) for row in rows]))
-        for number, client in enumerate(clients, 1):
+        in_cpp = b""
+        if any(client.language == LanguageCode.CPP for client in clients):
+            await asyncio.sleep(0)
+            in_cpp = encode_body(ResetOffsetList(offset_table=[_listed(*row) for row in rows]))
+        told = 0
+        for client in clients:
             body = in_cpp if client.language == LanguageCode.CPP else answer.body
             client.connection.send(
                 RemotingCommand(
@@ -210,7 +216,9 @@ class ResetProcessor:
                     body=body,
                 )
             )
-            if number % SLICE == 0:
+            told += max(_TOLD_BYTES, len(body))
+            if told >= TURN_BYTES:
+                told = 0
                 await asyncio.sleep(0)
         answer.remark = _REMARK
         return answer

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.stats.counts import Series, TrafficCounts
     from ledgermq.runtime.clock import Clock
+    from store.read.reader import Reader
 
 _SECRETS: Final = ("peerSharedKey", "peerTls")
 _KEYS_SHOWN_MAX: Final = 10
@@ -45,8 +46,9 @@ class RuntimeStore(Protocol):
     def applied(self) -> int:
         """How far in the log all is dispatched."""
 
-    def log_range(self) -> tuple[int, int]:
-        """Return where the log begins and where its last committed entry ends."""
+    @property
+    def reader(self) -> Reader:
+        """Says where the log begins and ends."""
 
 
 class RuntimeProcessor:
@@ -144,7 +146,7 @@ class RuntimeProcessor:
         }
 
     def _log(self) -> dict[str, str]:
-        begin, end = self._store.log_range()
+        begin, end = self._store.reader.log_range()
         used = self._disk_used()
         ratio = "-1" if used is None else f"{used:.2f}"
         return {

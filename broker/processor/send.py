@@ -39,7 +39,8 @@ from ledgermq.remoting.protocol.headers import (
 )
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.runtime.tasks import attempt
-from store.results import PutBatch, PutMessage, PutStatus
+from store.layout import HALF_TOPIC_BYTES
+from store.results import STORED, PutBatch, PutMessage, PutStatus
 
 if TYPE_CHECKING:
     from collections import defaultdict
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from store.results import BatchCallback, PutCallback
 
 _ONEWAY: Final = 2
+HALF_TOPIC: Final = HALF_TOPIC_BYTES.decode()
 _REGION_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _FAILED: Final = (
     ResponseCode.SYSTEM_ERROR,
@@ -110,6 +112,7 @@ class SendProcessor:
         rng: picks the queue of sends that leave it open.
         store_host: packed address of this broker, the first part of message ids.
         puts: stored messages by topic, which are added to.
+        on_half: is told of each half that is stored, and where it lies in the log.
     """
 
     def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
@@ -122,6 +125,7 @@ class SendProcessor:
         rng: Rng,
         store_host: bytes,
         puts: defaultdict[str, int],
+        on_half: Callable[[int, PutMessage], None],
     ) -> None:
         self._topics = topics
         self._store = store
@@ -129,6 +133,7 @@ class SendProcessor:
         self._parked = maker.parked
         self._resuming = False
         self._puts = puts
+        self._on_half = on_half
         self._door = door
         self._read = door.read
         self._rng = rng
@@ -171,6 +176,7 @@ class SendProcessor:
         except Refused as refused:
             self._refuse(connection, frame, opaque, flag, refused.answer)
             return
+        name = topic.name
         message = PutMessage(
             topic.name_bytes,
             queue_id,
@@ -184,16 +190,22 @@ class SendProcessor:
             body,
             properties.tags_code,
         )
-        if properties.delay_level:
-            message = self._door.schedule(message, properties.delay_level)
-        self._store.put(
-            message,
-            partial(self._count, topic.name)
+        if properties.delay_level or properties.transactional:
+            try:
+                message = self._door.put_by(message, properties)
+            except Refused as refused:
+                self._refuse(connection, frame, opaque, flag, refused.answer)
+                return
+            if message.topic == HALF_TOPIC_BYTES:
+                name = HALF_TOPIC  # it counts in its own topic when it is committed
+        done = (
+            partial(self._count, name)
             if flag & _ONEWAY
-            else partial(
-                self._answer, connection, opaque, frame.serialize_type, topic.name, queue_id
-            ),
+            else partial(self._answer, connection, opaque, frame.serialize_type, name, queue_id)
         )
+        if name is HALF_TOPIC:
+            done = partial(self._keep_half, message, done)
+        self._store.put(message, done)
 
     @serves(
         RequestCode.SEND_BATCH_MESSAGE,
@@ -233,6 +245,8 @@ class SendProcessor:
                 )
             )
         else:
+            if status in STORED:
+                self._puts[topic] += 1
             place = (self._message_id % physical_offset, queue_id, queue_offset)
             _answer_failure(connection, serialize_type, opaque, status, place)
 
@@ -283,23 +297,37 @@ class SendProcessor:
     ) -> None:
         digits = struct.pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", 8).upper()
         ids = self._id_head + digits.replace(",", self._next_id_head) if digits else ""
+        if status.is_stored:
+            self._puts[topic] += len(physical_offsets)
         if status is not PutStatus.OK:
             place = (ids, queue_id, queue_offset)
             _answer_failure(connection, serialize_type, opaque, status, place)
             return
-        self._puts[topic] += len(physical_offsets)
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
+
+    def _keep_half(
+        self,
+        half: PutMessage,
+        done: PutCallback,
+        status: PutStatus,
+        queue_offset: int,
+        physical_offset: int,
+    ) -> None:
+        """Completion of a half: its commit is near."""
+        if status.is_stored:
+            self._on_half(physical_offset, half)
+        done(status, queue_offset, physical_offset)
 
     def _count(self, topic: str, status: PutStatus, _queue_offset: int, _physical: int) -> None:
         """Completion of a oneway send: nobody waits."""
-        if status is PutStatus.OK:
+        if status.is_stored:
             self._puts[topic] += 1
 
     def _count_batch(
         self, topic: str, status: PutStatus, _queue_offset: int, physical_offsets: list[int]
     ) -> None:
         """Completion of a oneway batch: nobody waits."""
-        if status is PutStatus.OK:
+        if status.is_stored:
             self._puts[topic] += len(physical_offsets)
 
     def _settle_queue(
@@ -402,7 +430,7 @@ def _answer_failure(
 ) -> None:
     """Answer a put that did not end well; where a stored message lies is told all the same."""
     fields = _REGION_FIELDS
-    if status is PutStatus.FLUSH_TIMEOUT:
+    if status in STORED:
         message_id, queue_id, queue_offset = place
         fields = {
             **fields,

@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import BUSY, DAMAGED, put_failure, shown
+from broker.limits import COPIED_BYTES_MAX
 from broker.one_a_turn import OneATurn
 from broker.sends.rules import Refused
 from broker.sends.send_back import copy_of, destination_of
@@ -22,6 +23,7 @@ from ledgermq.remoting.protocol.command import make_response
 from ledgermq.remoting.protocol.headers import SendBackHeader, decode_header
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
 from ledgermq.remoting.protocol.message import decode_record
+from ledgermq.remoting.protocol.properties import RETRY_TOPIC
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from store.results import PutStatus
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     from ledgermq.remoting.protocol.command import RemotingCommand
     from ledgermq.remoting.protocol.message import MessageExt
     from ledgermq.runtime.rng import Rng
-    from store.results import PutCallback, PutMessage
+    from store.read.reader import Reader
+    from store.results import PutMessage
+    from store.write.writer import Writer
 
 _UNKNOWN_GROUP: Final = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -43,11 +47,19 @@ _UNKNOWN_GROUP: Final = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 class SendBackStore(Protocol):
     """What giving back needs of the store."""
 
-    def message_at(self, physical_offset: int) -> memoryview | None:
-        """Return a committed message record, or None."""
+    @property
+    def reader(self) -> Reader:
+        """Reads messages."""
 
-    def put(self, message: PutMessage, done: PutCallback) -> None:
-        """Store one message."""
+    @property
+    def writer(self) -> Writer:
+        """Stores messages."""
+
+
+class _Giver(Protocol):
+    """A connection."""
+
+    remote: tuple[str, int]
 
 
 class SendBackProcessor:
@@ -75,28 +87,30 @@ class SendBackProcessor:
         self._creator = creator
         self._on_new_group = on_new_group
         self._schedule = schedule
+        self._budget = tables.copies
         self._reads = OneATurn()
         self._rng = rng
+        self._backs = tables.counts.backs
 
     @serves(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         what="give a message back for later",
         header=SendBackHeader,
-        limits=(GROUP_LENGTH_MAX,),
+        limits=(GROUP_LENGTH_MAX, COPIED_BYTES_MAX),
         served_by=ServedBy.LEADER,
     )
-    async def handle(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+    async def handle(self, connection: _Giver, request: RemotingCommand) -> RemotingCommand:
         """Take CONSUMER_SEND_MSG_BACK."""
         header = decode_header(request, SendBackHeader)
         try:
-            status = await self._give_back(header)
+            status = await self._give_back(header, connection.remote[0])
         except Refused as refused:
             return make_response(request, *refused.answer)
-        if status is not PutStatus.OK:
+        if not status.is_stored:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
 
-    async def _give_back(self, header: SendBackHeader) -> PutStatus:
+    async def _give_back(self, header: SendBackHeader, address: str) -> PutStatus:
         """Store the copy; OK when it is committed, or not wanted. Errors: `Refused`."""
         group = self._groups.find(header.group)
         if group is None:
@@ -111,16 +125,22 @@ class SendBackProcessor:
             del message  # It may be large, and many may wait for one topic.
             await self._create(destination)
             message = await self._message(header.offset)
+        if not self._budget.take(address, len(message.body) + len(message.properties)):
+            raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
         copy = copy_of(message, destination, self._queue(destination))
         if destination.delay_level:
             copy = self._schedule(copy, destination.delay_level)
-        return await self._put(copy)
+        given = message.maybe_property(RETRY_TOPIC) or message.topic, header.group
+        status = await self._put(copy)
+        if status is PutStatus.OK:
+            self._backs[given] += 1
+        return status
 
     async def _message(self, offset: int) -> MessageExt:
         """Return the committed message at a physical offset, in turn. Errors: `Refused`."""
         await self._reads.turn()
         try:
-            record = self._store.message_at(offset)
+            record = self._store.reader.message_at(offset)
         except DamagedEntry:
             code, remark = DAMAGED
             raise Refused(remark, code) from None
@@ -160,5 +180,5 @@ class SendBackProcessor:
             if not future.done():
                 future.set_result(status)
 
-        self._store.put(message, done)
+        self._store.writer.put(message, done)
         return await future

@@ -8,7 +8,9 @@ queryTopicConsumeByWho, queryConsumeTimeSpan, fetchAllConsumeStatsInBroker 4.9.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
 
 from broker.answers import shown
 from broker.limits import ANSWER_BYTES_MAX, ANSWER_ROWS_MAX, WALKS_MAX
@@ -27,15 +29,21 @@ from ledgermq.remoting.protocol.administration import (
     TimeSpans,
     TopicHeader,
     TopicStats,
+    joined_map,
+    queue_member,
 )
-from ledgermq.remoting.protocol.bodies import QueueKey, TopicList, encode_body, queue_map
+from ledgermq.remoting.protocol.bodies import (
+    QueueKey,
+    TopicList,
+    encode_body,
+)
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.headers import decode_header
 from ledgermq.remoting.transport.requests import ServedBy, serves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from broker.config import BrokerConfig
     from broker.state.topic_config import TopicEntry
@@ -44,9 +52,17 @@ if TYPE_CHECKING:
     from broker.tables import Tables
     from ledgermq.runtime.clock import Clock
 
+_END: Final = b"}}"
+"""What closes the table of a topic without queues, and what it is in."""
 _LIMITS: Final = (ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX)
 
-Row = tuple[QueueKey, ConsumedOffsets]
+
+class Row(NamedTuple):
+    """A queue of a group: how far the group is behind, and what is told of it, as text."""
+
+    topic: str
+    behind: int
+    text: bytes
 
 
 class StatsStore(Protocol):
@@ -98,7 +114,7 @@ class StatsProcessor:
         return await self._walks.answer(
             request,
             (self._limits_of(topic, queue_id) for queue_id in range(entry.queues)),
-            lambda rows: encode_body(TopicStats(offset_table=queue_map(rows))),
+            lambda rows: encode_body(TopicStats(offset_table=joined_map(rows))),
         )
 
     @serves(
@@ -116,7 +132,11 @@ class StatsProcessor:
         return await self._walks.answer(
             request,
             self._rows_of_group(group, set(named)),
-            lambda rows: encode_body(self._stats_of(group, rows)),
+            lambda rows: encode_body(
+                self._stats_of(
+                    group, dict.fromkeys(row.topic for row in rows), (row.text for row in rows)
+                )
+            ),
         )
 
     @serves(
@@ -195,14 +215,14 @@ class StatsProcessor:
 
     # Rows
 
-    def _limits_of(self, topic: str, queue_id: int) -> tuple[QueueKey, QueueOffsets]:
+    def _limits_of(self, topic: str, queue_id: int) -> bytes:
         end = self._store.max_offset(topic, queue_id)
         offsets = QueueOffsets(
             last_update_timestamp=self._time_of(topic, queue_id, end - 1),
             max_offset=end,
             min_offset=self._store.min_offset(topic, queue_id),
         )
-        return self._key(topic, queue_id), offsets
+        return queue_member(self._key(topic, queue_id), offsets)
 
     def _rows_of_group(self, group: str, named: set[str]) -> Iterator[Row | None]:
         if named:
@@ -218,14 +238,22 @@ class StatsProcessor:
             if entry is not None:
                 yield from (self._row(group, topic, one) for one in range(entry.read_queues))
 
-    def _rows_of_all(self, ordered: bool) -> Iterator[tuple[str, Row] | None]:  # noqa: FBT001 - the request's
+    def _rows_of_all(self, ordered: bool) -> Iterator[tuple[str, int, bytes] | None]:  # noqa: FBT001 - the request's
         for topic, group in self._tables.offsets.readers():
             entry = self._consumed(group, topic)
             if entry is None or (ordered and not entry.config.order):
                 yield None
             elif self._tables.groups.get(group) is not None:
-                for queue_id in range(entry.read_queues):
-                    yield group, self._row(group, topic, queue_id)
+                yield from self._part_of_all(group, topic, entry.read_queues)
+
+    def _part_of_all(self, group: str, topic: str, queues: int) -> Iterator[tuple[str, int, bytes]]:
+        """Return the text of a topic of a group in the body of 317, and a comma; by queue."""
+        empty = encode_body(self._stats_of(group, [topic], ()))
+        begin, end = empty[: -len(_END)], _END + b","
+        for queue_id in range(queues):
+            _, behind, text = self._row(group, topic, queue_id)
+            head = b"," if queue_id else begin
+            yield group, behind, head + text + (end if queue_id == queues - 1 else b"")
 
     def _consumed(self, group: str, topic: str) -> TopicEntry | None:
         """Return a topic that exists, unless the group is connected and no longer wants it."""
@@ -241,7 +269,8 @@ class StatsProcessor:
             consumer_offset=offset,
             last_timestamp=self._time_of(topic, queue_id, offset - 1),
         )
-        return self._key(topic, queue_id), consumed
+        behind = consumed.broker_offset - offset
+        return Row(topic, behind, queue_member(self._key(topic, queue_id), consumed))
 
     def _span_of(self, header: TimeSpanHeader, queue_id: int) -> QueueTimeSpan:
         topic, store = header.topic, self._store
@@ -269,28 +298,28 @@ class StatsProcessor:
 
     # Bodies
 
-    def _stats_of(self, group: str, rows: list[Row]) -> ConsumeStats:
+    def _stats_of(
+        self, group: str, topics: Iterable[str], members: Iterable[bytes]
+    ) -> ConsumeStats:
         now_ms = self._clock.monotonic_ms()
-        found = [
-            self._counts.of_group(topic, group)
-            for topic in dict.fromkeys(key.topic for key, _ in rows)
-        ]
+        found = [self._counts.of_group(topic, group) for topic in topics]
         tps = sum(series.rates(now_ms)[0].per_second for series in found if series is not None)
-        return ConsumeStats(consume_tps=float(tps), offset_table=queue_map(rows))
+        return ConsumeStats(consume_tps=float(tps), offset_table=joined_map(members))
 
-    def _all_stats(self, rows: list[tuple[str, Row]]) -> bytes:
+    def _all_stats(self, rows: list[tuple[str, int, bytes]]) -> bytes:
         """Return the body of 317: a table for each topic of each group."""
-        found: dict[str, dict[str, list[Row]]] = {}
+        found: dict[str, list[bytes]] = {}
         behind = 0
-        for group, (key, offsets) in rows:
-            found.setdefault(group, {}).setdefault(key.topic, []).append((key, offsets))
-            behind += offsets.broker_offset - offsets.consumer_offset
+        for group, of_queue, text in rows:
+            found.setdefault(group, []).append(text)
+            behind += of_queue
         stats = [
-            {group: [self._stats_of(group, rows) for rows in topics.values()]}
-            for group, topics in found.items()
+            b"{" + msgspec.json.encode(group) + b":[" + b"".join(texts)[:-1] + b"]}"
+            for group, texts in found.items()
         ]
+        table = msgspec.Raw(b"[" + b",".join(stats) + b"]")
         return encode_body(
-            AllConsumeStats(broker_addr=self._addr, consume_stats_list=stats, total_diff=behind)
+            AllConsumeStats(broker_addr=self._addr, consume_stats_list=table, total_diff=behind)
         )
 
 

@@ -1,8 +1,8 @@
 """Topics as tools see them: all (21), one (351), those of the system (305); their removal (215).
 
-A topic that is removed is gone from tables and routes. Its queues stay until retention takes their
-messages, and when it is made anew they go on at the offsets that they had: offsets that began at 0
-again would lie before those that consumers have.
+A topic that is removed is gone from tables and routes, and nobody can read it. Its queues stay
+until retention takes their messages, and when it is made anew they go on at the offsets that they
+had: offsets that began at 0 again would lie before those that consumers have.
 
 Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.getAllTopicConfig,
 getSystemTopicListFromBroker 4.9, getTopicConfig 5.

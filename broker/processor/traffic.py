@@ -1,7 +1,7 @@
-"""VIEW_BROKER_STATS_DATA (315): how many messages were stored or handed out, by RocketMQ's names.
+"""VIEW_BROKER_STATS_DATA (315): how many messages were stored, handed out or given back.
 
-Counted by this replica since it started; of a name that nothing was counted under it is said that
-there is none, as RocketMQ says it.
+The names of what is counted are RocketMQ's. Counted by this replica since it started; of a name
+that nothing was counted under it is said that there is none, as RocketMQ says it.
 Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.viewBrokerStatsData 4.9.
 """
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOPIC_PUTS: Final = "TOPIC_PUT_NUMS"
 GROUP_GETS: Final = "GROUP_GET_NUMS"
+GROUP_BACKS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUTS: Final = "BROKER_PUT_NUMS"
 BROKER_GETS: Final = "BROKER_GET_NUMS"
 
@@ -37,13 +38,14 @@ class TrafficProcessor:
         self._find: dict[str, Callable[[str], Series | None]] = {
             TOPIC_PUTS: counts.of_topic,
             GROUP_GETS: lambda key: counts.of_group(*_topic_and_group(key)),
+            GROUP_BACKS: lambda key: counts.of_back(*_topic_and_group(key)),
             BROKER_PUTS: lambda key: counts.broker_puts if key == cluster else None,
             BROKER_GETS: lambda key: counts.broker_gets if key == cluster else None,
         }
 
     @serves(
         RequestCode.VIEW_BROKER_STATS_DATA,
-        what="messages stored in a topic, or handed out to a group: a minute, an hour, a day",
+        what="messages stored in a topic, given to a group or back: a minute, an hour, a day",
         header=StatsDataHeader,
     )
     def handle_view(self, _connection: object, request: RemotingCommand) -> RemotingCommand:

@@ -14,7 +14,6 @@ LogicExpression, ConstantExpression (5.3.3).
 from __future__ import annotations
 
 import math
-import operator
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -28,9 +27,16 @@ from broker.pulls.java_values import (
     READ,
     Long,
     double,
-    integer,
     order,
     order_doubles,
+)
+from broker.pulls.sql_integers import (
+    GREATER,
+    GREATER_OR_EQUAL,
+    LESS,
+    LESS_OR_EQUAL,
+    between_integers,
+    ordered_integer,
 )
 from broker.serving_limits import SQL_DEPTH_MAX, SQL_LENGTH_MAX, SQL_TOKENS_MAX
 
@@ -121,6 +127,11 @@ def compile_sql92(expression: str) -> Compiled:
             return False  # a property is no value of the type that it is compared with
 
     return Compiled(matches, root.terms)
+
+
+def prepare() -> None:
+    """Make what reads expressions; else the first one takes much longer than all others."""
+    _parser()
 
 
 @cache
@@ -219,7 +230,7 @@ def _ordered(left: _Node, right: _Node, accepted: tuple[int, ...]) -> Evaluate:
     get_left, get_right = left.evaluate, right.evaluate
 
     if left.name and type(right.value) is int:
-        return _ordered_integer(left.name, right.value, accepted)
+        return ordered_integer(left.name, right.value, accepted)
 
     def ordered(properties: Mapping[str, str]) -> bool | None:
         a = get_left(properties)
@@ -235,27 +246,10 @@ def _ordered(left: _Node, right: _Node, accepted: tuple[int, ...]) -> Evaluate:
     return ordered
 
 
-_GREATER: Final = (1,)
-_GREATER_OR_EQUAL: Final = (0, 1)
-_LESS: Final = (-1,)
-_LESS_OR_EQUAL: Final = (-1, 0)
-_OPERATORS: Final[dict[tuple[int, ...], Callable[[int, int], bool]]] = {
-    _GREATER: operator.gt,
-    _GREATER_OR_EQUAL: operator.ge,
-    _LESS: operator.lt,
-    _LESS_OR_EQUAL: operator.le,
-}
-
-
-def _ordered_integer(name: str, value: int, accepted: tuple[int, ...]) -> Evaluate:
-    """Return the common case, cheaper: a property and an `Integer`."""
-    compare = _OPERATORS[accepted]
-
-    def ordered_integer(properties: Mapping[str, str]) -> bool | None:
-        text = properties.get(name)
-        return None if text is None else compare(integer(text), value)
-
-    return ordered_integer
+def _between(value: _Node, low: _Node, high: _Node) -> Evaluate:
+    if value.name and type(low.value) is type(high.value) is int:
+        return between_integers(value.name, low.value, high.value)
+    return _all([_ordered(value, low, GREATER_OR_EQUAL), _ordered(value, high, LESS_OR_EQUAL)])
 
 
 def _all(parts: list[Evaluate]) -> Evaluate:
@@ -413,24 +407,23 @@ class _Builder(Transformer[Any, Any]):
         return self._logic(lambda properties: get(properties) is not None, operand)
 
     def greater(self, left: _Node, right: _Node) -> _Node:
-        return self._logic(_ordered(left, right, _GREATER), left, right)
+        return self._logic(_ordered(left, right, GREATER), left, right)
 
     def greater_or_equal(self, left: _Node, right: _Node) -> _Node:
-        return self._logic(_ordered(left, right, _GREATER_OR_EQUAL), left, right)
+        return self._logic(_ordered(left, right, GREATER_OR_EQUAL), left, right)
 
     def less(self, left: _Node, right: _Node) -> _Node:
-        return self._logic(_ordered(left, right, _LESS), left, right)
+        return self._logic(_ordered(left, right, LESS), left, right)
 
     def less_or_equal(self, left: _Node, right: _Node) -> _Node:
-        return self._logic(_ordered(left, right, _LESS_OR_EQUAL), left, right)
+        return self._logic(_ordered(left, right, LESS_OR_EQUAL), left, right)
 
     def between(self, value: _Node, low: _Node, high: _Node) -> _Node:
         _check_range(low, high)
-        parts = [_ordered(value, low, _GREATER_OR_EQUAL), _ordered(value, high, _LESS_OR_EQUAL)]
-        return self._logic(_all(parts), value, low, high)
+        return self._logic(_between(value, low, high), value, low, high)
 
     def not_between(self, value: _Node, low: _Node, high: _Node) -> _Node:
-        parts = [_ordered(value, low, _LESS), _ordered(value, high, _GREATER)]
+        parts = [_ordered(value, low, LESS), _ordered(value, high, GREATER)]
         return self._logic(_any(parts), value, low, high)
 
     def in_(self, value: _Node, *literals: str) -> _Node:

@@ -3,7 +3,8 @@
 The state image holds all tables, as they are now, and where each queue begins in the trimmed log.
 Before anything is dropped, tables and queues are saved as they always are; what they do not cover
 on disk stays. A start takes the image where the saved tables are older than the log's beginning:
-then a snapshot has replaced the log and the process ended before its tables were saved.
+then a snapshot has replaced the log and the process ended before its tables were saved. Tables that
+neither has, since a version wrote them that did not know them, are made from what is in the log.
 Source: docs/adr/0002; Raft paper 7.
 """
 
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.state.snapshot import in_turns
+from broker.state.snapshot import FIRST_TABLES
+from broker.state.steps import in_turns
+from broker.table_text import documents_of
 from dledger.errors import DamagedEntry
+from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from broker.state.snapshot import Snapshot
     from dledger.node import DLedgerNode
@@ -31,14 +35,33 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_LIMIT: Final = 1 << 62
+COPIED_PER_STEP: Final = 2 * 1024 * 1024
+_pack: Final = msgspec.msgpack.encode
 
 
 class StateImage(msgspec.Struct, frozen=True):
     """The state of a broker, in msgpack; files as `broker.state.snapshot` has them."""
 
-    files: dict[str, bytes]
+    files: dict[str, memoryview]
     queues: list[tuple[str, int, int]]
     """Topic, queue id and next offset where the log begins; those that begin with 0 left out."""
+
+
+def image_steps(
+    tables: Generator[None, None, dict[str, bytearray]], queues: list[QueueStart]
+) -> Generator[None, None, bytearray]:
+    """Return a `StateImage`, as msgpack has it, of tables that are made in steps; in steps."""
+    files = yield from tables
+    image = bytearray(b"\x82" + _pack("files") + b"\xde" + len(files).to_bytes(2, "big"))
+    for name, text in files.items():
+        image += _pack(name) + b"\xc6" + len(text).to_bytes(4, "big")
+        with memoryview(text) as whole:
+            for at in range(0, len(text), COPIED_PER_STEP):
+                image += whole[at : at + COPIED_PER_STEP]
+                if at:
+                    yield
+    image += _pack("queues") + _pack(queues)
+    return image
 
 
 def decode_image(data: bytes) -> StateImage:
@@ -46,19 +69,22 @@ def decode_image(data: bytes) -> StateImage:
     try:
         return msgspec.msgpack.decode(data, type=StateImage)
     except msgspec.MsgspecError as error:
-        raise FatalError(f"the state in the snapshot is none of a broker: {error}") from error
+        raise FatalError(f"the snapshot does not hold the state of a broker: {error}") from error
 
 
 def state_problem(data: bytes) -> str:
     """Return why this is no state of a broker, empty if it is one. Not in the loop."""
     try:
-        for text in decode_image(data).files.values():
-            msgspec.json.decode(text)
+        files = decode_image(data).files
+        for text in files.values():
+            for document in documents_of(text):
+                msgspec.json.decode(document)
     except FatalError as error:
         return error.message
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RemoteProtocolError) as error:
         return f"a table in it is no JSON: {error}"
-    return ""
+    missing = FIRST_TABLES - files.keys()
+    return f"it lacks {min(missing)}" if missing else ""
 
 
 class Compactor:
@@ -84,13 +110,14 @@ class Compactor:
         self._lock = asyncio.Lock()
 
     def load(self, saved_index: int) -> tuple[int, list[QueueStart]]:
-        """Return which index the tables include, and where the queues begin; at the start.
+        """Return which index all tables include, and where the queues begin; at the start.
 
         ``saved_index``: what the tables on disk include, -1 if they must be made again.
         """
+        snapshot = self._snapshot
         meta = self._node.reader.snapshot_meta
         if meta is None:
-            return saved_index, []
+            return (-1 if self._lacks_tables(-1) else saved_index), []
         image = decode_image(self._node.reader.snapshot_state())
         if saved_index < meta.id.last_index:
             _log.warning(
@@ -98,15 +125,30 @@ class Compactor:
                 saved_index,
                 meta.state_index,
             )
-            self._snapshot.restore(image.files)
+            snapshot.restore(image.files)
             saved_index = meta.state_index
-        return saved_index, image.queues
+        else:
+            snapshot.fill(image.files)
+        last_index = meta.id.last_index
+        return (last_index if self._lacks_tables(last_index) else saved_index), image.queues
 
-    def restore(self, state: bytes) -> list[QueueStart]:
-        """Replace the tables; return where the queues begin."""
+    def _lacks_tables(self, before: int) -> bool:
+        """Tell whether tables must be made from the log behind an entry, and say so.
+
+        What they would know of messages before it is of no use: these are in the log no more.
+        """
+        lacking = self._snapshot.lacking
+        if lacking:
+            _log.warning(
+                "event=tables_made_from_the_log tables=%s behind=%d", ",".join(sorted(lacking)),
+                before,
+            )  # fmt: skip
+        return bool(lacking)
+
+    def restore(self, state: bytes) -> tuple[list[QueueStart], Generator[None, None, None]]:
+        """Return where the queues begin, and the steps that replace the tables."""
         image = decode_image(state)
-        self._snapshot.restore(image.files)
-        return image.queues
+        return image.queues, self._snapshot.restore_steps(image.files)
 
     async def compact(self, upto: int = NO_LIMIT) -> dict[str, Any]:
         """Drop the whole segments whose entries are at most ``upto``, as far as that may be.
@@ -115,23 +157,23 @@ class Compactor:
         """
         async with self._lock:
             await self._save()
-            await self._store.write_checkpoint()
+            await self._store.checkpoints.write()
             node = self._node
             limit, reason = self._limit(upto)
             before, position = node.first_index, node.first_position
             plan = node.trimmer.plan(limit)
-            bases: list[QueueStart] = []
+            starts: list[QueueStart] = []
             if plan is not None:
-                await self._store.resolve_queue_starts(plan.position)
+                await self._store.log_start.resolve(plan.position)
                 try:
-                    bases = self._store.bases_at(plan.position)
+                    starts = self._store.log_start.queue_starts_at(plan.position)
                 except DamagedEntry as error:
                     plan, reason = None, f"{error}; the store is repairing it"
             if plan is not None:
                 # The tables as they are at this entry, whatever is applied until they are text.
                 state_index = self._log.index_before(self._store.applied)
-                image = StateImage(await in_turns(self._snapshot.take_steps()), bases)
-                if not await node.trimmer.trim(plan, state_index, msgspec.msgpack.encode(image)):
+                image = await in_turns(image_steps(self._snapshot.take_steps(), starts))
+                if not await node.trimmer.trim(plan, state_index, image):
                     reason = "the snapshot could not be written, see the log of the broker"
             if node.first_index <= limit:
                 reason += "; what is left of that shares a segment with what stays"
@@ -153,6 +195,9 @@ class Compactor:
             (log_limit.last_index, log_limit.reason),
             (self._log.index_before(self._store.applied), "what follows is not applied yet"),
             (self._snapshot.saved_index, "the tables on disk include no more"),
-            (self._log.index_before(self._store.covered), "the queues on disk cover no more"),
+            (
+                self._log.index_before(self._store.checkpoints.covered),
+                "the queues on disk cover no more",
+            ),
         )
         return min(limits, key=lambda limit: limit[0])

@@ -3,7 +3,7 @@
 Both kinds of log drop in the same order, so that a start after a crash between any two steps finds
 a sound store: tables and queues are saved, what stands for the beginning is written, the queues
 begin where the log will, the files of the log go, then the files of queues and index, which nothing
-refers to any more. What a start finds too much, it removes.
+refers to any more. A start removes the files that such a crash has left over.
 Source: spec/disk.md 5.8; docs/adr/0002.
 """
 
@@ -27,7 +27,7 @@ ALL_DUE: Final = "no more is due in this round"
 
 
 class Dropped(NamedTuple):
-    """What went, and what forbade more."""
+    """The entries that were dropped, and the reason why no more were."""
 
     bytes: int
     reason: str

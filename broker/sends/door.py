@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.sends.half import half_of
 from broker.sends.properties import is_regular, items_of, pairs_of
 from broker.sends.rules import (
     PLAIN_FLAGS,
@@ -35,7 +36,7 @@ from ledgermq.remoting.protocol.limits import (
 from ledgermq.remoting.protocol.message import PROPERTIES_BYTES_MAX, TRANSACTION_MASK, split_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from broker.sends.properties import PropertyRewriter, Rewritten
     from ledgermq.remoting.protocol.headers import SendHeader
@@ -61,33 +62,46 @@ class Door:
         rewriter: the broker's changes to properties.
         body_bytes_max: largest body of a message, and of a batch.
         delay_level_max: the highest level of delay; a higher one counts as it.
+        half: returns a message as it waits for the end of its transaction. Errors: `Refused`.
     """
 
-    __slots__ = ("_body_bytes_max", "_delay_level_max", "_rewrite", "_rewriter")
+    __slots__ = ("_body_bytes_max", "_delay_level_max", "_half", "_rewrite", "_rewriter")
 
     def __init__(
-        self, rewriter: PropertyRewriter, body_bytes_max: int, delay_level_max: int
+        self,
+        rewriter: PropertyRewriter,
+        body_bytes_max: int,
+        delay_level_max: int,
+        half: Callable[[PutMessage], PutMessage] = half_of,
     ) -> None:
         self._rewriter = rewriter
         self._rewrite = rewriter.rewrite
         self._body_bytes_max = body_bytes_max
         self._delay_level_max = delay_level_max
+        self._half = half
 
-    def schedule(self, message: PutMessage, delay_level: int) -> PutMessage:
-        """Return a message that was let in as it waits for its level."""
-        return scheduled(message, delay_level, self._delay_level_max)
+    def put_by(self, message: PutMessage, properties: Rewritten) -> PutMessage:
+        """Return a message that was let in as it waits: for its level, or for a transaction's end.
+
+        What a consumer sends back is no half any more, although its properties say so. The delay
+        of a half begins when it is committed. Errors: `Refused`.
+        """
+        level = properties.delay_level
+        if properties.transactional and not (level and message.reconsume_times > 0):
+            return self._half(message)
+        return scheduled(message, level, self._delay_level_max) if level else message
 
     def read(self, header: SendHeader, body: bytes) -> tuple[int, Rewritten]:
         """Return sysFlag and properties of a message as they are stored. Errors: `Refused`."""
-        sys_flag = header.sys_flag
-        if sys_flag & _ODD_FLAGS:
-            sys_flag = client_flags(sys_flag)
         text = header.properties or ""
         if not 0 < len(body) <= self._body_bytes_max or len(text) > PROPERTIES_BYTES_MAX:
             raise Refused
         properties = self._rewrite(text.encode("utf-8", "replace"))
-        if properties.transactional:
-            client_flags(TRANSACTION_MASK)
+        sys_flag = header.sys_flag
+        if sys_flag & _ODD_FLAGS:
+            if properties.transactional:
+                sys_flag &= ~TRANSACTION_MASK  # a half is stored as what it will be
+            sys_flag = client_flags(sys_flag)
         size_bytes = len(properties.text)
         if size_bytes > UNCHECKED_KEYS_BYTES:
             if size_bytes > PROPERTIES_BYTES_MAX:

@@ -53,6 +53,7 @@ class Rewritten(msgspec.Struct, frozen=True, gc=False):
     #: The value of DELAY when that is above zero, else 0. If it is, the text is in no order yet:
     #: `broker.sends.schedule` gives it one.
     delay_level: int
+    #: Whether it is half a transaction; its text is in no order then, either.
     transactional: bool
 
 
@@ -146,7 +147,8 @@ class PropertyRewriter:
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
         delay_level = 0 if plan.delay < 0 else level_of(items[plan.delay][6:])
-        if delay_level:  # RocketMQ has put WAIT back when it writes the map once more
+        transactional = plan.transaction >= 0 and items[plan.transaction][9:].lower() == b"true"
+        if delay_level or transactional:  # RocketMQ has put WAIT back when it writes the map again
             written_again = sorted(items, key=lambda item: item.startswith(_WAIT))
             stored = _SEPARATOR.join(written_again)
         else:
@@ -156,7 +158,7 @@ class PropertyRewriter:
             stored,
             0 if plan.tags < 0 else self.tags_code(items[plan.tags][5:]),
             delay_level,
-            plan.transaction >= 0 and items[plan.transaction][9:].lower() == b"true",
+            transactional,
         )
 
     def batch_suffix(self, text: bytes) -> bytes:

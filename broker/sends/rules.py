@@ -1,7 +1,7 @@
 """What a send may not contain: bits of sysFlag, delays, and keys that take too long to index.
 
 What is let in is a record that a follower, a restart, a tool and RocketMQ's own readers read back
-equal. Codes: 13 for a message that is none, 16 for one that this broker never takes. Pure.
+equal. Codes: 13 for a message that is malformed, 16 for one that this broker never takes. Pure.
 Source: spec/wire.md 3.3, 4.2, 4.3, 4.7; RocketMQ HookUtils, MessageSysFlag, MessageDecoder.
 """
 
@@ -61,13 +61,14 @@ def client_flags(sys_flag: int) -> int:
     """Return the bits of a client's sysFlag that are stored.
 
     The two bits that give the hosts their width are the broker's to set, by the addresses that it
-    stores: RocketMQ 5 sets them so, and a client's would make the record unreadable. Transactions
-    are refused, and so is every bit that some reader may understand otherwise than its sender:
-    those of inner batches, unknown kinds of compression, and bits without a meaning.
+    stores: RocketMQ 5 sets them so, and a client's would make the record unreadable. Those of
+    transactions are refused: a half says by its properties that it is one, and a message that only
+    says it here would be in no queue. So is every bit that some reader may understand otherwise
+    than its sender: those of inner batches, unknown kinds of compression, bits without a meaning.
     Errors: `Refused`.
     """
     if sys_flag & TRANSACTION_MASK:
-        remark = "sending transaction messages is forbidden: not supported by this broker"
+        remark = "sending transaction messages is forbidden without the property TRAN_MSG"
         raise Refused(remark, ResponseCode.NO_PERMISSION)
     flags = sys_flag & ~_HOST_FLAGS
     if flags & ~PLAIN_FLAGS not in _COMPRESSIONS:

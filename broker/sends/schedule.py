@@ -9,9 +9,13 @@ anew from their map.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from broker.limits import PLAN_NAMES_MAX, PLANS_MAX, REMEMBERED_BYTES_MAX
 from broker.sends.properties import items_of, java_map_order
+from broker.sends.rules import level_of
+from ledgermq.remoting.protocol.properties import find_property
 from store.layout import SCHEDULE_TOPIC_BYTES
 from store.results import PutMessage
 
@@ -49,10 +53,27 @@ def scheduled(message: PutMessage, level: int, level_max: int) -> PutMessage:
     )
 
 
+def scheduled_if_delayed(message: PutMessage, level_max: int) -> PutMessage:
+    """Return a stored message that is put once more as it waits for its level, if it has one."""
+    digits = find_property(message.properties, b"DELAY")
+    level = level_of(digits) if digits else 0
+    return scheduled(message, level, level_max) if level else message
+
+
 def with_properties(text: bytes, values: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return a stored property text with values set, in the order in which Java writes its map."""
-    items = {item.partition(b"\x01")[0].decode("utf-8", "replace"): item for item in items_of(text)}
+    items = {item.partition(b"\x01")[0]: item for item in items_of(text)}
     for name, value in values:
-        items[name.decode()] = name + b"\x01" + value
+        items[name] = name + b"\x01" + value
     pairs = list(items.values())
-    return b"\x02".join([pairs[i] for i in java_map_order(list(items))])
+    names = tuple(items)
+    is_short = len(names) <= PLAN_NAMES_MAX and sum(map(len, names)) <= REMEMBERED_BYTES_MAX
+    order = _known_order(names) if is_short else _order(names)
+    return b"\x02".join([pairs[i] for i in order])
+
+
+def _order(names: tuple[bytes, ...]) -> list[int]:
+    return java_map_order([name.decode("utf-8", "replace") for name in names])
+
+
+_known_order = lru_cache(maxsize=int(PLANS_MAX))(_order)

@@ -13,6 +13,7 @@ Source: spec/wire.md 3.7 (14, 15); spec/disk.md 5.6; docs/adr/0002; RocketMQ Con
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -22,16 +23,19 @@ import msgspec
 from broker.fair_share import FairShare
 from broker.limits import OFFSETS_BYTES_MAX, STATE_ENTRY_BYTES_MAX
 from broker.state.kinds import StateKind
-from broker.state.table import ReplicatedTable
-from broker.table_text import text_in_steps
+from broker.state.table import LargeTable
+from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import decode_file
 from ledgermq.remoting.protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from broker.state.table import Gauge
+    from broker.state.table import Exchange, Gauge, Text
 
+#: Under this name RocketMQ's check of transactions keeps how far it has come: the broker believes
+#: what it finds of it in a store that RocketMQ wrote, so that no client may say it.
+TRANSACTION_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 OFFSET_MIN = -(2**63)
 OFFSET_MAX = 2**63 - 1
 #: What one key and one offset take in a log entry, at most and besides the names.
@@ -68,7 +72,7 @@ class _Frozen:
         yield from text
 
 
-class ConsumerOffsetTable(ReplicatedTable):
+class ConsumerOffsetTable(LargeTable):
     """Offsets of all groups. One per broker, touched only from the loop's thread."""
 
     file = "consumerOffset.json"
@@ -101,14 +105,16 @@ class ConsumerOffsetTable(ReplicatedTable):
         Returns False if the table has no room for another one of this group.
 
         Raises:
-            InvalidHeader: no int64.
+            InvalidHeader: no int64, or a group whose offsets no client has.
         """
+        if group == TRANSACTION_CHECK_GROUP:
+            raise InvalidHeader(f"the offsets of {group} are the broker's own")
         if not OFFSET_MIN <= offset <= OFFSET_MAX:
             raise InvalidHeader(f"offset {offset} is no int64")
         key = topic + "@" + group
         queues = self._pending.get(key)
         if queues is None or queue_id not in queues:
-            applied = self._applied_offset(key, queue_id)
+            applied = self.applied_offset(key, queue_id)
             if applied == offset:
                 return True
             if applied is None:
@@ -129,7 +135,7 @@ class ConsumerOffsetTable(ReplicatedTable):
             offset = queues.get(queue_id)
             if offset is not None:
                 return offset
-        return self._applied_offset(key, queue_id)
+        return self.applied_offset(key, queue_id)
 
     def take_proposals(self, count_max: int | None = None) -> list[bytes]:
         """Return what is to be replicated now, as payloads of bounded size.
@@ -203,7 +209,7 @@ class ConsumerOffsetTable(ReplicatedTable):
                 self._applied.pop(key, None)
 
     def drop_pending(self) -> None:
-        """Forget what is not replicated; called when leadership is lost."""
+        """Forget offsets that are not replicated; called when leadership is lost."""
         for key, queues in self._pending.items():
             applied = self._applied.get(key, {})
             for queue_id in queues:
@@ -220,7 +226,7 @@ class ConsumerOffsetTable(ReplicatedTable):
         for key, queue_id in [one for one in self._dirty if one[0].rpartition("@")[2] == group]:
             del self._dirty[key, queue_id]
             del self._pending[key][queue_id]
-            if self._applied_offset(key, queue_id) is None:
+            if self.applied_offset(key, queue_id) is None:
                 self._give_room(key)
             if not self._pending[key]:
                 del self._pending[key]
@@ -248,19 +254,27 @@ class ConsumerOffsetTable(ReplicatedTable):
         self._frozen.add(frozen)
         return frozen.steps()
 
-    def restore(self, data: bytes) -> None:
-        """Replace the table by a snapshot.
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """See `ReplicatedTable`."""
+        applied: OffsetMap = {}
+        room = FairShare(OFFSETS_BYTES_MAX)
+        for number, document in enumerate(documents_of(data)):
+            if number:
+                yield
+            for key, queues in decode_file(document, _Snapshot).offset_table.items():
+                former = applied.get(key)
+                applied[key] = queues
+                more = len(queues) - (len(former) if former is not None else 0)
+                room.take(_group_of(key), more * room_of(key))
+        return partial(self._replace, applied, room)
 
-        Raises:
-            RemoteProtocolError: the data is not a snapshot.
-        """
-        self._applied = decode_file(data, _Snapshot).offset_table
-        self.room = FairShare(OFFSETS_BYTES_MAX)
-        for table in (self._applied, self._pending):
-            for key, queues in table.items():
-                for queue_id in queues:
-                    if table is self._applied or self._applied_offset(key, queue_id) is None:
-                        self._take_room(key)
+    def _replace(self, applied: OffsetMap, room: FairShare) -> OffsetMap:
+        former, self._applied, self.room = self._applied, applied, room
+        for key, queues in self._pending.items():
+            for queue_id in queues:
+                if self.applied_offset(key, queue_id) is None:
+                    self._take_room(key)
+        return former
 
     def _own(self, key: str) -> dict[int, int]:
         """Return the applied offsets of a key, to be changed: not those of a snapshot's rows."""
@@ -272,19 +286,44 @@ class ConsumerOffsetTable(ReplicatedTable):
         return queues
 
     def _take_room(self, key: str) -> None:
-        self.room.take(key.rpartition("@")[2], room_of(key))
+        self.room.take(_group_of(key), room_of(key))
 
     def _give_room(self, key: str) -> None:
-        self.room.take(key.rpartition("@")[2], -room_of(key))
+        self.room.take(_group_of(key), -room_of(key))
 
-    def _applied_offset(self, key: str, queue_id: int) -> int | None:
+    def applied_offset(self, key: str, queue_id: int) -> int | None:
+        """Return what was applied last under ``topic@group``."""
         queues = self._applied.get(key)
         return None if queues is None else queues.get(queue_id)
+
+    def pending_offset(self, key: str, queue_id: int) -> int | None:
+        """Return what was accepted under ``topic@group`` and is not applied yet."""
+        return self._pending.get(key, {}).get(queue_id)
+
+    def drop(self, key: str, queue_id: int) -> None:
+        """Forget what was accepted and is not applied."""
+        pending = self._pending.get(key, {})
+        if pending.pop(queue_id, None) is None:
+            return
+        self._dirty.pop((key, queue_id), None)
+        if self.applied_offset(key, queue_id) is None:
+            self._give_room(key)
+        if not pending:
+            del self._pending[key]
+
+    def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """Walk over the keys and all that is known under them; survives changes meanwhile."""
+        for key in [*self._applied, *(self._pending.keys() - self._applied.keys())]:
+            yield key, {**self._applied.get(key, {}), **self._pending.get(key, {})}
 
 
 def weigh_offsets(row: tuple[str, dict[int, int]]) -> int:
     """Return what the offsets of a group in a topic are in work, compared with other rows."""
     return 1 + len(row[1]) // 8
+
+
+def _group_of(key: str) -> str:
+    return key.rpartition("@")[2]
 
 
 def room_of(key: str) -> int:

@@ -18,3 +18,9 @@ class StateKind(StrEnum):
     UNLOCK = "unlock"
     DELIVERED = origins.DELIVERED
     """Of a delayed message; its copy stands for the record."""
+    HALF = origins.HALF
+    """Of half a transaction, which stands for the record; so do the next two."""
+    COPIED = origins.COPIED
+    OP = origins.OP
+    ASKED = "tx-asked"
+    """Producers are asked how halves end."""

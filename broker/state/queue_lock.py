@@ -14,6 +14,7 @@ Pure: times are passed in. Source: spec/wire.md 3.7 (41, 42), 7.1; RocketMQ Reba
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,14 +22,14 @@ import msgspec
 from broker.fair_share import FairShare
 from broker.limits import LOCKS_MAX, STATE_ENTRY_BYTES_MAX
 from broker.state.kinds import StateKind
-from broker.state.table import ReplicatedTable
-from broker.table_text import text_in_steps
+from broker.state.table import LargeTable
+from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import QueueKey, decode_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from broker.state.table import Gauge
+    from broker.state.table import Exchange, Gauge, Text
 
 LEASE_MS = 60_000
 #: What a queue takes in an entry besides its topic, at most.
@@ -55,7 +56,7 @@ class _Saved(msgspec.Struct, rename="camel"):
 _Key = tuple[str, str, int]
 
 
-class QueueLockTable(ReplicatedTable):
+class QueueLockTable(LargeTable):
     """All leases of a broker group.
 
     Args:
@@ -156,16 +157,24 @@ class QueueLockTable(ReplicatedTable):
         """Return the parts of config/queueLock.json as it is now."""
         return text_in_steps(_saved, self._leases.copy().items())
 
-    def restore(self, data: bytes) -> None:
-        """Replace the table by a snapshot; every lease starts anew.
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """See `ReplicatedTable`; every lease starts anew."""
+        leases: dict[_Key, _Lease] = {}
+        room = FairShare(LOCKS_MAX)
+        until_ms = self._now_ms() + self._lease_ms
+        for number, document in enumerate(documents_of(data)):
+            if number:
+                yield
+            for row in decode_file(document, _Saved).lock_table:
+                for key in _keys(row):
+                    if key not in leases:
+                        room.take(row.group, 1)
+                    leases[key] = _Lease(row.client_id, until_ms)
+        return partial(self._replace, leases, room)
 
-        Raises:
-            RemoteProtocolError: the data is not a snapshot.
-        """
-        self._leases.clear()
-        self._room = FairShare(LOCKS_MAX)
-        for row in decode_file(data, _Saved).lock_table:
-            self.apply_lock(msgspec.json.encode(row), self._now_ms())
+    def _replace(self, leases: dict[_Key, _Lease], room: FairShare) -> dict[_Key, _Lease]:
+        former, self._leases, self._room = self._leases, leases, room
+        return former
 
     def _drop(self, key: _Key) -> None:
         del self._leases[key]

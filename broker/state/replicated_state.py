@@ -88,17 +88,23 @@ class ReplicatedState:
         self.revisions: Counter[str] = Counter()
         self.quarantined = 0
         """Records that no table could take, since the start."""
+        self.empty: dict[str, bytes] = {}
+        """By the name of its file, the text of a table that nothing was applied to."""
         self._appliers: dict[str, Callable[[bytes], object]] = {}
         for table in tables:
             self.add(table)
 
     def add(self, table: ReplicatedTable) -> None:
-        """Register a table. Errors: `ValueError` for a kind or a file that another one has."""
+        """Register a table, still empty.
+
+        Errors: `ValueError` for a kind or a file that another one has.
+        """
         appliers = table.appliers()
         taken = [*(self._appliers.keys() & appliers.keys()), *({table.file} & self.tables.keys())]
         if taken:
             raise ValueError(f"{type(table).__name__}: {min(taken)} belongs to another table")
         self.tables[table.file] = table
+        self.empty[table.file] = table.snapshot()
         self._appliers |= {str(kind): applier for kind, applier in appliers.items()}
 
     def apply(self, position: int, kind: str, payload: bytes) -> bool:

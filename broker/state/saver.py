@@ -11,7 +11,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from broker.state.snapshot import in_turns
+from broker.state.steps import in_turns
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 

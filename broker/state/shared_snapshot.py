@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.state.snapshot import Capture, Snapshot
+from broker.state.extras import Extra, difference, with_extra
+from broker.state.snapshot import Capture, Snapshot, joined
+from broker.table_text import documents_of
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.remoting.protocol.tolerant_json import FILE, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from broker.state.replicated_state import ReplicatedState
-    from broker.state.table import ReplicatedTable
+    from broker.state.table import ReplicatedTable, Text
     from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
@@ -49,13 +51,6 @@ class _Index(msgspec.Struct, rename="camel"):
     applied_index: int
     tables: dict[str, int] = {}
     """What the files said in their first member when this was written."""
-
-
-class Extra(msgspec.Struct):
-    """Members of a JSON object that another document lacks."""
-
-    whole: dict[str, Any] = {}
-    inside: dict[str, Extra] = {}
 
 
 class SharedSnapshot(Snapshot):
@@ -103,7 +98,7 @@ class SharedSnapshot(Snapshot):
             if floor > end_index and self._tables[name].is_told_by_log:
                 _log.warning("event=table_ahead_of_the_log file=%s/%s index=%d log_end=%d",
                              self._directory, name, floor, end_index)  # fmt: skip
-                self._tables[name].clear()
+                self._tables[name].restore(self._empty[name])
                 floor = NOTHING
             self._floors[name] = max(NOTHING, min(floor, end_index))
         self._saved_index = min(self._floors.values())
@@ -121,7 +116,7 @@ class SharedSnapshot(Snapshot):
             str(kind): name for name, table in self._tables.items() for kind in table.appliers()
         }
 
-    def restore(self, files: dict[str, bytes]) -> None:
+    def restore(self, files: Mapping[str, Text]) -> None:
         """Replace the tables; see `Snapshot.restore`."""
         super().restore(files)
         self._floors = dict.fromkeys(self._floors, NOTHING)
@@ -147,15 +142,12 @@ class SharedSnapshot(Snapshot):
     def write(self, capture: Capture) -> None:
         """Write what was captured, see `Snapshot.write`; in the thread, what is not ours is added.
 
-        That takes the whole text, and only where RocketMQ wrote members that we do not know.
+        A slice of the text at a time: the thread of the loop may run between any two of them.
         """
         for name, parts in capture.files.items():
             extra = self._extra(name)
             if extra is not None:
-                document = loads(b"".join(parts), FILE)
-                add(document, extra)
-                text = msgspec.json.format(msgspec.json.encode(document), indent=8)
-                capture.files[name] = [_unquoted(name, text)]
+                capture.files[name] = _merged(name, parts, extra)
         super().write(capture)
 
     def _extra(self, name: str) -> Extra | None:
@@ -215,28 +207,9 @@ class SharedSnapshot(Snapshot):
         return extra
 
 
-def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> Extra:
-    """Return the members of ``theirs`` that ``ours`` lacks, at any depth."""
-    extra = Extra({}, {})
-    mine = {str(key): value for key, value in ours.items()}
-    for key, value in theirs.items():
-        name = str(key)  # a queue id may come as an integer or in quotes
-        if name not in mine:
-            extra.whole[name] = value
-        elif isinstance(value, dict) and isinstance(mine[name], dict):
-            inside = difference(value, mine[name])
-            if inside.whole or inside.inside:
-                extra.inside[name] = inside
-    return extra
-
-
-def add(document: dict[str, Any], extra: Extra) -> None:
-    """Add what `difference` found, as far as the objects that it belongs to are still there."""
-    for name, value in extra.whole.items():
-        document.setdefault(name, value)
-    for name, inside in extra.inside.items():
-        if isinstance(document.get(name), dict):
-            add(document[name], inside)
+def _merged(name: str, parts: list[bytes], extra: Extra) -> list[bytes]:
+    documents = documents_of(bytes(joined(parts)))
+    return [_unquoted(name, text) for text in with_extra(documents, extra)]
 
 
 def _unquoted(name: str, text: bytes) -> bytes:

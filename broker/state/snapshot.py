@@ -1,7 +1,10 @@
 """The state machine's tables on disk, in RocketMQ's JSON, with the index they include.
 
 ``config/`` holds ``topics.json subscriptionGroup.json consumerOffset.json`` as RocketMQ writes
-them, our ``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside.
+them, our ``queueLock.json``, and ``appliedIndex.json``: the highest log entry that is inside, and
+which tables it is said of. A version that did not know a table yet passed over its records, and one
+that knows no others may have passed over records of a table whose file an earlier one left: tables
+that are not named are made from the log, and so are those that an image lacks.
 Tables are written before the index, each by write, fsync, rename; the previous content is kept as
 ``.bak``. Tables are taken as they are at one moment and made into text in slices, while entries go
 on changing them. A crash in between leaves tables newer than the index, which is harmless: entries
@@ -12,30 +15,35 @@ Source: spec/disk.md 5.6; RocketMQ ConfigManager.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from broker.state.steps import at_once, drop_steps
 from ledgermq.remoting.protocol.errors import RemoteProtocolError
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from broker.state.replicated_state import ReplicatedState
-    from broker.state.table import ReplicatedTable
+    from broker.state.table import ReplicatedTable, Text
     from ledgermq.runtime.disk import Disk
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 _INDEX_FILE: Final = "appliedIndex.json"
+FIRST_TABLES: Final = frozenset(
+    {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "queueLock.json"}
+)
+"""Those of versions that named none: all of them had these."""
 
 
 class _AppliedIndex(msgspec.Struct, rename="camel"):
     applied_index: int
+    #: In order of name, so that the same state is the same text in every process.
+    tables: tuple[str, ...] = tuple(sorted(FIRST_TABLES))
 
 
 class Capture(msgspec.Struct, frozen=True):
@@ -58,30 +66,47 @@ class Snapshot:
         self._disk = disk
         self._revisions = state.revisions
         self._tables = state.tables
+        self._empty = state.empty
+        self.lacking: frozenset[str] = frozenset()
+        """Tables that were not in what was loaded or restored last, so that the log has to tell."""
         #: By file, the number of records in it; missing before the first write.
         self._saved_revisions: dict[str, int] = {}
         self._saved_index = -1
+        self._is_replaced = False
+        """Whether the tables are being replaced: they are no state of the log meanwhile."""
 
     def load(self) -> int:
         """Restore the tables; returns the index they include, -1 if the log must be read again.
+
+        It does not contain those that are `lacking`: they stay empty.
 
         Raises:
             FatalError: a file cannot be read.
         """
         try:
-            sound = [self._load_table(name, table) for name, table in self._tables.items()]
-            data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
+            saved = self._maybe_read_index()
+            named = [n for n in self._tables if saved is None or n in saved.tables]
+            found = {name: self._load_table(name, self._tables[name]) for name in named}
         except OSError as error:
             message = f"the tables in {self._directory} cannot be read: {error}"
             raise FatalError(message, EXIT_ENVIRONMENT) from error
         index = -1
-        if data is not None and all(sound):
-            try:
-                index = msgspec.json.decode(data, type=_AppliedIndex).applied_index
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                _log.warning("event=snapshot_index_unreadable file=%s error=%s", _INDEX_FILE, error)
+        if saved is not None and False not in found.values():
+            index = saved.applied_index
+            self.lacking = frozenset(name for name in self._tables if not found.get(name))
         self._saved_index = index
         return index
+
+    def _maybe_read_index(self) -> _AppliedIndex | None:
+        """Return what is said of the tables. Errors: `OSError`."""
+        data = self._disk.read(f"{self._directory}/{_INDEX_FILE}")
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=_AppliedIndex)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            _log.warning("event=snapshot_index_unreadable file=%s error=%s", _INDEX_FILE, error)
+            return None
 
     @property
     def saved_index(self) -> int:
@@ -90,30 +115,56 @@ class Snapshot:
 
     def take(self) -> dict[str, bytes]:
         """Return all tables as they are now, by file name; see `take_steps`."""
-        return at_once(self.take_steps())
+        return {name: bytes(text) for name, text in at_once(self.take_steps()).items()}
 
-    def take_steps(self) -> Generator[None, None, dict[str, bytes]]:
+    def take_steps(self) -> Generator[None, None, dict[str, bytearray]]:
         """Return all tables as they are at the first step, by file name; slice by slice."""
         taken = [(name, table.snapshot_steps()) for name, table in self._tables.items()]
         files = {}
         for name, steps in taken:
-            parts: list[bytes] = []
-            yield from _collect(steps, parts)
-            files[name] = b"".join(parts)
+            text = files[name] = bytearray()
+            for part in steps:
+                if text:
+                    yield
+                text += part
         return files
 
-    def restore(self, files: dict[str, bytes]) -> None:
+    def restore(self, files: Mapping[str, Text]) -> None:
+        """Replace the tables by those of `take`, see `restore_steps`."""
+        at_once(self.restore_steps(files))
+
+    def restore_steps(self, files: Mapping[str, Text]) -> Generator[None, None, None]:
         """Replace the tables by those of `take`; they are written the next time, all of them.
+
+        Those that are not among them, as whoever took them did not know them, become empty. All
+        tables are as they were until their turn comes, together, and none is saved meanwhile.
 
         Raises:
             RemoteProtocolError: a file is not what `take` returned.
         """
+        self.lacking = frozenset(self._tables.keys() - files.keys())
+        self._is_replaced = True
+        self._saved_index = -1
+        return self._restore_steps(files)
+
+    def _restore_steps(self, files: Mapping[str, Text]) -> Generator[None, None, None]:
+        exchanges = []
         for name, table in self._tables.items():
-            if name in files:
-                table.restore(files[name])
+            exchange = yield from table.restore_steps(files.get(name, self._empty[name]))
+            exchanges.append(exchange)
+        former = [exchange() for exchange in exchanges]
+        for table in self._tables.values():
             for kind in table.appliers():
                 self._revisions[kind] += 1
-        self._saved_index = -1
+        self._is_replaced = False
+        exchanges.clear()
+        for rows in former:
+            yield from drop_steps(rows)
+
+    def fill(self, files: Mapping[str, Text]) -> None:
+        """Restore the tables that are lacking, as far as there are older texts of them."""
+        for name in self.lacking & files.keys():
+            self._tables[name].restore(bytes(files[name]))
 
     def capture(self, applied_index: int) -> Capture:
         """Return what changed since the last write, see `capture_steps`."""
@@ -126,6 +177,8 @@ class Snapshot:
         What is applied after that is not in them.
         """
         capture = Capture(applied_index, {}, {})
+        if self._is_replaced:
+            return capture
         changed: list[tuple[str, Iterator[bytes]]] = []
         for name, table in self._tables.items():
             revision = self._revision(table)
@@ -136,7 +189,9 @@ class Snapshot:
             capture.files[name] = []
             yield from _collect(steps, capture.files[name])
         if capture.files or applied_index != self._saved_index:
-            capture.files[_INDEX_FILE] = [msgspec.json.encode(_AppliedIndex(applied_index))]
+            capture.files[_INDEX_FILE] = [
+                msgspec.json.encode(_AppliedIndex(applied_index, tuple(sorted(self._tables))))
+            ]
         return capture
 
     def _parts(self, name: str, steps: Iterator[bytes], applied_index: int) -> Iterator[bytes]:
@@ -158,20 +213,20 @@ class Snapshot:
             previous = None if name == _INDEX_FILE else self._disk.read(path)
             if previous is not None:
                 self._disk.replace(path + ".bak", previous)
-            self._disk.replace(path, b"".join(parts))
+            self._disk.replace(path, joined(parts))
             if name in self._tables:
                 self._saved_revisions[name] = capture.revisions[name]
         self._saved_index = capture.applied_index
 
     def _revision(self, table: ReplicatedTable) -> int:
-        return sum(self._revisions[kind] for kind in table.appliers())
+        return table.changes + sum(self._revisions[kind] for kind in table.appliers())
 
-    def _load_table(self, name: str, table: ReplicatedTable) -> bool:
-        """Restore one table; False if its file is there and unreadable."""
+    def _load_table(self, name: str, table: ReplicatedTable) -> bool | None:
+        """Restore one table; False if its file is there and unreadable, None if there is none."""
         path = f"{self._directory}/{name}"
         data = self._disk.read(path)
         if data is None:
-            return True
+            return None
         try:
             _restore(table, data)
         except RemoteProtocolError as error:
@@ -197,23 +252,12 @@ def _collect(steps: Iterator[bytes], parts: list[bytes]) -> Generator[None, None
         parts.append(part)
 
 
-def at_once(steps: Generator[None, None, T]) -> T:
-    """Return what is made in steps, made in one."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("T", end.value)
-
-
-async def in_turns(steps: Generator[None, None, T]) -> T:
-    """Return what is made in steps, each in a turn of the loop, the first in this one."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("T", end.value)
-        await asyncio.sleep(0)
+def joined(parts: list[bytes]) -> bytearray:
+    """Return a text of its parts; in a thread, that of the loop may run between any two of them."""
+    text = bytearray()
+    for part in parts:
+        text += part
+    return text
 
 
 def _restore(table: ReplicatedTable, data: bytes) -> None:

@@ -7,21 +7,22 @@ Source: spec/wire.md 3.5, 3.9 (200, 201); spec/disk.md 5.6; RocketMQ Subscriptio
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from broker.limits import GROUPS_MAX
 from broker.state.kinds import StateKind
-from broker.state.table import ReplicatedTable
-from broker.table_text import text_in_steps
+from broker.state.table import LargeTable
+from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, decode_file
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from broker.state.table import Gauge
+    from broker.state.table import Exchange, Gauge, Text
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = (
@@ -75,7 +76,7 @@ def group_name_is_valid(group: str) -> bool:
     return len(group) <= GROUP_LENGTH_MAX and _NAME.match(group) is not None
 
 
-class SubscriptionGroupTable(ReplicatedTable):
+class SubscriptionGroupTable(LargeTable):
     """All consumer groups that have settings, by name."""
 
     file = "subscriptionGroup.json"
@@ -83,8 +84,7 @@ class SubscriptionGroupTable(ReplicatedTable):
     def __init__(self, timestamp: int, *, auto_create: bool = True) -> None:
         self.data_version = DataVersion(timestamp=timestamp, counter=0)
         self._auto_create = auto_create
-        self._groups: dict[str, SubscriptionGroupConfig] = {}
-        self._add_system_groups()
+        self._groups = _system_groups()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -148,20 +148,30 @@ class SubscriptionGroupTable(ReplicatedTable):
         rows = self._groups.copy().items()
         return text_in_steps(lambda part: _Snapshot(version, dict(part)), rows)
 
-    def restore(self, data: bytes) -> None:
-        """Replace the table by a snapshot; system groups that it lacks have their defaults.
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """See `ReplicatedTable`; system groups that a snapshot lacks have their defaults."""
+        version = self.data_version
+        groups = _system_groups()
+        for number, document in enumerate(documents_of(data)):
+            if number:
+                yield
+            part = decode_file(document, _Snapshot)
+            version = part.data_version
+            groups.update(part.subscription_group_table)
+        return partial(self._replace, version, groups)
 
-        Raises:
-            RemoteProtocolError: the data is not a snapshot.
-        """
-        snapshot = decode_file(data, _Snapshot)
-        self.data_version = snapshot.data_version
-        self._groups.clear()
-        self._add_system_groups()
-        self._groups.update(snapshot.subscription_group_table)
+    def _replace(
+        self, version: DataVersion, groups: dict[str, SubscriptionGroupConfig]
+    ) -> dict[str, SubscriptionGroupConfig]:
+        former, self._groups = self._groups, groups
+        self.data_version = version
+        return former
 
-    def _add_system_groups(self) -> None:
-        for name in SYSTEM_GROUPS:
-            self._groups[name] = SubscriptionGroupConfig(
-                group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
-            )
+
+def _system_groups() -> dict[str, SubscriptionGroupConfig]:
+    return {
+        name: SubscriptionGroupConfig(
+            group_name=name, consume_broadcast_enable=name in _BROADCAST_SYSTEM_GROUPS
+        )
+        for name in SYSTEM_GROUPS
+    }

@@ -8,14 +8,20 @@ Source: docs/adr/0002.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from broker.state.steps import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from ledgermq.remoting.protocol.limits import Limit
 
     Gauge = tuple[Limit, Callable[[], int]]
+    Text = bytes | memoryview
+    Exchange = Callable[[], dict[Any, Any]]
+    """Puts what was restored in the table's place, and returns former rows, which may be many."""
 
 
 class ReplicatedTable(ABC):
@@ -26,6 +32,8 @@ class ReplicatedTable(ABC):
     is_told_by_log: ClassVar[bool] = False
     """Whether a file that is ahead of its log is worse than none: all of the table is made from the
     log then. Else what is in the file counts, as in RocketMQ."""
+    changes: int = 0
+    """How often the table was changed by something else than a record, and has to be saved."""
 
     @abstractmethod
     def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
@@ -47,9 +55,14 @@ class ReplicatedTable(ABC):
     def restore(self, data: bytes) -> None:
         """Replace all of the table by a text. Errors: `RemoteProtocolError`."""
 
-    def clear(self) -> None:
-        """Become empty; only a table that `is_told_by_log` is asked to."""
-        raise NotImplementedError
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """Read a text, slice by slice; return what replaces all of the table by it.
+
+        The table is as it was until then. One that is always small is replaced in one slice.
+        Errors: `RemoteProtocolError`.
+        """
+        yield from ()
+        return partial(self._restore_small, bytes(data))
 
     @abstractmethod
     def gauges(self) -> Iterable[Gauge]:
@@ -58,3 +71,19 @@ class ReplicatedTable(ABC):
     def snapshot(self) -> bytes:
         """Return the table's text, made at once."""
         return b"".join(self.snapshot_steps())
+
+    def _restore_small(self, data: bytes) -> dict[Any, Any]:
+        self.restore(data)
+        return {}
+
+
+class LargeTable(ReplicatedTable):
+    """A table that may have so many rows that it is restored slice by slice."""
+
+    def restore(self, data: bytes) -> None:
+        """See `ReplicatedTable`; at once."""
+        at_once(self.restore_steps(data))()
+
+    @abstractmethod
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """See `ReplicatedTable`."""

@@ -10,22 +10,23 @@ RocketMQ TopicConfigManager, TopicValidator.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from broker.limits import TOPICS_BYTES_MAX
 from broker.state.kinds import StateKind
-from broker.state.table import ReplicatedTable
-from broker.table_text import text_in_steps
+from broker.state.table import LargeTable
+from broker.table_text import documents_of, text_in_steps
 from ledgermq.remoting.protocol.bodies import DataVersion, TopicConfig, decode_file
 from ledgermq.remoting.protocol.limits import TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from broker.config import BrokerConfig
-    from broker.state.table import Gauge
+    from broker.state.table import Exchange, Gauge, Text
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -38,6 +39,7 @@ DLQ_PREFIX = "%DLQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
 
+SUMMED_PER_STEP = 10_000
 #: What one more topic may take in a registration, whatever its name.
 TOPIC_BYTES_MAX = 1_024
 #: Bits: 1 inherited by topics that are created like this one, 2 writable, 4 readable.
@@ -164,17 +166,20 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         (config.broker_name, 1, inherited),
         ("OFFSET_MOVED_EVENT", 1, read_write),
         ("SCHEDULE_TOPIC_XXXX", 18, read_write),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, read_write),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, read_write),
+        ("TRANS_CHECK_MAX_TIME_TOPIC", 1, read_write),
         (f"{config.broker_cluster_name}_REPLY_TOPIC", 1, read_write),
     ]
     if config.trace_topic_enable:
-        rows.append(("RMQ_SYS_TRACE_TOPIC", 1, read_write))
+        rows.append((config.msg_trace_topic_name, 1, read_write))
     return [
         TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         for name, queues, perm in rows
     ]
 
 
-class TopicTable(ReplicatedTable):
+class TopicTable(LargeTable):
     """All topics of the group, by name.
 
     Args:
@@ -202,9 +207,17 @@ class TopicTable(ReplicatedTable):
         """Whether no further topic may be created."""
         return not self._has_room()
 
+    def exists(self, topic: str) -> bool:
+        """Tell whether there is a topic, or may be one that is not in this table: the system's."""
+        return topic in self.entries or self.is_system(topic)
+
     def is_system(self, topic: str) -> bool:
         """Tell whether administration of this topic is refused."""
         return topic in _SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
+
+    def is_of_settings(self, topic: str) -> bool:
+        """Tell whether a topic is as this broker's settings say, whatever others say."""
+        return topic in self._system
 
     def system_names(self) -> list[str]:
         """Return the names of system topics, of those that do not exist here, too."""
@@ -262,22 +275,35 @@ class TopicTable(ReplicatedTable):
             entries.items(),
         )
 
-    def restore(self, data: bytes) -> None:
-        """Replace the table by a snapshot; system topics keep what the settings say.
+    def restore_steps(self, data: Text) -> Generator[None, None, Exchange]:
+        """See `ReplicatedTable`; system topics keep what the settings say."""
+        version = self.data_version
+        entries = {name: self.entries[name] for name in self._system}
+        for number, document in enumerate(documents_of(data)):
+            if number:
+                yield
+            part = decode_file(document, _Snapshot)
+            version = part.data_version
+            for config in part.topic_config_table.values():
+                if config.topic_name not in self._system:
+                    entries[config.topic_name] = _entry_of(config)
+        size = 0
+        for number, entry in enumerate(entries.values(), start=1):
+            size += _size_of(entry)
+            if number % SUMMED_PER_STEP == 0:
+                yield
+        return partial(self._replace, version, entries, size)
 
-        Raises:
-            RemoteProtocolError: the data is not a snapshot.
-        """
-        snapshot = decode_file(data, _Snapshot)
-        self.data_version = snapshot.data_version
-        kept = self._system.keys() | {
-            one.topic_name for one in snapshot.topic_config_table.values()
-        }
-        for name in [name for name in self.entries if name not in kept]:
-            self._remove(name)
-        for config in snapshot.topic_config_table.values():
-            if config.topic_name not in self._system:
-                self._put(config)
+    def _replace(
+        self, version: DataVersion, entries: dict[str, TopicEntry], size: int
+    ) -> dict[str, TopicEntry]:
+        """Exchange what is in ``entries``: the hot path has that dictionary itself."""
+        former = self.entries.copy()
+        self.entries.clear()
+        self.entries.update(entries)
+        self.encoded_bytes, self._encoded = size, None
+        self.data_version = version
+        return former
 
     def _has_room(self) -> bool:
         return self.encoded_bytes + TOPIC_BYTES_MAX <= TOPICS_BYTES_MAX
@@ -285,25 +311,33 @@ class TopicTable(ReplicatedTable):
     def _remove(self, name: str) -> None:
         entry = self.entries.pop(name, None)
         if entry is not None:
-            self.encoded_bytes -= len(entry.encoded) + 1
+            self.encoded_bytes -= _size_of(entry)
             self._encoded = None
 
     def _put(self, config: TopicConfig) -> None:
-        name = config.topic_name
-        encoded = msgspec.json.encode(name) + b":" + msgspec.json.encode(config)
+        entry = _entry_of(config)
         self._encoded = None
-        former = self.entries.get(name)
-        self.encoded_bytes += len(encoded) + 1 - (len(former.encoded) + 1 if former else 0)
-        self.entries[name] = TopicEntry(
-            name=name,
-            name_bytes=name.encode(),
-            config=config,
-            read_queues=config.read_queue_nums,
-            write_queues=config.write_queue_nums,
-            queues=max(config.read_queue_nums, config.write_queue_nums),
-            readable=bool(config.perm & PERM_READ),
-            system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
-            forbidden=name in FORBIDDEN_TOPICS,
-            is_special=name in FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
-            encoded=encoded,
-        )
+        former = self.entries.get(entry.name)
+        self.encoded_bytes += _size_of(entry) - (_size_of(former) if former else 0)
+        self.entries[entry.name] = entry
+
+
+def _size_of(entry: TopicEntry) -> int:
+    return len(entry.encoded) + 1
+
+
+def _entry_of(config: TopicConfig) -> TopicEntry:
+    name = config.topic_name
+    return TopicEntry(
+        name=name,
+        name_bytes=name.encode(),
+        config=config,
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        queues=max(config.read_queue_nums, config.write_queue_nums),
+        readable=bool(config.perm & PERM_READ),
+        system_flag=_MULTI_TAGS_FLAG if config.topic_filter_type == "MULTI_TAG" else 0,
+        forbidden=name in FORBIDDEN_TOPICS,
+        is_special=name in FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
+        encoded=msgspec.json.encode(name) + b":" + msgspec.json.encode(config),
+    )

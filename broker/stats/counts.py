@@ -1,4 +1,4 @@
-"""How many messages were stored and handed out: by topic, by topic and group, in all.
+"""How many messages were stored, handed out and given back: by topic, by group, in all.
 
 Sends and pulls add to a plain dictionary, once each; every two seconds `fold` brings what is new
 into windows of a minute, an hour and a day. Counted since this process started, on this replica.
@@ -118,12 +118,15 @@ class TrafficCounts:
         """Messages stored since the last `fold`, by topic: sends add to it."""
         self.gets: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Messages handed out since the last `fold`, by topic and group: pulls add to it."""
+        self.backs: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Messages given back since the last `fold`, by topic and group."""
         self.broker_puts = Series(now_ms)
         self.broker_gets = Series(now_ms)
         self.put_days = Days()
         self.get_days = Days()
         self._puts: dict[str, Series] = {}
         self._gets: dict[tuple[str, str], Series] = {}
+        self._backs: dict[tuple[str, str], Series] = {}
         self._day = self._today()
 
     def fold(self) -> None:
@@ -140,6 +143,8 @@ class TrafficCounts:
             self.broker_puts.add(_fold(self.puts, self._puts, now_ms), now_ms)
         if self.gets:
             self.broker_gets.add(_fold(self.gets, self._gets, now_ms), now_ms)
+        if self.backs:
+            _fold(self.backs, self._backs, now_ms)
 
     def of_topic(self, topic: str) -> Series | None:
         """Return what was stored in a topic, None if nothing was."""
@@ -153,8 +158,14 @@ class TrafficCounts:
             self.fold()
         return self._gets.get((topic, group))
 
+    def of_back(self, topic: str, group: str) -> Series | None:
+        """Return what a group gave back of a topic, None if nothing was."""
+        if self.backs:
+            self.fold()
+        return self._backs.get((topic, group))
+
     def __len__(self) -> int:
-        return max(len(self._puts), len(self._gets))
+        return max(len(self._puts), len(self._gets), len(self._backs))
 
     def _today(self) -> int:
         return self._clock.local(self._clock.wall_ms()).tm_yday

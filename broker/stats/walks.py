@@ -1,7 +1,9 @@
 """Makes answers that have many rows: in slices, few at a time, and none without an end.
 
-A row may cost a read from the log, and the offsets of all groups are looked through for one of
-them. So whoever asks waits a few turns of the loop, and the other clients wait for none of it.
+A row may cost reads of whole messages from the log, and the offsets of all groups are looked
+through for one of them. So whoever asks waits a few turns of the loop, and the other clients wait
+for none of it. A slice ends after so many steps, or so much time. What makes the body of rows
+should do no more than join them: each row is best made text in its own step.
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ledgermq.runtime.clock import Clock
+
 SLICE = 8
 """Steps in one turn of the loop; each may read a few whole messages to know their times."""
+SLICE_NS = 2_000_000
+"""Beyond this a slice has no further step."""
 
 Row = TypeVar("Row")
 
@@ -25,7 +31,8 @@ Row = TypeVar("Row")
 class Walks:
     """Those of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.running = 0
 
     async def answer(
@@ -40,7 +47,7 @@ class Walks:
             return make_response(request, ResponseCode.SYSTEM_BUSY, busy)
         self.running += 1
         try:
-            rows = await _collect(steps)
+            rows = await self._collect(steps)
         finally:
             self.running -= 1
         if rows is None:
@@ -52,15 +59,18 @@ class Walks:
             return make_response(request, ResponseCode.SYSTEM_ERROR, large)
         return make_response(request, ResponseCode.SUCCESS, body=encoded)
 
-
-async def _collect(steps: Iterator[Row | None]) -> list[Row] | None:
-    """Return all rows, None if there are too many."""
-    rows: list[Row] = []
-    for number, row in enumerate(steps, 1):
-        if row is not None:
-            rows.append(row)
-            if len(rows) > ANSWER_ROWS_MAX:
-                return None
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
-    return rows
+    async def _collect(self, steps: Iterator[Row | None]) -> list[Row] | None:
+        """Return all rows, None if there are too many."""
+        now_ns = self._clock.monotonic_ns
+        rows: list[Row] = []
+        end_ns = now_ns() + SLICE_NS
+        for number, row in enumerate(steps, 1):
+            if row is not None:
+                rows.append(row)
+                if len(rows) > ANSWER_ROWS_MAX:
+                    return None
+            if number % SLICE == 0 or now_ns() >= end_ns:
+                await asyncio.sleep(0)
+                end_ns = now_ns() + SLICE_NS
+        await asyncio.sleep(0)
+        return rows

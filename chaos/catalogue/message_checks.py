@@ -66,17 +66,19 @@ CHECKS: Final = (
         id="A12", title="producer order",
         question="do one producer's sends of a queue lie in their order, within a batch too?",
         severity=MAJOR, needs="sends",
-        lacks="the place of each message of a batch; between sends A11 asks it",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A13", title="poll that goes back",
         question="does a consumer read a queue forwards while it holds it?", severity=MAJOR,
-        needs="deliveries", lacks="deliveries in the order of their fetches",
+        needs="deliveries",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A14", title="poll that skips",
         question="does a consumer pass over nothing that is owed to it?", severity=MAJOR,
-        needs="deliveries", lacks="deliveries in the order of their fetches",
+        needs="deliveries",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A15", title="inconsistent offset: two messages at one place",
@@ -88,22 +90,26 @@ CHECKS: Final = (
     CheckEntry(
         id="A16", title="queue with a hole",
         question="did the auditor find a message at each offset of a queue?", severity=MAJOR,
-        needs="deliveries, drain", lacks="see A15 for places that two messages claim",
+        needs="deliveries, drain",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A17", title="order of a shard",
         question="is a shard's order of delivery its order in the log, by one consumer at a time?",
-        severity=MAJOR, needs="deliveries", lacks="orderly consumers",
+        severity=MAJOR, needs="deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A18", title="group's progress falls",
         question="is an offset that a group committed ever told lower again?", severity=MAJOR,
-        needs="acks", lacks="fetched offsets in `acks`",
+        needs="acks",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A19", title="progress beyond the end",
         question="did a group commit an offset behind the end of its queue?", severity=MAJOR,
-        needs="acks, drain", lacks="the end of a queue at the time of the commit",
+        needs="acks, drain",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A20", title="order of a chosen queue",
@@ -124,7 +130,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A23", title="half message without a decision",
         question="is each half message asked about, often enough and not more often?",
-        severity=MAJOR, needs="txn", lacks="transactions",
+        severity=MAJOR, needs="txn", simulated=True, lacks="transactions",
     ),
     CheckEntry(
         id="A24", title="offset that was never committed",
@@ -134,28 +140,31 @@ CHECKS: Final = (
     ),
     CheckEntry(
         id="A25", title="late delivery of a delayed message",
-        question="how late are delayed messages?", severity=INFO, needs="sends, deliveries",
-        lacks="delayed messages",
+        question="how late are delayed messages?", severity=MAJOR, needs="sends, deliveries",
+        in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A26", title="ladder of retries",
         question="does each retry come when its level says, and no more of them than allowed?",
-        severity=MAJOR, needs="acks, deliveries", lacks="retries by the broker",
+        severity=MAJOR, needs="acks, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A27", title="refused by a listener and not delivered again",
         question="did what a listener refused come again?", severity=MAJOR,
-        needs="acks, deliveries", in_process=True, on_spark=True,
+        needs="acks, deliveries", in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A28", title="dead letter before its time",
         question="is only in the dead letter queue what was refused often enough?", severity=MAJOR,
-        needs="acks, deliveries", lacks="dead letters",
+        needs="acks, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A29", title="dead letter twice, or late",
         question="is a dead letter there once, and soon?", severity=MINOR,
-        needs="acks, deliveries", lacks="dead letters",
+        needs="acks, deliveries",
+        in_process=True, on_spark=True,
     ),
 )  # fmt: skip
 """In the order of their ids."""

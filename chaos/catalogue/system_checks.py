@@ -131,27 +131,32 @@ CHECKS: Final = (
     CheckEntry(
         id="A53", title="rolled back and visible",
         question="was a message of a transaction delivered that was rolled back?", severity=CRIT,
-        needs="txn, deliveries", lacks="transactions",
+        needs="txn, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A54", title="half message visible early",
         question="was a message of a transaction delivered before it was decided?", severity=CRIT,
-        needs="txn, deliveries", lacks="transactions",
+        needs="txn, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A55", title="committed transaction missing",
         question="was every message of a committed transaction delivered?", severity=CRIT,
-        needs="txn, deliveries", lacks="transactions",
+        needs="txn, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A56", title="delivered too early",
         question="was a delayed message delivered before its time?", severity=MAJOR,
-        needs="sends, deliveries", lacks="delayed messages",
+        needs="sends, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A57", title="missing dead letter",
         question="is in the dead letter queue whatever was refused too often?", severity=CRIT,
-        needs="acks, deliveries", lacks="dead letters",
+        needs="acks, deliveries",
+        in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A58", title="election storm",

@@ -11,6 +11,7 @@ from typing import Any
 from chaos.catalogue.checks import EXCUSABLE
 from chaos.catalogue.faults import exceeds
 from chaos.checker.copies import check_duplicates, check_offsets
+from chaos.checker.delayed import check_early, check_late
 from chaos.checker.effects import (
     check_coverage,
     check_failover,
@@ -27,9 +28,22 @@ from chaos.checker.messages import (
     refused,
 )
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
+from chaos.checker.progress import check_batches, check_beyond, check_falls, check_holes
+from chaos.checker.reading import check_backwards, check_shards, check_skips
 from chaos.checker.redelivery import check_redelivery
+from chaos.checker.retries import (
+    check_false_letters,
+    check_ladder,
+    check_letters_twice,
+    check_missing_letters,
+)
 from chaos.checker.sends import check_order, check_word
 from chaos.checker.service import check_answers, check_exits, check_refused, check_selection
+from chaos.checker.transactions import (
+    check_committed_missing,
+    check_rolled_back,
+    check_undecided,
+)
 
 CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A1": check_loss,
@@ -39,8 +53,19 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A8": check_duplicates,
     "A9": check_redelivery,
     "A11": check_order,
+    "A12": check_batches,
+    "A13": check_backwards,
+    "A14": check_skips,
     "A15": check_offsets,
+    "A16": check_holes,
+    "A17": check_shards,
+    "A18": check_falls,
+    "A19": check_beyond,
+    "A25": check_late,
+    "A26": check_ladder,
     "A27": check_refused,
+    "A28": check_false_letters,
+    "A29": check_letters_twice,
     "A30": check_leaders,
     "A31": check_votes,
     "A32": check_terms,
@@ -55,7 +80,14 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A49": check_word,
     "A50": check_answers,
     "A51": check_exits,
+    "A53": check_rolled_back,
+    "A54": check_undecided,
+    "A55": check_committed_missing,
+    "A56": check_early,
+    "A57": check_missing_letters,
 }
+BEYOND = frozenset({"A8", "A29"})
+"""Checks of copies: what they find is no loss, but more than the contract says."""
 EXIT_CODES = {VALID: 0, INVALID: 1, UNKNOWN: 2}
 EXIT_EXCEEDED, EXIT_USAGE, EXIT_HARNESS = 3, 254, 255
 
@@ -106,7 +138,7 @@ def decide(results: Sequence[Result], excused: str = "") -> tuple[str, tuple[str
     beyond = [
         f"{r.check} {r.count}: {r.summary}"
         for r in results
-        if r.check == "A8" and r.count and r not in invalid
+        if r.check in BEYOND and r.count and r not in invalid
     ]
     if excused:
         allowed = [r for r in invalid if r.check in EXCUSABLE]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from chaos.checker.effects import find_gap
 from chaos.checker.model import UNKNOWN, History, Result, Row, result, undecided
+from chaos.checker.sends import WAITS
 from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
 
@@ -38,14 +39,15 @@ def check_loss(history: History) -> Result:
     lost: list[Row] = []
     begins = _log_begins(history)
     undrained = removed = late = 0
-    for group, send in absent:
+    for group, absent_send in absent:
+        send = where_found(history, absent_send)
         queue = (group, send["topic"], send["queue_id"])
         facts = drain.get(queue)
-        if _lies_before(send, begins.get(queue[1:])):
+        if lies_before(send, begins.get(queue[1:])):
             removed += 1
-        elif facts is not None and _lies_before(send, facts["min_off"]):
+        elif facts is not None and lies_before(send, facts["min_off"]):
             late += 1
-        elif facts is None or not facts["drained"]:
+        elif not _is_drained(history, queue, facts):
             undrained += 1
         else:
             lost.append(_lost_row(history, send, copies, (group, highest[queue])))
@@ -70,10 +72,34 @@ def _absent(history: History) -> list[tuple[str, Row]]:
         for group, topics in sorted(history.groups.items())
         for send in history.ok_sends
         if send["topic"] in topics
+        and send.get("kind") != "txn"  # committed, or not: A55
         and history.is_subscribed(group, send)
         and (group, send["msg_key"]) not in history.got
         and history.is_current(send)
     ]
+
+
+def where_found(history: History, send: Row) -> Row:
+    """Return a send with its place: of one that waited, where the first to see it found it."""
+    if send["queue_id"] is not None or send.get("kind") not in WAITS:
+        return send
+    seen = [
+        (row["t_recv"], row["queue_id"], row["queue_offset"])
+        for row in history.placed
+        if row["msg_key"] == send["msg_key"] and row["topic"] == send["topic"]
+    ]
+    if not seen:
+        return send
+    _, queue_id, offset = min(seen)
+    return send | {"queue_id": queue_id, "queue_offset": offset}
+
+
+def _is_drained(history: History, queue: Queue, facts: Row | None) -> bool:
+    """Tell whether a group read a queue to its end; of a message without one, all of its topic."""
+    if queue[2] is not None:
+        return facts is not None and bool(facts["drained"])
+    mine = [d for d in history.drain if (d["grp"], d["topic"]) == queue[:2]]
+    return bool(mine) and all(d["drained"] for d in mine)
 
 
 def _log_begins(history: History) -> dict[tuple[str, int | None], int | None]:
@@ -89,7 +115,8 @@ def _log_begins(history: History) -> dict[tuple[str, int | None], int | None]:
     return found
 
 
-def _lies_before(send: Row, low: int | None) -> bool:
+def lies_before(send: Row, low: int | None) -> bool:
+    """Tell whether a message lies before an offset, as far as both are known."""
     offset = send["queue_offset"]
     return offset is not None and low is not None and bool(offset < low)
 

@@ -57,6 +57,7 @@ class History:
     sends: Sequence[Row] = ()
     deliveries: Sequence[Row] = ()
     acks: Sequence[Row] = ()
+    txn: Sequence[Row] = ()
     events: Sequence[Row] = ()
     faults: Sequence[Row] = ()
     drain: Sequence[Row] = ()
@@ -68,6 +69,10 @@ class History:
     contract: dict[str, Any] = field(default_factory=dict)
     subscriptions: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     """By group and topic the tags that it subscribed to; what is not named is subscribed whole."""
+    modes: dict[str, str] = field(default_factory=dict)
+    """How groups consume, as far as somebody said: concurrent, orderly, broadcast."""
+    reconsume_max: dict[str, int] = field(default_factory=dict)
+    """How often a group gets a message again before it becomes a dead letter."""
     exits: Sequence[Row] = ()
     """Processes of the system that ended by themselves: ``process``, ``exit``, ``log``."""
     answers: Sequence[Row] = ()
@@ -123,12 +128,12 @@ class History:
 
     @cached_property
     def own(self) -> list[Row]:
-        """Deliveries on the run's topics that do not carry another run's tag."""
+        """Deliveries on the run's topics, or copies of such, without another run's tag."""
         names = {None, *self.run_ids}
         return [
             d
             for d in self.deliveries
-            if d["topic"] in self.epochs and d.get("payload_run_id") in names
+            if (d["topic"] in self.epochs or is_copy(d)) and d.get("payload_run_id") in names
         ]
 
     @cached_property
@@ -181,6 +186,12 @@ class History:
         }
 
 
+def lacking(table: str, rows: Sequence[Row], *columns: str) -> str:
+    """Return the columns that some of the rows leave empty, as words; empty if none does."""
+    names = [f"{table}.{name}" for name in columns if any(row.get(name) is None for row in rows)]
+    return ", ".join(names)
+
+
 def is_copy(row: Row) -> bool:
     """Return whether a delivery came from a retry or dead letter queue: its place is another."""
     return bool(row.get("is_retry") or row.get("is_dlq"))
@@ -231,3 +242,9 @@ def undecided(check: str, why: str, **details: object) -> Result:
     return Result(
         check=check, verdict=UNKNOWN, severity=CHECKS[check].severity, summary=why, details=details
     )
+
+
+def unchecked(check: str, why: str) -> Result:
+    """Return the result of a check that the history has nothing for."""
+    severity = CHECKS[check].severity
+    return Result(check=check, verdict=NOT_CHECKED, severity=severity, summary=why)

@@ -191,6 +191,12 @@ def _of_faults(history: History) -> Iterator[Cause]:
             yield Cause(LEADER, start, end, BROKER_NS)
 
 
+def unsettled(history: History) -> Iterator[Cause]:
+    """Yield when brokers were at fault, or the lead changed."""
+    yield from (cause for cause in _of_faults(history) if cause.name == LEADER)
+    yield from _of_leaders(history)
+
+
 def _of_leaders(history: History) -> Iterator[Cause]:
     """Yield the times between the last sight of one leader and the first of the next."""
     seen: dict[tuple[int, int, str], list[int]] = {}

@@ -18,9 +18,13 @@ def check_refused(history: History) -> Result:
         # What a consumer keeps and tries again itself was received only once.
         last[who] = max(last[who], row["t_recv"], row.get("t_proc_end") or 0)
     refusals: dict[tuple[str, int], int] = {}
+    letters = {(row["grp"], row["msg_key"]) for row in history.own if row.get("is_dlq")}
     for ack in history.acks:
         if ack["kind"] == "nack" and ack["msg_key"] is not None and ack["t_inv"] is not None:
+            most, times = history.reconsume_max.get(ack["grp"]), ack.get("reconsume")
             who = (ack["grp"], ack["msg_key"])
+            if who in letters or (most is not None and (times is None or times >= most)):
+                continue  # it becomes a dead letter, or is one: A28, A57
             refusals[who] = max(refusals.get(who, 0), ack["t_inv"])
     found = [
         {"msg_key": key, "explain": f"message {key} was refused by {group} and never came again"}

@@ -16,14 +16,18 @@ Place = tuple[str, str]
 OUTCOMES: Final = ("ok", "fail", "info")
 WORDS: Final[dict[Place, tuple[str, ...]]] = {
     ("sends", "outcome"): OUTCOMES,
+    ("sends", "kind"): ("plain", "batch", "orderly", "delay", "txn"),
     ("acks", "outcome"): OUTCOMES,
     ("acks", "kind"): ("ack", "nack", "commit", "reset", "fetch"),
+    ("txn", "step"): ("half", "commit", "rollback", "checkback"),
+    ("txn", "answer"): ("commit", "rollback", "unknown"),
+    ("txn", "outcome"): OUTCOMES,
     ("events", "type"): ("invoke", *OUTCOMES),
     ("faults", "status"): ("planned", "active", "skipped", "failed", "healed", "heal_failed"),
     ("replica_log", "type"): ("message", "state", "half", "noop", "unknown", "unreadable"),
     ("raft_probe", "role"): (
         "leader", "follower", "candidate", "pre_candidate", "learner",
-        "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER", "",
+        "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER",
     ),
 }  # fmt: skip
 """The words that a column may hold, spelled so."""
@@ -38,15 +42,21 @@ LEAST: Final[dict[Place, int]] = {
     ("sends", "attempts"): 0,
     ("sends", "t_inv"): 0,
     ("sends", "t_cmp"): 0,
+    ("sends", "delay_ms"): 0,
     ("deliveries", "queue_id"): 0,
     ("deliveries", "queue_offset"): 0,
     ("deliveries", "epoch"): 0,
     ("deliveries", "reconsume"): 0,
     ("deliveries", "t_recv"): 0,
+    ("deliveries", "t_proc_begin"): 0,
     ("acks", "queue_id"): 0,
     ("acks", "value_offset"): 0,
     ("acks", "t_inv"): 0,
     ("acks", "t_cmp"): 0,
+    ("acks", "reconsume"): 0,
+    ("acks", "delay_ms"): 0,
+    ("txn", "t_inv"): 0,
+    ("txn", "t_cmp"): 0,
     ("events", "idx"): 0,
     ("events", "t_mono_ns"): 0,
     ("drain", "queue_id"): 0,
@@ -67,6 +77,7 @@ CLOCKS: Final[dict[str, str]] = {
     "sends": "t_inv",
     "deliveries": "t_recv",
     "acks": "t_inv",
+    "txn": "t_inv",
     "events": "t_mono_ns",
     "raft_probe": "t0",
     "faults": "t_on0",
@@ -82,3 +93,9 @@ CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "duplicates": ("at-least-once", "exactly-once", "idempotent"),
 }
 """What run.json's ``contract`` may say."""
+
+MODES: Final = ("concurrent", "orderly", "broadcast")
+"""What run.json's ``modes`` may say of a group: how it consumes."""
+EARLY_NS: Final = 10_000_000
+"""How much sooner than told something may come again: brokers count in milliseconds, and their
+clock may be set forward a little meanwhile."""

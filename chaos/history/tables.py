@@ -78,7 +78,9 @@ trace_id long
 # back and not by the client's opinion of it. `attempts`: how often it was sent, without those that
 # certainly stored nothing (refused before the append): the log holds no more copies.
 # `asked_queue`: the queue that the sender demanded, null where any would do. `tag`: by which groups
-# subscribe (run.json's `subscriptions`), null for none.
+# subscribe (run.json's `subscriptions`), null for none. `kind`: plain batch orderly delay txn; one
+# that waits (`delay`, by `delay_ms` at the least) has no place yet when it is acknowledged, so its
+# queue and offset are null. `shard_key`: whose order an orderly send is part of.
 SENDS: Final = parse_columns("""
 run_id string!
 op_id long!
@@ -114,6 +116,9 @@ tag string
 """)
 
 # One row per message handed to a consumer. `auditor`: the final reader, not a member of a group.
+# `t_proc_begin` to `t_proc_end`: when the listener had it, one call being one `op_id`. Each member
+# of a broadcasting group is a group of its own here: it is owed everything. `is_dlq`: found in the
+# dead letter queue of the group, `topic` being the one that it was sent to.
 DELIVERIES: Final = parse_columns("""
 run_id string!
 op_id long
@@ -135,13 +140,16 @@ is_dlq boolean
 orig_offset long
 t_fetch_inv long
 t_recv long!
+t_proc_begin long
 t_proc_end long
 node string
 auditor boolean
 """)
 
 # One row per statement of a consumer to the broker. `kind`: ack nack commit reset fetch;
-# for a commit `value_offset` is the committed (next to read) offset of the queue.
+# for a commit `value_offset` is the committed (next to read) offset of the queue, for a fetch the
+# one that was told. For a nack: `reconsume`, how often the message had come again before, and
+# `delay_ms`, how long it must stay away at the least.
 ACKS: Final = parse_columns("""
 run_id string!
 op_id long
@@ -158,6 +166,21 @@ t_inv long
 t_cmp long
 outcome string
 durable boolean
+reconsume int
+delay_ms long
+""")
+
+# One row per step of a transaction. `step`: half commit rollback checkback; for a check-back
+# `answer` is what the producer said: commit rollback unknown.
+TXN: Final = parse_columns("""
+run_id string!
+txn_id long
+msg_key long!
+step string!
+answer string
+t_inv long!
+t_cmp long
+outcome string
 """)
 
 # One row per status question to a node; `ok` false: it did not answer.
@@ -304,6 +327,7 @@ TABLES: Final[dict[str, Table]] = {
     "sends": SENDS,
     "deliveries": DELIVERIES,
     "acks": ACKS,
+    "txn": TXN,
     "raft_probe": RAFT_PROBE,
     "raft_event": RAFT_EVENT,
     "replica_log": REPLICA_LOG,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from chaos.record import Recorder
 from chaos.workload.consumer import delivery_row
 from ledgermq.client import ClientConfig, MessageQueue, PullConsumer, PullStatus
+from ledgermq.remoting.protocol.properties import RETRY_TOPIC
 from ledgermq.runtime.clock import Clock
 
 GROUP = "auditor"
@@ -44,9 +45,16 @@ def auditor(namesrv_addrs: tuple[str, ...]) -> PullConsumer:
 
 
 async def audit_queue(
-    consumer: PullConsumer, queue: MessageQueue, recorder: Recorder, clock: Clock
+    consumer: PullConsumer,
+    queue: MessageQueue,
+    recorder: Recorder,
+    clock: Clock,
+    letters_of: str = "",
 ) -> tuple[QueueEnds, int]:
     """Read one queue to its end; return its ends and how many polls at the end were empty.
+
+    ``letters_of``: the group whose dead letters lie there; they stand under the topic that they
+    were sent to.
 
     Errors: ``RemotingError`` after the client's own retries.
     """
@@ -62,6 +70,10 @@ async def audit_queue(
             row = delivery_row(message, message.content())
             row |= {"op_id": polls, "pos": pos, "grp": GROUP, "consumer": GROUP, "auditor": True}
             row |= {"t_fetch_inv": t0, "t_recv": t1, "generation": 0}
+            if letters_of:
+                topic = message.maybe_property(RETRY_TOPIC) or message.topic
+                row |= {"grp": letters_of, "topic": topic, "auditor": False}
+                row |= {"is_dlq": True, "is_retry": False}
             recorder.write("deliveries", row)
         empty = 0 if result.messages else empty + 1
         if result.status is PullStatus.NO_NEW_MESSAGE and offset < ends.end_off:

@@ -20,11 +20,18 @@ from ledgermq.client import (
     ConsumeOptions,
     ConsumeStatus,
     MessageExt,
+    MessageModel,
     MessageQueue,
     PushConsumer,
 )
 from ledgermq.runtime.clock import Clock, SystemClock
 
+BROADCASTING, CLUSTERING = MessageModel.BROADCASTING, MessageModel.CLUSTERING
+ORDER_SUSPEND_MS = 200
+HELD_S = 0.002
+"""For so long an orderly listener has a call: two at once of one queue can be seen."""
+LADDER_FROM = 3
+"""The level of what is refused for the first time, where the listener names none."""
 PERSIST_OFFSET_MS = 1_000
 REBALANCE_MS = 5_000
 
@@ -60,7 +67,20 @@ class Witnessed:
         self._next_op = 0
 
     def listen(self, messages: list[MessageExt], context: ConsumeContext) -> ConsumeStatus:
-        """Record the messages and accept them, or, now and then, refuse them once."""
+        """Record the messages and accept them, or, now and then, refuse them."""
+        return self._hear(messages, context, self._clock.monotonic_ns())
+
+    async def listen_slowly(
+        self, messages: list[MessageExt], context: ConsumeContext
+    ) -> ConsumeStatus:
+        """Do the same, and take a moment for it."""
+        begun_ns = self._clock.monotonic_ns()
+        await asyncio.sleep(HELD_S)
+        return self._hear(messages, context, begun_ns)
+
+    def _hear(
+        self, messages: list[MessageExt], context: ConsumeContext, begun_ns: int
+    ) -> ConsumeStatus:
         op_id = self._op_id()
         now_ns = self._clock.monotonic_ns()
         for pos, message in enumerate(messages):
@@ -68,12 +88,13 @@ class Witnessed:
             row |= {
                 "op_id": op_id,
                 "pos": pos,
-                "grp": self._spec.group,
+                "grp": self._spec.history_group,
                 "consumer": self._spec.name,
                 "process": self._spec.first_process,
                 "generation": self._generation,
                 "t_fetch_inv": context.t_pull_start_ns or None,
-                "t_recv": context.t_pull_end_ns or now_ns,
+                "t_recv": context.t_pull_end_ns or begun_ns,
+                "t_proc_begin": begun_ns,
                 "t_proc_end": now_ns,
                 "auditor": False,
             }
@@ -82,24 +103,33 @@ class Witnessed:
         self.again += sum(message.reconsume_times > 0 for message in messages)
         if not self._refuses(messages):
             return ConsumeStatus.CONSUME_SUCCESS
-        context.delay_level = 1
+        # Whoever refuses for good climbs the ladder, the others choose the first level.
+        context.delay_level = 0 if self._spec.refuse_every else 1
+        context.suspend_ms = ORDER_SUSPEND_MS
         for message in messages:
-            self._record_refusal(message)
+            self._record_refusal(message, context.delay_level)
         self.refused += len(messages)
         return ConsumeStatus.RECONSUME_LATER
 
     def _refuses(self, messages: list[MessageExt]) -> bool:
-        payload = decode_body(messages[0].content() or b"")
-        if not self._spec.fail_every or payload is None:
+        payload, spec = decode_body(messages[0].content() or b""), self._spec
+        if payload is None:
             return False
+        if spec.refuse_every:
+            return payload.msg_key % spec.refuse_every == 0
         fresh = all(message.reconsume_times == 0 for message in messages)
-        return fresh and payload.msg_key % self._spec.fail_every == 0
+        return bool(spec.fail_every) and fresh and payload.msg_key % spec.fail_every == 0
 
-    def _record_refusal(self, message: MessageExt) -> None:
+    def _record_refusal(self, message: MessageExt, level: int) -> None:
         row = delivery_row(message, message.content())
+        times, delays_ms = message.reconsume_times, self._spec.delays_ms
+        climbed = min(level or LADDER_FROM + times, len(delays_ms))
+        orderly = self._spec.mode == "orderly"
         t_ns = self._clock.monotonic_ns()
         told = {name: row[name] for name in ("topic", "queue_id", "queue_offset", "msg_key")}
-        told |= {"op_id": self._op_id(), "grp": self._spec.group, "consumer": self._spec.name}
+        told |= {"op_id": self._op_id(), "consumer": self._spec.name, "reconsume": times}
+        told |= {"grp": self._spec.history_group}
+        told |= {"delay_ms": ORDER_SUSPEND_MS if orderly else delays_ms[climbed - 1]}
         told |= {"kind": "nack", "t_inv": t_ns, "t_cmp": t_ns, "outcome": "info"}
         self._recorder.write("acks", told)
 
@@ -129,7 +159,7 @@ class Witnessed:
             self.first.setdefault(name, offset)
         row = {
             "op_id": self._op_id(),
-            "grp": self._spec.group,
+            "grp": self._spec.history_group,
             "consumer": self._spec.name,
             "generation": self._generation,
             "topic": queue.topic,
@@ -142,6 +172,16 @@ class Witnessed:
         }
         self._recorder.write("acks", row)
 
+    def on_fetch(self, queue: MessageQueue, offset: int, t_start_ns: int, t_end_ns: int) -> None:
+        """Record which offset the group was told; it begins there."""
+        if queue.topic not in subscribed(self._spec) or offset < 0:
+            return
+        told = {"topic": queue.topic, "queue_id": queue.queue_id, "value_offset": offset}
+        told |= {"op_id": self._op_id(), "consumer": self._spec.name}
+        told |= {"grp": self._spec.history_group}
+        told |= {"kind": "fetch", "t_inv": t_start_ns, "t_cmp": t_end_ns, "outcome": "ok"}
+        self._recorder.write("acks", told)
+
     def mark(self, f: str, value: dict[str, Any]) -> None:
         """Record an event of the consumer's life."""
         row = {
@@ -152,7 +192,7 @@ class Witnessed:
             "f": f,
             "op_id": self._op_id(),
             "t_mono_ns": self._clock.monotonic_ns(),
-            "value": {"consumer": self._spec.name, "grp": self._spec.group, **value},
+            "value": {"consumer": self._spec.name, "grp": self._spec.history_group, **value},
         }
         self._recorder.write("events", row)
 
@@ -183,12 +223,18 @@ async def main(spec: WorkerSpec) -> None:
     )
     options = ConsumeOptions(
         consume_from=ConsumeFrom.LAST_OFFSET if spec.from_last else ConsumeFrom.FIRST_OFFSET,
-        consume_batch_count=16,
+        # One by one where one of several would be refused for good, with all beside it.
+        consume_batch_count=1 if spec.refuse_every else 16,
         suspend_ms=spec.suspend_ms,
+        orderly=spec.mode == "orderly",
+        model=BROADCASTING if spec.mode == "broadcast" else CLUSTERING,
+        local_offsets_dir=spec.offsets_dir,
+        max_reconsume_times=-1 if spec.reconsume_max is None else spec.reconsume_max,
     )
     with Recorder(Path(spec.raw)) as recorder:
         seen = Witnessed(spec, recorder, SystemClock())
-        consumer = PushConsumer(config, seen.listen, options, observer=seen)
+        listener = seen.listen_slowly if options.orderly else seen.listen
+        consumer = PushConsumer(config, listener, options, observer=seen)
         for topic, expression in subscribed(spec).items():
             consumer.subscribe(topic, expression)
         seen.mark("start", {})

@@ -25,6 +25,7 @@ from chaos.history.outcome import (
 from chaos.history.payload import body_hash, encode_body, make_key, run_tag
 from chaos.interpreter import Completion, Interpreter, Slots
 from chaos.record import Recorder
+from chaos.workload.transactions import OPTIONS, Decider
 from chaos.workload.worker import WorkerSpec, run_worker, say, until_stopped
 from ledgermq.client import (
     Attempt,
@@ -39,6 +40,7 @@ from ledgermq.client import (
     SendFailed,
     SendResult,
     SendStatus,
+    TransactionProducer,
 )
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock, SystemClock
@@ -79,6 +81,13 @@ class Sender:
         prepared: dict[str, Any] = {"topic": spec.topic, **members[0]}
         if spec.chosen_queues:
             prepared["asked_queue"] = op.process % spec.chosen_queues
+            prepared |= {"kind": "orderly", "shard_key": str(op.process)}
+        elif spec.transactional:
+            prepared["kind"] = "txn"
+        elif spec.delay_every and count == 1 and self._ops % spec.delay_every == 0:
+            turn = self._ops // spec.delay_every
+            level = spec.delay_levels[turn % len(spec.delay_levels)]
+            prepared |= {"kind": "delay", "level": level, "delay_ms": spec.delays_ms[level - 1]}
         return prepared if len(members) == 1 else {**prepared, "members": members}
 
     def _make(self, process: int, size: int) -> dict[str, Any]:
@@ -93,7 +102,9 @@ class Sender:
     async def invoke(self, op: Op, prepared: Mapping[str, Any]) -> Completion:
         """Send the messages, several as one batch, and say how it ended."""
         key = prepared["msg_key"]
-        messages = [self._message(member) for member in prepared.get("members", (prepared,))]
+        level = prepared.get("level", 0)
+        members = prepared.get("members", (prepared,))
+        messages = [self._message(member, level) for member in members]
         every = self._spec.cancel_every
         try:
             if every and key % every == 0:
@@ -121,22 +132,25 @@ class Sender:
                 err_class=type(error).__name__,
                 time_ns=self._clock.monotonic_ns(),
             )
-        return self._stored(key, result)
+        return self._stored(key, result, waits=level > 0 or self._spec.transactional)
 
-    def _message(self, member: Mapping[str, Any]) -> Message:
+    def _message(self, member: Mapping[str, Any], level: int) -> Message:
         key = member["msg_key"]
         more = {"trace": f"t{key}"} if key % 3 == 0 else {}
-        body, tag = self._bodies.pop(key), member["tag"] or ""
-        return Message(self._spec.topic, body, tags=tag, keys=str(key), properties=more)
+        body, tag, topic = self._bodies.pop(key), member["tag"] or "", self._spec.topic
+        return Message(topic, body, tags=tag, keys=str(key), properties=more, delay_level=level)
 
     async def _send(self, messages: list[Message], asked: int | None) -> SendResult:
         spec, timeout_ms = self._spec, self._spec.send_timeout_ms
         queue = None if asked is None else MessageQueue(spec.topic, spec.broker_name, asked)
+        if isinstance(self._producer, TransactionProducer):
+            key = int(messages[0].keys)
+            return await self._producer.send_in_transaction(messages[0], key, timeout_ms=timeout_ms)
         if len(messages) == 1:
             return await self._producer.send(messages[0], queue, timeout_ms=timeout_ms)
         return await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
 
-    def _stored(self, key: int, result: SendResult) -> Completion:
+    def _stored(self, key: int, result: SendResult, *, waits: bool) -> Completion:
         now_ns = self._clock.monotonic_ns()
         # Stored on one node but not confirmed elsewhere is not an acknowledgement.
         ok = result.status is SendStatus.SEND_OK
@@ -145,8 +159,9 @@ class Sender:
             type="ok" if ok else "info",
             value={
                 "msg_key": key,
-                "queue_id": result.queue.queue_id,
-                "queue_offset": result.queue_offset,
+                # What waits lies elsewhere until it is due; its place is not told.
+                "queue_id": None if waits else result.queue.queue_id,
+                "queue_offset": None if waits else result.queue_offset,
                 "msg_id": result.offset_msg_id,
                 "node": self._node_of(result.attempts),
                 "attempts": [attempt_row(attempt) for attempt in result.attempts],
@@ -244,7 +259,7 @@ async def main(spec: WorkerSpec) -> None:
     clock = SystemClock()
     config = ClientConfig(
         namesrv_addrs=spec.namesrv_addrs,
-        group=f"{spec.group}-producers",
+        group=f"{spec.group}-{'transactions' if spec.transactional else 'producers'}",
         instance_name=spec.name,
         send_timeout_ms=spec.send_timeout_ms,
     )
@@ -255,7 +270,13 @@ async def main(spec: WorkerSpec) -> None:
         first_process=spec.first_process,
     )
     with Recorder(Path(spec.raw)) as recorder:
-        async with Producer(config) as producer:
+        decider = Decider(recorder, clock)
+        made = (
+            TransactionProducer(config, decider, OPTIONS)
+            if spec.transactional
+            else Producer(config)
+        )
+        async with made as producer:
             sender = Sender(spec, producer, clock)
             interpreter = Interpreter(client=sender, recorder=recorder, clock=clock, slots=slots)
             tally = interpreter.tally
@@ -273,6 +294,7 @@ async def main(spec: WorkerSpec) -> None:
             await until_stopped(spec.seconds_max, report, ended)
             interpreter.stop()
             await running
+            await asyncio.sleep(spec.linger_s)
             say(report(done=True))
 
 

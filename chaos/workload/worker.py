@@ -45,11 +45,28 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     broker_name: str = ""
     cancel_every: int = 0
     large_every: int = 0
+    transactional: bool = False
+    linger_s: float = 0.0
+    """How long a producer stays when it sends no more, so that it can be asked."""
+    delay_every: int = 0
+    delay_levels: tuple[int, ...] = ()
+    """Levels, in turn, of a producer's messages that wait."""
+    delays_ms: tuple[int, ...] = ()
+    """How long the brokers let each level wait, 1 first."""
     expressions: dict[str, str] = {}
     """Consumer: what it subscribes to, by topic; empty: all of ``topic``."""
     from_last: bool = False
     fail_every: int = 0
+    refuse_every: int = 0
     suspend_ms: int = 15_000
+    mode: str = "concurrent"
+    reconsume_max: int | None = None
+    offsets_dir: str = ""
+
+    @property
+    def history_group(self) -> str:
+        """The group as the history names it: a broadcasting member is one of its own."""
+        return f"{self.group}@{self.name}" if self.mode == "broadcast" else self.group
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ closed. It can be read by whoever hears it: that takes TLS.
 
 The key id lets a group exchange its key while it runs: both know which of several is meant.
 
+A stream that goes both ways (RocketMQ's HA) is sealed both ways, with a key for each: `PART`.
+
 Frames are those of `dledger.codec.peer` in all else. Pure: nonces come in.
 """
 
@@ -40,6 +42,8 @@ PROOF: Final = 31_052
 WELCOME: Final = 31_053
 """Over TLS there is nothing else to say: the acceptor has found the certificate good. (Without it
 the dialler would believe so until the first byte comes back, which is never.)"""
+PART: Final = 31_054
+"""Behind the handshake, of a connection that carries a stream of bytes: some of them."""
 HANDSHAKE_CODES: Final = frozenset({GREETING, CHALLENGE, PROOF, WELCOME})
 
 NONCE_BYTES: Final = 32
@@ -50,12 +54,14 @@ HANDSHAKE_FRAME_BYTES_MAX: Final = 1024
 
 _SERIALIZE_BINARY: Final = 1
 _HEADER: Final = struct.Struct(">hBhiiii")
-_HEADERS: Final = {code: _HEADER.pack(code, 3, 1, 0, 2, 0, 0) for code in HANDSHAKE_CODES}
+_HEADERS: Final = {code: _HEADER.pack(code, 3, 1, 0, 2, 0, 0) for code in (*HANDSHAKE_CODES, PART)}
 _NUMBER: Final = struct.Struct(">Q")
 _TOTAL: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">H")
 _LABEL: Final = b"LedgerMQ peers 1"
 _DIALLER, _ACCEPTOR, _SESSION = b"dialler", b"acceptor", b"session"
+_BACK: Final = b"session, back"
+"""Of the seals of what the acceptor sends, where it sends anything but its proof."""
 
 Buffers = tuple[bytes | memoryview, ...]
 
@@ -120,6 +126,8 @@ class Dialler:
         self._nonce = nonce
         self._names = _pack(*(name.encode() for name in names))
         self.greeting = _frame(GREETING, _pack(self._names, key_id(key), nonce))
+        self.opener: Opener | None = None
+        """After `answer`: what opens all that the acceptor sends."""
 
     def answer(self, frame: Frame) -> tuple[bytes, Sealer]:
         """Take the challenge; return the proof, and what seals all that follows.
@@ -129,8 +137,9 @@ class Dialler:
         parts = _parts(frame, CHALLENGE, (NONCE_BYTES, PROOF_BYTES))
         text = _pack(self._names, self._nonce, parts[0])
         if not hmac.compare_digest(_prove(self._key, _ACCEPTOR, text), parts[1]):
-            raise NotProven("it has another key, or is not who it should be")
+            raise NotProven("it has another key, or is another member")
         proof = _frame(PROOF, _pack(_prove(self._key, _DIALLER, text)))
+        self.opener = Opener(_prove(self._key, _BACK, text))
         return proof, Sealer(_prove(self._key, _SESSION, text))
 
 
@@ -149,6 +158,8 @@ class Acceptor:
         self._make_nonce = make_nonce
         self._sender: NodeId | None = None
         self._key = self._text = b""
+        self.sealer: Sealer | None = None
+        """After `finish`: what seals all that this side sends."""
 
     def challenge(self, frame: Frame) -> bytes:
         """Take the greeting; return the challenge. Errors: `NotProven`."""
@@ -183,7 +194,13 @@ class Acceptor:
         (proof,) = _parts(frame, PROOF, (PROOF_BYTES,))
         if not hmac.compare_digest(_prove(self._key, _DIALLER, self._text), proof):
             raise NotProven(f"it is not {self._sender}, or has another key")
+        self.sealer = Sealer(_prove(self._key, _BACK, self._text))
         return self._sender, Opener(_prove(self._key, _SESSION, self._text))
+
+
+def encode_part(size_bytes: int) -> bytes:
+    """Return how a frame begins that carries so many bytes of a stream, to be sealed."""
+    return encode_frame(_SERIALIZE_BINARY, _HEADERS[PART], size_bytes)
 
 
 def encode_welcome() -> bytes:
@@ -237,7 +254,7 @@ def _parts(frame: Frame, code: int, sizes: tuple[int | None, ...]) -> list[bytes
     """Return the parts of a frame of the handshake. Errors: `NotProven`."""
     if code_of(frame) != code or frame.header != _HEADERS[code]:
         found = code_of(frame)
-        raise NotProven(f"it said {found} where {code} was due: has it the shared key?")
+        raise NotProven(f"it said {found} where {code} was due: does it have the shared key?")
     if PREFIX_BYTES + len(frame.header) + len(frame.body) > HANDSHAKE_FRAME_BYTES_MAX:
         raise NotProven("a greeting that is too long")
     parts = _unpack(frame.body, len(sizes))

@@ -398,7 +398,7 @@ class PeerCodec:
         """Return the hint with which ``data`` ends. Errors: `CorruptEntry`."""
         hint = bytes(data[-hint_bytes:]) if 0 < hint_bytes < len(data) else b""
         if not hint or crc32(hint) != crc or not self.is_sound_hint(hint, entries):
-            raise CorruptEntry(f"a hint of {hint_bytes} bytes is none about {entries} entries")
+            raise CorruptEntry(f"a hint of {hint_bytes} bytes does not describe {entries} entries")
         return hint
 
 

@@ -32,6 +32,8 @@ VERSION: Final = 1
 HEAD: Final = struct.Struct(">4sII")
 FIELDS: Final = struct.Struct(">qqqqIq")
 HEADER_BYTES: Final = HEAD.size + FIELDS.size
+SLICE_BYTES: Final = 1024 * 1024
+"""What is copied while no other thread runs."""
 
 assert HEADER_BYTES == 56
 
@@ -40,9 +42,9 @@ def encode_snapshot(
     last: tuple[LogIndex, Term, int],
     state_index: LogIndex,
     configuration: ConfigEntry,
-    state: bytes,
-) -> bytes:
-    """Return the content of the file.
+    state: bytes | bytearray,
+) -> bytearray:
+    """Return the content of the file. Not in the loop: it copies the state, a slice at a time.
 
     Args:
         last: index and term of the last entry it stands for, and the position behind it.
@@ -54,11 +56,21 @@ def encode_snapshot(
     packed = _encode_configuration(configuration)
     fields = FIELDS.pack(*last, state_index, len(packed), len(state))
     crc = crc32(state, crc32(packed, crc32(fields)))
-    return b"".join((HEAD.pack(MAGIC, VERSION, crc), fields, packed, state))
+    data = bytearray().join((HEAD.pack(MAGIC, VERSION, crc), fields, packed))
+    with memoryview(state) as whole:
+        for at in range(0, len(state), SLICE_BYTES):
+            data += whole[at : at + SLICE_BYTES]
+    return data
 
 
 def decode_snapshot(data: bytes) -> tuple[SnapshotMeta, bytes]:
     """Return what the head says, and the state. Errors: `ValueError` says what is wrong."""
+    meta, state_at = decode_head(data)
+    return meta, data[state_at:]
+
+
+def decode_head(data: bytes | bytearray) -> tuple[SnapshotMeta, int]:
+    """Return what the head says, and where the state begins. Errors: as `decode_snapshot`."""
     if len(data) < HEADER_BYTES:
         raise ValueError(f"only {len(data)} bytes")
     magic, version, crc = HEAD.unpack_from(data)
@@ -78,9 +90,9 @@ def decode_snapshot(data: bytes) -> tuple[SnapshotMeta, bytes]:
         SnapshotId(last_index, last_term, len(data), crc),
         position,
         state_index,
-        _decode_configuration(data[HEADER_BYTES:state_at]),
+        _decode_configuration(bytes(data[HEADER_BYTES:state_at])),
     )
-    return meta, data[state_at:]
+    return meta, state_at
 
 
 class _Place(msgspec.Struct):

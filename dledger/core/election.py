@@ -120,7 +120,7 @@ def on_vote_reply(state: RaftState, reply: VoteReply) -> None:
 
 
 def count_vote(state: RaftState, voter: NodeId, *, granted: bool) -> None:
-    """Note what a voter said; act when a majority has said the same. Others are not counted."""
+    """Note the answer of a voter; act when a majority has given the same. Others do not count."""
     if voter not in state.voters:
         return
     state.votes[voter] = granted

@@ -87,7 +87,7 @@ class Reads:
         """For the next `Ready`."""
 
     def drop(self) -> None:
-        """Forget what is not confirmed: the leader is one no more."""
+        """Forget reads that are not confirmed: this replica does not lead any more."""
         self.next_batch += 1
         self.wanted = False
         self.round = None

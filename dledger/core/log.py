@@ -84,6 +84,10 @@ class RaftLog:
             return NO_TERM if index == NO_INDEX else None
         return self._run_terms[bisect_right(self._run_indexes, index) - 1]
 
+    def committed_term_at(self, index: LogIndex) -> Term | None:
+        """Return the term of entry ``index``, None unless it is committed."""
+        return self.term_at(index) if index <= self.commit_index else None
+
     def is_up_to_date(self, last_index: LogIndex, last_term: Term) -> bool:
         """Tell whether a log that ends so is at least as up to date as this one (5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)

@@ -6,8 +6,8 @@ more than before.
 
 1. A leader appends a configuration: from that moment on it sends to its members, and counts its
    voters. 2. Whoever takes the entry does the same. 3. It is committed by a majority of its own
-   voters. 4. A leader that is none of them steps down then, and not before: it replicates what
-   removes it, without counting itself (4.2.2).
+   voters. 4. A leader that is not among them steps down then, and not before: it replicates
+   the entry that removes it, without counting itself (4.2.2).
 
 A server that is no voter does not campaign. There is one exception: as long as the configuration
 that removed it is not known to be committed, it may be the only one that can make it so (4.2.2).

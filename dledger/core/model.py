@@ -167,7 +167,7 @@ class LogView(Protocol):
 
     @property
     def snapshot(self) -> SnapshotId | None:
-        """What stands for the entries that are retained no more, None for nothing."""
+        """The snapshot that stands for the entries that were dropped, None for none."""
         ...
 
     def read_snapshot(self, offset: int, size: int) -> bytes:

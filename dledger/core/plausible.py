@@ -21,6 +21,7 @@ from dledger.core.messages import (
     AppendReject,
     AppendReply,
     Heartbeat,
+    HeartbeatReply,
     InstallSnapshot,
     Message,
     PreVoteRequest,
@@ -29,7 +30,7 @@ from dledger.core.messages import (
     TimeoutNow,
     VoteRequest,
 )
-from dledger.core.model import NO_INDEX, NO_TERM
+from dledger.core.model import NO_INDEX, NO_TERM, Term
 from dledger.core.state import RaftState
 from dledger.limits import INDEX_MAX, SNAPSHOT_BYTES_MAX, TERM_MAX, TERM_STEP_MAX
 
@@ -40,24 +41,33 @@ SEGMENT_BYTES_MAX: Final = 1 << 31
 
 def find_flaw(state: RaftState, message: Message) -> str | None:
     """Return what cannot be true of a message, in one word; None for one that can."""
-    term = message.term
-    if not state.term - TERM_MAX <= term <= state.term + TERM_STEP_MAX or not 0 <= term <= TERM_MAX:
-        is_new = state.term == NO_TERM and state.log.last_index == NO_INDEX
-        if not (is_new and 0 <= term <= TERM_MAX):
-            return "term"
+    if message.term != state.term and _is_odd_term(state, message.term):
+        return "term"
     if message.sender not in state.others and _is_shut_out(state, message):
         return REMOVED
-    return _flaw_of_kind(state, message)
-
-
-def _flaw_of_kind(state: RaftState, message: Message) -> str | None:
     match message:  # the frequent first
-        case Heartbeat():
-            return _flaw_of_indexes(message.commit_index)
-        case AppendReply() | RecoveringReply():
-            return _flaw_of_indexes(message.match_index)
+        case AppendReply():
+            return None if NO_INDEX <= message.match_index <= INDEX_MAX else "index"
         case Append():
             return _flaw_of_append(message)
+        case Heartbeat():
+            return None if NO_INDEX <= message.commit_index <= INDEX_MAX else "index"
+        case HeartbeatReply():
+            return None
+    return _flaw_of_rare(state, message)
+
+
+def _is_odd_term(state: RaftState, term: Term) -> bool:
+    """Tell whether no member can be in ``term``, which is not the own one."""
+    is_near = state.term - TERM_MAX <= term <= state.term + TERM_STEP_MAX
+    is_new = state.term == NO_TERM and state.log.last_index == NO_INDEX
+    return not ((is_near or is_new) and 0 <= term <= TERM_MAX)
+
+
+def _flaw_of_rare(state: RaftState, message: Message) -> str | None:
+    match message:
+        case RecoveringReply():
+            return _flaw_of_indexes(message.match_index)
         case PreVoteRequest() | VoteRequest():
             return _flaw_of_candidate(state, message)
         case AppendReject():
@@ -86,14 +96,14 @@ def _flaw_of_indexes(*indexes: int) -> str | None:
 
 
 def _flaw_of_append(message: Append) -> str | None:
-    span = message.span
-    if not (_is_index(message.prev_index) and _is_index(message.commit_index)):
+    span, prev_index = message.span, message.prev_index
+    if not (NO_INDEX <= prev_index <= INDEX_MAX and NO_INDEX <= message.commit_index <= INDEX_MAX):
         return "index"
     if not NO_TERM <= message.prev_term <= message.term:
         return "prev_term"
     if span is None:
         return None
-    if span.first_index != message.prev_index + 1 or not _is_index(span.last_index):
+    if span.first_index != prev_index + 1 or not NO_INDEX <= span.last_index <= INDEX_MAX:
         return "index"
     if not max(message.prev_term, 1) <= span.term <= message.term:
         return "entry_term"

@@ -155,7 +155,7 @@ class Raft:
         self._dispatch(message)
 
     def _refuse(self, message: Message, flaw: str) -> None:
-        """Do nothing, and say so once in a while."""
+        """Ignore a message, and record that once in a while."""
         state = self.state
         state.shut_out_knocks = state.shut_out_knocks or flaw == plausible.REMOVED
         if state.tick - state.refused_tick >= state.config.election_ticks_max:
@@ -251,17 +251,13 @@ class Raft:
                 read_index.advance(state)
         log = state.log
         saved = state.saved
-        is_saved = (
-            state.term == saved.term
-            and state.voted_for == saved.voted_for
-            and state.fresh is saved.fresh
-        )
-        if is_saved and not self._has_work():  # as it is after most calls
-            return None
-        hard_state = None
-        if not is_saved:
+        hard_state = configs = None
+        if (
+            state.term != saved.term
+            or state.voted_for != saved.voted_for
+            or state.fresh is not saved.fresh
+        ):
             hard_state = HardState(state.term, state.voted_for, state.fresh)
-        configs = None
         if state.membership.unsaved:
             state.membership.unsaved = False
             configs = state.membership.entries
@@ -277,16 +273,17 @@ class Raft:
         committed = log.commit_index if log.commit_index > state.delivered_index else None
         reads = state.reads.confirmed
         snapshot = None if state.staging is None else install.hand_out(state)
-        busy = (
-            hard_state
-            or configs is not None
-            or state.messages
+        if not (
+            state.messages
             or state.replies
+            or committed is not None
+            or log.has_work()
             or state.events
+            or hard_state
+            or configs is not None
             or reads
             or snapshot
-        )
-        if not (busy or committed is not None or log.has_work()):
+        ):
             return None
         truncate_from, entries = log.hand_out()
         self._in_flight = Ready(
@@ -302,20 +299,19 @@ class Raft:
         After most inputs it has nothing: whoever asks this first need not wake up for it.
         """
         state = self.state
-        if state.role is LEADER:
-            if state.transfer is not None or state.reads.wanted or state.reads.round is not None:
-                return True
-            last_index = state.log.last_index
-            for progress in state.progress.values():
-                if progress.next_index <= last_index or progress.probing:
-                    return True
-        saved = state.saved
-        return (
-            state.term != saved.term
+        log, saved = state.log, state.saved
+        if (
+            log.commit_index > state.delivered_index
+            or log.last_index != log.handed_index
+            or state.ack_index is not None
+            or state.messages
+            or state.replies
+            or state.events
+            or state.term != saved.term
             or state.voted_for != saved.voted_for
-            or state.fresh is not saved.fresh
-            or self._has_work()
-        )
+        ):
+            return True
+        return self._has_rare_work() or (state.role is LEADER and self._must_lead())
 
     def is_calm(self) -> bool:
         """Tell whether nothing can come of the next tick: a follower that need not campaign at it.
@@ -325,19 +321,27 @@ class Raft:
         state = self.state
         return state.role is FOLLOWER and state.election_elapsed + 1 < state.election_timeout
 
-    def _has_work(self) -> bool:
-        """Tell whether anything but the hard state may be to be done."""
+    def _has_rare_work(self) -> bool:
+        """Tell whether there is anything to do that `is_due` has not looked for."""
         state = self.state
-        log = state.log
-        if state.messages or state.replies or state.events or state.reads.confirmed:
-            return True
         return (
-            log.commit_index > state.delivered_index
-            or log.has_work()
-            or state.ack_index is not None
+            state.staging is not None
             or state.membership.unsaved
-            or state.staging is not None
+            or state.fresh is not state.saved.fresh
+            or bool(state.reads.confirmed)
+            or state.log.has_work()
         )
+
+    def _must_lead(self) -> bool:
+        """Tell whether a leader has something to send, or somebody to ask."""
+        state = self.state
+        if state.transfer is not None or state.reads.wanted or state.reads.round is not None:
+            return True
+        last_index = state.log.last_index
+        for progress in state.progress.values():
+            if progress.next_index <= last_index or progress.probing:
+                return True
+        return False
 
     def advance(self, ready: Ready) -> None:
         """Take the report that hard state, truncation and entries of ``ready`` are on disk."""

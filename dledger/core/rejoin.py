@@ -1,8 +1,8 @@
 """A replica that lost its directory: it must not vote before it is known what it may have promised.
 
-A *fresh* replica is one whose directory began empty and that no leader has let rejoin yet. What it
-once acknowledged is lost, and so are its votes. Were it to vote, a candidate without entries that
-it had helped to commit could win; were it counted, two leaders could each have a majority with it.
+A *fresh* replica is one whose directory began empty and that no leader has let rejoin yet. It has
+lost all entries that it once acknowledged, and its votes. If it voted, a candidate without entries
+that it had helped to commit could win; if it counted, two leaders could each have a majority.
 
 1. A fresh replica votes only for a candidate with an *empty* log, and campaigns only with an empty
    log. So a new group elects its first leader, with a bare majority; whoever takes part in that

@@ -2,7 +2,7 @@
 
 If two logs hold an entry of the same index and term, they are equal up to it (Log Matching): a
 leader makes one entry per index and term, and a follower takes a span only behind an entry that
-matches. What differs is found by term, a whole run at a time, and cut only where it differs.
+matches. A follower finds the first difference by term, a whole run at a time, and cuts from there.
 
 Source: Raft paper 5.3, 5.4.2 and Figure 2; pipelining from Ongaro's dissertation 10.2.1.
 """
@@ -105,6 +105,8 @@ def send_appends(state: RaftState, progress: Progress) -> None:
             progress.on_sent(prev_index, 0, state.tick)
         else:
             progress.on_sent(span.last_index, len(span.data), state.tick)
+            if span.last_index == log.last_index and not progress.probing:
+                return
 
 
 def on_append_reply(state: RaftState, reply: AppendReply) -> None:

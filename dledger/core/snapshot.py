@@ -56,4 +56,4 @@ class StageWork(msgspec.Struct, frozen=True, gc=False):
     offset: int
     data: bytes | memoryview
     install: bool
-    """All is here: check it, and put it in the place of the log."""
+    """All chunks are here: check them, and replace the log by the snapshot."""

@@ -77,7 +77,8 @@ class RaftState:
         "delivered_index", "election_elapsed", "election_timeout", "events", "fresh",
         "heartbeat_elapsed", "heartbeat_round", "is_voter", "leader_id", "log", "make_noop",
         "membership", "messages", "node_id", "others", "prefer_pause", "prefer_tick", "progress",
-        "quorum", "reads", "refused_tick", "rejoining", "replies", "rng", "role", "saved",
+        "quorum", "reads", "refused_tick", "rejoining", "replies", "rng", "role", "role_changes",
+        "saved",
         "shut_out_knocks", "staging", "term", "tick", "transfer", "uncounted", "voted_for",
         "voters", "votes", "voting",
     )  # fmt: skip
@@ -102,6 +103,8 @@ class RaftState:
 
         self.role = Role.FOLLOWER
         self.leader_id: NodeId | None = None
+        self.role_changes = 0
+        """How often role, term or leader have changed, for a node that follows them."""
         self.votes: dict[NodeId, bool] = {}
         """Who answered the candidacy, and what: voters are counted, not votes."""
         self._begin_power()
@@ -114,7 +117,7 @@ class RaftState:
         """Why this replica does not campaign, None if it may."""
         self.tick = 0
         self.refused_tick = LONG_AGO
-        """When a message was last refused and told of."""
+        """When a refused message was last recorded."""
         self.shut_out_knocks = False
         """Whether a former member has spoken since `dledger.peers.vouching` looked."""
         self.contact_tick = LONG_AGO
@@ -160,7 +163,7 @@ class RaftState:
         self.prefer_pause = 0
         """Election timeouts to wait after another failed transfer to the preferred leader."""
         self.prefer_tick = 0
-        """The preferred leader is not asked before."""
+        """The leader does not ask the preferred leader to take over before this tick."""
 
     def count_members(self) -> None:
         """Take over who is who from the latest configuration."""
@@ -209,6 +212,7 @@ class RaftState:
         assert term >= self.term, (term, self.term)
         if (self.role, self.term, self.leader_id) != (role, term, leader_id):
             self.events.append(Event(EventKind.ROLE, term, role, leader_id))
+            self.role_changes += 1
         if leader_id != self.leader_id:
             self.ack_index = None  # it was for the leader that is followed no more
         if term != self.term:

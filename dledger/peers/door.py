@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Final
 
 from dledger.codec.handshake import Acceptor, Dialler, NotProven
-from dledger.config import DLedgerConfig
 from dledger.core.model import NodeId
 from ledgermq.remoting.protocol.certificates import BadCertificate, identity_of_uris, node_identity
 from ledgermq.remoting.transport.credentials import CredentialStore
@@ -38,17 +37,18 @@ class Door:
 
     def __init__(
         self,
-        config: DLedgerConfig,
+        names: tuple[str, NodeId],
         credentials: CredentialStore,
         make_nonce: Callable[[int], bytes],
     ) -> None:
-        settings = config.security
+        """Make it; ``names`` are group and own id."""
+        settings = credentials.settings
         self.mode = Mode.OPEN
         if settings.has_certificate:
             self.mode = Mode.TLS
         elif settings.has_key:
             self.mode = Mode.KEY
-        self._group, self._self_id = config.group, config.self_id
+        self._group, self._self_id = names
         self._credentials = credentials
         self._make_nonce = make_nonce
         self._version = -1
@@ -101,7 +101,7 @@ class Door:
     def check(self, transport: asyncio.BaseTransport | None, key: bytes) -> None:
         """See that what a connection was made with counts still: certificate or shared key.
 
-        Errors: `NotProven`: it has expired, or counts no more since the files were exchanged.
+        Errors: `NotProven`: it has expired, or is not valid since the files were exchanged.
         """
         if self.mode is Mode.KEY and key not in self._credentials.keys:
             raise NotProven("its shared key is not set here any more")
@@ -111,7 +111,7 @@ class Door:
         try:
             self._credentials.check(certificate)
         except BadCertificate as error:
-            raise NotProven(f"its certificate counts no more: {error}") from error
+            raise NotProven(f"its certificate is not valid any more: {error}") from error
 
     def complain(self, event: str, who: str, error: Exception) -> None:
         """Write a line about ``who``, if there were not many about it just now."""

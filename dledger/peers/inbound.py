@@ -110,27 +110,19 @@ class Inbound(asyncio.BufferedProtocol):
         self._moved = True
         try:
             frames = self._decoder.received(nbytes)
-        except RemoteProtocolError as error:
-            self.refuse(error)
-            return
-        self._take(frames)
-
-    def _take(self, frames: list[Frame]) -> None:
-        owner = self._owner
-        try:
             if self._is_open or (self._opener is None and self.sender is not None):
                 for frame in frames:
-                    owner.on_frame(self, frame)
-                return
-            for frame in frames:
-                self._take_guarded(frame)
-            self._check_size()
-        except (CorruptEntry, NotProven) as error:
+                    self._owner.on_frame(self, frame)
+            else:
+                for frame in frames:
+                    self._take_guarded(frame)
+                self._check_size()
+        except (RemoteProtocolError, CorruptEntry, NotProven) as error:
             self.refuse(error)
 
     def _check_size(self) -> None:
         if self.sender is None and self._decoder.partial_bytes > HANDSHAKE_FRAME_BYTES_MAX:
-            raise NotProven("much is sent before it is known by whom")
+            raise NotProven("it sends too much before it has proven who it is")
 
     def _take_guarded(self, frame: Frame) -> None:
         """Take a frame of a handshake, or a sealed one. Errors: `CorruptEntry`, `NotProven`."""
@@ -146,7 +138,7 @@ class Inbound(asyncio.BufferedProtocol):
             self._prove(sender)
 
     def check(self) -> None:
-        """Close if what proved who is there counts no more."""
+        """Close if the key or certificate of the peer is not valid any more."""
         if self.sender is not None:
             try:
                 key = b"" if self._acceptor is None else self._acceptor.key

@@ -138,7 +138,7 @@ class Link:
             self._transport.writelines(buffers)
 
     def check(self) -> None:
-        """Dial anew if what proved who is there counts no more."""
+        """Dial again if the key or certificate of the peer is not valid any more."""
         if self._transport is not None and self._door.mode is Mode.TLS:
             try:
                 self._door.check(self._transport, b"")
@@ -188,7 +188,9 @@ class Link:
             async with timeout(HANDSHAKE_S):
                 await protocol.settled.wait()
         except TimeoutError:
-            raise NotProven("it did not answer: has it a shared key, or certificates?") from None
+            raise NotProven(
+                "it did not answer: does it have a shared key, or certificates?"
+            ) from None
         if protocol.error is not None:
             raise protocol.error
         if self._door.mode is Mode.TLS:

@@ -92,7 +92,7 @@ class TcpTransport:
         self._config = config
         if credentials is None:
             credentials = CredentialStore(config.security, config.self_id, SystemClock().wall_ms)
-        self.door = Door(config, credentials, make_nonce)
+        self.door = Door((config.group, config.self_id), credentials, make_nonce)
         self._on_message = on_message
         self._on_unreachable = on_unreachable
         others = tuple(peer for peer in config.peers if peer != config.self_id)
@@ -220,7 +220,7 @@ class TcpTransport:
         elif message.sender != inbound.sender:
             raise NotProven(f"a message of {message.sender} on the connection of {inbound.sender}")
         if not isinstance(message, Hello):
-            self._on_message(message)  # the core takes nothing of who is shut out, and notes it
+            self._on_message(message)  # the core refuses a former member, and notes that
         if message.sender not in self._members:
             self._on_stranger(inbound, message)
 
@@ -292,7 +292,7 @@ class TcpTransport:
             self._on_unreachable(sender)
 
     def _sweep_requests(self) -> None:
-        """Close what is stuck, or proven by what counts no more."""
+        """Close connections that are stuck, or whose key or certificate is not valid any more."""
         self.door.refresh()
         for link in self._links.values():
             link.check()

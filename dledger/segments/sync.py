@@ -1,7 +1,7 @@
 """Group commit: one sync is under way at a time, and covers everything written before it began.
 
-It runs in a worker thread. What a sync is made of, and what it means that it has returned, is the
-business of the log whose syncs these are. Source: RocketMQ GroupCommitService.
+It runs in a worker thread. The log that owns the syncs knows what one of them covers, and what
+follows when it has returned. Source: RocketMQ GroupCommitService.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ two differ, or the body does not have its CRC, one of the files is damaged:
 2. Otherwise the entry is damaged. It is noted in `CorruptionGuard.damaged` and not handed out any
    more; a peer that holds the same committed entry can replace it (`CorruptionGuard.restore`).
 
-What nobody can tell, because both are damaged, is worked out from the neighbours.
+Where both are damaged, the neighbours tell what the entry was.
 """
 
 import logging

@@ -202,7 +202,7 @@ class LogStore:
 
     @property
     def snapshot(self) -> SnapshotId | None:
-        """What stands for the entries that are retained no more."""
+        """The snapshot that stands for the entries that were dropped."""
         meta = self.snapshots.meta
         if meta is None or meta.id.last_index != self.first_index - 1:
             return None  # none yet, or the log is about to begin where it says

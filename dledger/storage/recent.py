@@ -87,7 +87,7 @@ class RecentSpans:
     def maybe_find(self, index: LogIndex) -> Span | None:
         """Return the span that holds ``index``; those before it are forgotten.
 
-        Whoever asks walks the log forward, and comes not back to them.
+        The caller walks the log forward and does not come back to them.
         """
         spans = self._spans
         while spans and spans[0].last_index < index:

@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dledger.codec.entry import HEADER_BYTES
-from dledger.codec.snapshot import decode_snapshot
+from dledger.codec.snapshot import decode_head, decode_snapshot
 from dledger.config import NODE_ID
 from dledger.core.configuration import FORMER_MAX, Configuration
 from dledger.core.model import SnapshotId
@@ -60,6 +60,7 @@ class SnapshotFiles:
         self._file_id: SnapshotId | None = None
         self._part: File | None = None
         self._part_id: SnapshotId | None = None
+        self._installed: tuple[SnapshotId, bytes] | None = None
         self.meta: SnapshotMeta | None = None
         """What the snapshot in force says of itself; None if there is no snapshot."""
         self.validator: Callable[[bytes], str] = lambda _state: ""
@@ -79,7 +80,13 @@ class SnapshotFiles:
         return self.meta is not None and marker == _name_of(self.meta.id)
 
     def state(self) -> bytes:
-        """Return the state in the snapshot that counts. Errors: `FatalError`: damaged."""
+        """Return the state in the snapshot that counts. Errors: `FatalError`: damaged.
+
+        What was installed just now is at hand, once: to read it takes long.
+        """
+        installed, self._installed = self._installed, None
+        if installed is not None and self.meta is not None and installed[0] == self.meta.id:
+            return installed[1]
         data = self._disk.read(self._path)
         if data is None:
             raise FatalError(f"{self._path} is missing", EXIT_ENVIRONMENT)
@@ -98,9 +105,9 @@ class SnapshotFiles:
         except OSError as error:
             raise FatalError(f"{self._path} cannot be read: {error}", EXIT_ENVIRONMENT) from error
 
-    def save(self, data: bytes) -> bool:
+    def save(self, data: bytes | bytearray) -> bool:
         """Let a snapshot count whose log is trimmed next; False if a newer one counts already."""
-        meta, _ = decode_snapshot(data)
+        meta, _ = decode_head(data)
         if self.meta is not None and meta.id.last_index <= self.meta.id.last_index:
             return False
         self._disk.replace(self._path, data)
@@ -121,13 +128,15 @@ class SnapshotFiles:
         assert self._part is not None, snapshot_id
         self._part.fdatasync()
         data = self._part.pread(0, snapshot_id.size)
-        meta = self.verify(data, snapshot_id)
-        if meta is None:
+        found = self._verified(data, snapshot_id)
+        if found is None:
             self.drop_part()
             return None
+        meta, state = found
         self._disk.replace(self._marker_path, _name_of(meta.id))
         self._disk.replace(self._path, data)
         self.meta = meta
+        self._installed = (meta.id, state)
         return meta
 
     def verify(self, data: bytes, announced: SnapshotId) -> SnapshotMeta | None:
@@ -135,6 +144,10 @@ class SnapshotFiles:
 
         It may take a while: not for the loop.
         """
+        found = self._verified(data, announced)
+        return None if found is None else found[0]
+
+    def _verified(self, data: bytes, announced: SnapshotId) -> tuple[SnapshotMeta, bytes] | None:
         try:
             meta, state = decode_snapshot(data)
             problem = (
@@ -150,7 +163,7 @@ class SnapshotFiles:
                 self._path, announced.describe(), problem,
             )  # fmt: skip
             return None
-        return meta
+        return meta, state
 
     def end_install(self) -> None:
         """The log is removed: the snapshot stands alone (step 5)."""

@@ -4,12 +4,23 @@ Speaks RocketMQ's remoting protocol as a 4.9 client; see docs/client.md for how 
 it guarantees.
 """
 
-from ledgermq.client.config import ClientConfig, ConsumeOptions
+from ledgermq.client.admin import (
+    AdminClient,
+    BrokerPlace,
+    GroupConnections,
+    Member,
+    QueueProgress,
+    QueueStats,
+)
+from ledgermq.client.config import ClientConfig, ConsumeOptions, LitePullOptions, TransactionOptions
+from ledgermq.client.deciding import TransactionListener
 from ledgermq.client.errors import (
     BatchFailed,
     ClientError,
     InvalidMessage,
     NameServersUnreachable,
+    NoOffset,
+    NoReply,
     NoRoute,
     NotRunning,
     OffsetsUnusable,
@@ -19,6 +30,9 @@ from ledgermq.client.errors import (
     TooManyPending,
 )
 from ledgermq.client.finder import MessageFinder
+from ledgermq.client.halves import HalfMessage, TransactionResult, TransactionState
+from ledgermq.client.hooks import Consuming, Decided, Hook, Sending, SendKind
+from ledgermq.client.lite_pull import LitePullConsumer
 from ledgermq.client.message import (
     Attempt,
     ConsumeContext,
@@ -46,16 +60,19 @@ from ledgermq.client.strategies import (
     AllocateNearby,
 )
 from ledgermq.client.subscription import Sql92
+from ledgermq.client.transaction import TransactionProducer
 from ledgermq.remoting.protocol.errors import Outcome, RemotingError, ResponseError
 from ledgermq.remoting.protocol.message import MessageExt
 
 __all__ = [
+    "AdminClient",
     "AllocateByConfig",
     "AllocateByConsistentHash",
     "AllocateByMachineRoom",
     "AllocateNearby",
     "Attempt",
     "BatchFailed",
+    "BrokerPlace",
     "ClientConfig",
     "ClientError",
     "ConsumeContext",
@@ -63,13 +80,23 @@ __all__ = [
     "ConsumeOptions",
     "ConsumeStatus",
     "ConsumerObserver",
+    "Consuming",
+    "Decided",
+    "GroupConnections",
+    "HalfMessage",
+    "Hook",
     "InvalidMessage",
+    "LitePullConsumer",
+    "LitePullOptions",
+    "Member",
     "Message",
     "MessageExt",
     "MessageFinder",
     "MessageModel",
     "MessageQueue",
     "NameServersUnreachable",
+    "NoOffset",
+    "NoReply",
     "NoRoute",
     "NotRunning",
     "OffsetsUnusable",
@@ -79,16 +106,25 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "QueueProgress",
     "QueueSelector",
+    "QueueStats",
     "RemotingError",
     "ResponseError",
     "SelectorFailed",
     "SendFailed",
+    "SendKind",
     "SendResult",
     "SendStatus",
+    "Sending",
     "Sql92",
     "StrategyFailed",
     "TooManyPending",
+    "TransactionListener",
+    "TransactionOptions",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "allocate_averagely",
     "allocate_by_circle",
     "select_by_hash",

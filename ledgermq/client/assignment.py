@@ -8,7 +8,7 @@ which sends all offsets each time.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ledgermq.client.background import Background
@@ -45,6 +45,10 @@ class AssignmentHost(PullHost, Protocol):
         """Return the group's committed offset, -1 if there is none; raises ``RemotingError``."""
         ...
 
+    def new_queue(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        """Return the bookkeeping of a queue that is consumed from ``offset`` on."""
+        ...
+
     async def settled(self, process_queue: ProcessQueue) -> bool:
         """Return whether a dropped queue may be given away: nothing of it must end before."""
         ...
@@ -61,6 +65,9 @@ class Assignment:
         self._host = host
         self._observer = observer
         self._held: dict[MessageQueue, Held] = {}
+        self._taking: set[MessageQueue] = set()
+        self._fences: dict[MessageQueue, int] = {}
+        """Where queues that were moved go on once they are taken anew."""
         self._slots = asyncio.Semaphore(QUERIES_AT_ONCE_MAX)
         self._periods = 0
 
@@ -85,6 +92,8 @@ class Assignment:
             for queue, one in self._held.items()
             if queue.topic == topic
         }
+        for queue in [one for one in self._fences if one.topic == topic and one not in mine]:
+            del self._fences[queue]  # Others have it: where they go on counts, should it come back.
         lost = sorted(queue for queue, dropped in held.items() if dropped or queue not in mine)
         if not lost and held.keys() >= mine:
             return True
@@ -121,8 +130,13 @@ class Assignment:
 
     async def commit_all(self) -> None:
         """Commit all queues, also what was acknowledged before; failures are logged."""
-        await asyncio.gather(*[self._commit(held) for held in self.held])
+        await self.commit_now()
+
+    async def commit_now(self) -> list[RemotingError]:
+        """Commit all queues and return the failures."""
+        errors = await asyncio.gather(*[self._commit(held) for held in self.held])
         await self._flush()
+        return [error for error in errors if error is not None]
 
     async def stop_pulling(self) -> None:
         """End all pull loops; the queues stay held, so that they can be committed."""
@@ -132,13 +146,45 @@ class Assignment:
         """Messages of a queue were finished."""
         held = self._held.get(process_queue.queue)
         if held is not None and held.process_queue is process_queue:
+            held.maybe_consumed_ms = self._host.clock.monotonic_ms()
             held.puller.on_finished()
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets, forwards or backwards, where queues are held or being taken.
+
+        From now on nothing that was pulled before is handed out, and no older offset is committed.
+        The next `change` gives the queues away, with the new offset, and takes them again.
+        """
+        for queue, offset in offsets.items():
+            held = self._held.get(queue)
+            if held is not None:
+                held.process_queue.move(offset)
+            if held is not None or queue in self._taking:
+                self._fences[queue] = offset
 
     def lose(self, queue: MessageQueue) -> None:
         """Another consumer may have ``queue``: consume nothing more of it and commit nothing."""
         held = self._held.get(queue)
         if held is not None:
             held.process_queue.dropped = held.process_queue.lost = True
+
+    async def restart(self, queue: MessageQueue, offset: int) -> bool:
+        """Go on at another offset; returns whether the queue is held or being taken.
+
+        It stays held meanwhile. Nothing that was pulled before is handed out any more.
+        """
+        held = self._held.get(queue)
+        if held is None or held.process_queue.dropped:
+            return False
+        held.process_queue.dropped = held.process_queue.lost = True
+        self._fences[queue] = offset
+        await _cancel([held.task])
+        async with held.turn:  # A commit that is under way ends before one of the new offset.
+            if self._held.get(queue) is held:
+                if self._fences.pop(queue, None) is None:
+                    return False  # It is going to another member.
+                self._hold(queue, offset).process_queue.pulled = True
+        return queue in self._held or queue in self._taking
 
     async def _take_all(self, queues: Sequence[MessageQueue]) -> bool:
         """Take queues, locked where they are consumed in order; returns whether all were."""
@@ -153,25 +199,42 @@ class Assignment:
 
     async def _take(self, queue: MessageQueue) -> bool:
         host = self._host
+        self._taking.add(queue)
         try:
             async with self._slots:
-                stored = await host.stored_offset(queue)
+                stored = await self._stored_offset(queue)
                 offset = stored if stored >= 0 else await host.first_offset(queue)
         except RemotingError as error:
             _log.info("queue=%s event=no_first_offset error=%s", queue, error)
             return False
+        finally:
+            self._taking.discard(queue)
         if host.locks is not None and not host.locks.holds(queue):
             return False  # It was lost meanwhile, before there was anybody to tell.
-        process_queue = ProcessQueue(queue, offset)
+        fence = self._fences.pop(queue, None)
+        held = self._hold(queue, offset if fence is None else fence)
+        if stored < 0 or fence not in {None, stored}:
+            # 1. A new group begins at the end of a queue. 2. It stops before it consumed anything.
+            # 3. Messages come. 4. It starts and would begin at the end again: commit at once.
+            held.process_queue.begin()
+            await self._commit(held)
+        return True
+
+    async def _stored_offset(self, queue: MessageQueue) -> int:
+        host = self._host
+        t_start_ns = host.clock.monotonic_ns()
+        stored = await host.stored_offset(queue)
+        if self._observer is not None:
+            self._observer.on_fetch(queue, stored, t_start_ns, host.clock.monotonic_ns())
+        return stored
+
+    def _hold(self, queue: MessageQueue, offset: int) -> "Held":
+        host = self._host
+        process_queue = host.new_queue(queue, offset)
         puller = Puller(host, process_queue)
         task = host.background.spawn(puller.run, f"pull-{queue}")
         held = self._held[queue] = Held(process_queue, puller, task)
-        if stored < 0:
-            # 1. A new group begins at the end of a queue. 2. It stops before it consumed anything.
-            # 3. Messages come. 4. It starts and would begin at the end again: commit at once.
-            process_queue.pulled = True
-            await self._commit(held)
-        return True
+        return held
 
     async def _release(self, queue: MessageQueue) -> bool:
         host, held = self._host, self._held[queue]
@@ -180,6 +243,8 @@ class Assignment:
         if not await host.settled(held.process_queue):
             return False  # It stays ours, and locked, until its listener call has ended.
         await self._commit(held)
+        if self._held.get(queue) is not held:
+            return True  # `restart` was ahead, and goes on with the queue.
         del self._held[queue]
         if host.locks is not None:
             await host.locks.give_back([queue])
@@ -189,18 +254,26 @@ class Assignment:
         if self._host.local is not None:
             await self._host.local.flush()
 
-    async def _commit(self, held: "Held") -> None:
-        queue = held.process_queue.queue
-        offset = held.process_queue.maybe_commit_offset()
+    async def _commit(self, held: "Held") -> RemotingError | None:
+        async with held.turn:  # A commit from before a move never overtakes the one behind it.
+            return await self._commit_now(held)
+
+    async def _commit_now(self, held: "Held") -> RemotingError | None:
+        one, host = held.process_queue, self._host
+        queue, era, offset = one.queue, one.era, one.maybe_commit_offset()
         if offset is None:
-            return
-        host = self._host
+            return None
         if host.local is not None:
             host.local.put(queue, offset)
             held.committed = offset
-            return
+            if self._observer is not None:
+                t_ns = host.clock.monotonic_ns()
+                self._observer.on_commit(queue, offset, ok=True, t_start_ns=t_ns, t_end_ns=t_ns)
+            return None
 
         async def ask(addr: str) -> None:
+            if one.era != era or one.lost:
+                return  # It was moved, or went to another, before this was tried again.
             await host.api.commit_offset(addr, queue, offset)
             held.committed, held.taken_by = offset, addr
 
@@ -208,20 +281,24 @@ class Assignment:
         ok = False
         try:
             async with self._slots:
-                await host.leaders.call(queue, ask)
+                await host.leaders.call(queue, ask, slaves=True)
             ok = True
         except RemotingError as error:
             _log.info("queue=%s event=commit_failed offset=%d error=%s", queue, offset, error)
+            return error
         finally:
             if self._observer is not None:
                 t_end_ns = host.clock.monotonic_ns()
                 self._observer.on_commit(queue, offset, ok, t_start_ns, t_end_ns)
+        return None
 
 
 class Held:
     """One queue held."""
 
-    __slots__ = ("committed", "process_queue", "puller", "taken_by", "task")
+    __slots__ = (
+        "committed", "maybe_consumed_ms", "process_queue", "puller", "taken_by", "task", "turn",
+    )  # fmt: skip
 
     def __init__(
         self, process_queue: ProcessQueue, puller: Puller, task: asyncio.Task[None]
@@ -233,6 +310,10 @@ class Held:
         """The offset that a broker took last; None before the first one."""
         self.taken_by = ""
         """The address of that broker."""
+        self.turn = asyncio.Lock()
+        """One commit at a time."""
+        self.maybe_consumed_ms: int | None = None
+        """When messages were finished last, by the monotonic clock."""
 
     def is_due(self, leader: str | None) -> bool:
         """Tell whether ``leader`` may not have the offset that the group has come to."""

@@ -4,14 +4,15 @@ Every function takes the broker's address and raises ``RemotingError`` (``Respon
 broker's code and remark when it refused). Source: MQClientAPIImpl; spec/wire.md 3.4-3.7, 3.9.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ledgermq.client.commands import make_command, number_in
 from ledgermq.client.message import MessageQueue, PullResult, PullStatus, SendStatus
 from ledgermq.client.name_servers import Caller
 from ledgermq.client.pulled import check_places, decode_pulled
+from ledgermq.client.stored_offset import StoredOffsets
 from ledgermq.remoting.protocol.bodies import (
     ConsumerIdList,
     HeartbeatData,
@@ -22,18 +23,15 @@ from ledgermq.remoting.protocol.bodies import (
     decode_answer,
     encode_body,
 )
-from ledgermq.remoting.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
 from ledgermq.remoting.protocol.message import MessageExt
-
-NO_OFFSET = -1
 
 PULL_COMMIT = 1
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 
-_INT64 = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _PULL_STATUS: dict[int, PullStatus] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
@@ -76,6 +74,7 @@ class BrokerApi:
         self._caller = caller
         self._group = group
         self._timeout_ms = timeout_ms
+        self._stored = StoredOffsets(caller, timeout_ms)
 
     async def pull(self, addr: str, request: PullRequest, timeout_ms: int) -> PullResult:
         """Pull messages; the statuses of `PullStatus` are answers, other codes raise."""
@@ -93,12 +92,12 @@ class BrokerApi:
         }
         if request.expression is not None:
             fields["subscription"] = request.expression
-        command = _command(RequestCode.PULL_MESSAGE, fields)
+        command = make_command(RequestCode.PULL_MESSAGE, fields)
         response = await self._caller.request(addr, command, timeout_ms)
         status = _PULL_STATUS.get(response.code)
         if status is None:
             raise for_code(response.code, response.remark)
-        next_offset = _number(response, "nextBeginOffset")
+        next_offset = number_in(response, "nextBeginOffset")
         messages: list[MessageExt] = []
         if status is PullStatus.FOUND:
             messages, is_whole = decode_pulled(response.body)
@@ -108,23 +107,15 @@ class BrokerApi:
         return PullResult(
             status=status,
             next_offset=next_offset,
-            min_offset=_number(response, "minOffset"),
-            max_offset=_number(response, "maxOffset"),
+            min_offset=number_in(response, "minOffset"),
+            max_offset=number_in(response, "maxOffset"),
             messages=messages,
-            suggested_broker_id=_number(response, "suggestWhichBrokerId"),
+            suggested_broker_id=number_in(response, "suggestWhichBrokerId"),
         )
 
     async def fetch_offset(self, addr: str, queue: MessageQueue) -> int:
-        """Return the group's committed offset, -1 if there is none (code 22).
-
-        RocketMQ before 5 does not know the additional field: it answers 0 for a queue that is
-        young, as if the group had committed that.
-        """
-        fields = self._queue_fields(queue) | {"setZeroIfNotFound": "false"}
-        response = await self._call(
-            addr, RequestCode.QUERY_CONSUMER_OFFSET, fields, also_ok=ResponseCode.QUERY_NOT_FOUND
-        )
-        return NO_OFFSET if response.code else _number(response, "offset")
+        """Return the group's committed offset, -1 if there is none."""
+        return await self._stored.ask(addr, self._group, queue)
 
     async def commit_offset(self, addr: str, queue: MessageQueue, offset: int) -> None:
         """Store ``offset`` as the group's next one to consume and wait for the answer."""
@@ -212,7 +203,7 @@ class BrokerApi:
 
     async def send_retry(self, addr: str, fields: dict[str, str], body: bytes) -> None:
         """Send a message to the retry topic; returns once it is stored, however well."""
-        command = _command(RequestCode.SEND_MESSAGE_V2, fields, body)
+        command = make_command(RequestCode.SEND_MESSAGE_V2, fields, body)
         response = await self._caller.request(addr, command, self._timeout_ms)
         if response.code not in set(SendStatus):
             raise for_code(response.code, response.remark)
@@ -267,7 +258,7 @@ class BrokerApi:
         extra: Mapping[str, str] | None = None,
     ) -> int:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), **(extra or {})}
-        return _number(await self._call(addr, code, fields), "offset")
+        return number_in(await self._call(addr, code, fields), "offset")
 
     async def _call(
         self,
@@ -278,15 +269,11 @@ class BrokerApi:
         body: bytes = b"",
         also_ok: ResponseCode = ResponseCode.SUCCESS,
     ) -> RemotingCommand:
-        command = _command(code, fields, body)
+        command = make_command(code, fields, body)
         response = await self._caller.request(addr, command, self._timeout_ms)
         if response.code not in {ResponseCode.SUCCESS, also_ok}:
             raise for_code(response.code, response.remark)
         return response
-
-
-def _command(code: RequestCode, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
-    return RemotingCommand(code=code, language=LanguageCode.PYTHON, ext_fields=fields, body=body)
 
 
 def _decode_all(body: bytes) -> list[MessageExt]:
@@ -294,10 +281,3 @@ def _decode_all(body: bytes) -> list[MessageExt]:
     if not is_whole:
         raise RemoteProtocolError("the messages are too large to be decompressed together")
     return messages
-
-
-def _number(response: RemotingCommand, name: str) -> int:
-    text = (response.ext_fields or {}).get(name)
-    if text is None or _INT64.match(text) is None:
-        raise RemoteProtocolError(f"response field {name}: {str(text)[:30]!r} is no number")
-    return int(text)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from ledgermq.client.hooks import Hook
 from ledgermq.client.message import ConsumeFrom, MessageModel
 from ledgermq.client.rebalance import Allocate, allocate_averagely
 from ledgermq.runtime.machine import process_id
@@ -55,6 +56,12 @@ class ClientConfig:
     """Sends awaiting an answer; more are refused with ``TooManyPending``."""
     max_pending_bytes: int = 50_331_648
     """Bodies of those sends together; likewise."""
+    hooks: tuple[Hook, ...] = ()
+    """What hears of sends, listener calls and decisions of transactions."""
+    trace: bool = False
+    """Whether these are traced: RocketMQ's tools show who sent and consumed a message."""
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    """Where traces go; the brokers have that topic with ``traceTopicEnable``."""
     default_topic: str = "TBW102"
     """The topic whose route serves a topic that does not exist yet."""
     default_topic_queues: int = 4
@@ -119,10 +126,102 @@ class ConsumeOptions:
     """Let each pull carry the committed offset, besides the periodic commit."""
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "consume_batch_count", "pull_batch_count"):
+        for name in (
+            "concurrency", "consume_batch_count", "pull_batch_count", "max_cached_messages",
+            "max_cached_bytes", "max_offset_span", "flow_control_wait_ms", "local_retry_ms",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name, least in (
+            ("suspend_ms", 0), ("consume_timestamp_ms", 0), ("max_reconsume_times", -1),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 10 <= self.order_suspend_ms <= 30_000:
             raise ValueError(f"order_suspend_ms {self.order_suspend_ms} is not in 10..30000")
         if self.pull_timeout_ms <= self.suspend_ms:
             raise ValueError("pull_timeout_ms must be longer than suspend_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionOptions:
+    """Settings of a transaction producer."""
+
+    execute_timeout_ms: int = 30_000
+    """How long a local transaction may take; then its outcome is unknown, and a coroutine is
+    cancelled."""
+    check_timeout_ms: int = 10_000
+    """How long the listener may take to say how a transaction ended; likewise."""
+    checks_max: int = 16
+    """How many such questions may be with the listener at once."""
+    check_immunity_s: int | None = None
+    """For how long brokers ask nobody about a half. None is a second more than a local transaction
+    may take: who is asked while it runs, perhaps in another process, does not find it. 0 leaves it
+    to the brokers' ``transactionTimeOut``."""
+    threads_max: int = 32
+    """How many calls of ``execute`` may run at once where it is a plain function; those of
+    ``check`` have threads of their own."""
+
+    def __post_init__(self) -> None:
+        for name in ("execute_timeout_ms", "check_timeout_ms", "checks_max", "threads_max"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.check_immunity_s is not None and self.check_immunity_s < 0:
+            raise ValueError(f"check_immunity_s must not be negative, not {self.check_immunity_s}")
+
+    @property
+    def immunity_s(self) -> int:
+        """The seconds that a half asks for, 0 if it asks for none."""
+        if self.check_immunity_s is None:
+            return -(-self.execute_timeout_ms // 1_000) + 1
+        return self.check_immunity_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullOptions:
+    """Settings of a lite pull consumer; those that `ConsumeOptions` has too mean the same."""
+
+    auto_commit: bool = True
+    """Whether what was polled is committed by itself, once the next poll has come."""
+    auto_commit_interval_ms: int = 5_000
+    poll_count_max: int = 100
+    """Most messages that one poll gives out."""
+    consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
+    consume_timestamp_ms: int = 0
+    allocate: Allocate = allocate_averagely
+    model: MessageModel = MessageModel.CLUSTERING
+    local_offsets_dir: str = ""
+    pull_batch_count: int = 32
+    suspend_ms: int = 15_000
+    pull_timeout_ms: int = 30_000
+    max_cached_messages: int = 1_000
+    """Of one queue, like the next two; the messages given out by the last poll count, too."""
+    max_cached_bytes: int = 104_857_600
+    max_offset_span: int = 2_000
+    max_cached_messages_all: int = 10_000
+    """Of all queues together."""
+    queues_check_ms: int = 30_000
+    """How often topics are looked at for whom ``on_queues_changed`` was called."""
+
+    def __post_init__(self) -> None:
+        for name in ("auto_commit_interval_ms", "poll_count_max", "queues_check_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        self.to_consume()
+
+    def to_consume(self) -> ConsumeOptions:
+        """Return the settings that all members of groups have. Errors: ``ValueError``."""
+        return ConsumeOptions(
+            consume_from=self.consume_from,
+            consume_timestamp_ms=self.consume_timestamp_ms,
+            allocate=self.allocate,
+            model=self.model,
+            local_offsets_dir=self.local_offsets_dir,
+            pull_batch_count=self.pull_batch_count,
+            suspend_ms=self.suspend_ms,
+            pull_timeout_ms=self.pull_timeout_ms,
+            max_cached_messages=self.max_cached_messages,
+            max_cached_bytes=self.max_cached_bytes,
+            max_offset_span=self.max_offset_span,
+            commit_on_pull=self.auto_commit,
+        )

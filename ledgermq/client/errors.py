@@ -32,6 +32,10 @@ class OffsetsUnusable(ClientError):
     """The folder of a broadcasting consumer's offsets is in use, or cannot be used."""
 
 
+class NoOffset(ClientError):
+    """A group has no offset in a topic, so that there is nothing to be moved."""
+
+
 class NotRunning(ClientError):
     """The client was not started, or was stopped.
 
@@ -60,6 +64,16 @@ class TooManyPending(ClientError):
     """More sends await an answer than ``max_pending_sends`` allows."""
 
     retriable = True
+
+
+class NoReply(RemotingError):
+    """Nobody replied to a request in time; it is stored, and may have been acted on."""
+
+    outcome = Outcome.UNKNOWN
+
+    def __init__(self, topic: str, correlation_id: str, waited_ms: int) -> None:
+        super().__init__(f"{topic}: no reply to the request {correlation_id} in {waited_ms} ms")
+        self.correlation_id = correlation_id
 
 
 class SendFailed(RemotingError):

@@ -7,7 +7,6 @@ index of a broker tells keys apart only by their hash. Source: RocketMQ MQAdminI
 from ledgermq.client.broker_api import KeySelection
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.instance import ClientInstance
-from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.message import MessageQueue
 from ledgermq.client.validation import check_topic
@@ -31,7 +30,7 @@ class MessageFinder(StartStop):
     ) -> None:
         self._config = config
         self._instance = ClientInstance(config, clock, rng or SystemRng())
-        self._leaders = LeaderCalls(self._instance.routes, config, clock, self._instance.stopping)
+        self._leaders = self._instance.leader_calls()
 
     async def start(self) -> None:
         """Begin route polling; contacts nobody yet."""
@@ -91,6 +90,7 @@ class MessageFinder(StartStop):
             found += await self._leaders.call(
                 MessageQueue(topic, broker, 0),
                 lambda addr: self._instance.api.query_messages(addr, topic, key, selection),
+                slaves=True,
             )
         found = [one for one in found if one.topic == topic]
         return sorted(found, key=lambda one: (one.store_timestamp, one.physical_offset))

@@ -157,7 +157,7 @@ class Group:
         if stored.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=stored.queue_id)
         return [
-            SendResult(status, msg_id, stored_id, queue, offset, attempts)
+            SendResult(status, msg_id, stored_id, queue, offset, attempts, stored.region)
             for offset, (msg_id, stored_id) in enumerate(
                 zip(self.ids, stored_ids, strict=True), stored.queue_offset
             )

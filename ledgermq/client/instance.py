@@ -14,6 +14,7 @@ from ledgermq.client.broker_api import BrokerApi
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.errors import NoRoute, NotRunning
 from ledgermq.client.ids import make_client_id
+from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.name_servers import NameServers
 from ledgermq.client.route import MASTER_ID, RouteCache
 from ledgermq.client.stopping import Stopping
@@ -85,6 +86,12 @@ class ClientInstance:
     def add_route_listener(self, listener: RouteListener) -> None:
         """Call ``listener`` with the names of brokers whose addresses changed."""
         self._route_listeners.append(listener)
+
+    def leader_calls(self) -> LeaderCalls:
+        """Return what calls the leaders of this client's queues."""
+        return LeaderCalls(
+            self.routes, self.config, self._clock, self.stopping, self.api.min_offset
+        )
 
     def start(self, make_heartbeat: Callable[[], HeartbeatData]) -> None:
         """Begin heartbeats and route polling. Errors: ``RuntimeError`` if started before."""

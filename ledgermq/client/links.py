@@ -66,7 +66,7 @@ class Links:
             return link
         addr = self._routes.master(broker_name)
         if addr is None:
-            raise NoRoute(f"broker {broker_name!r} has no leader at the moment")
+            raise NoRoute(f"broker {broker_name!r} has no master and no leader at the moment")
         known = cancel_requests()
         try:
             async with timeout(timeout_ms / 1000):

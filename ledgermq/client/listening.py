@@ -1,15 +1,18 @@
 """Calling a listener, whatever it does: it raises, returns nonsense, or blocks the loop.
 
-Knows neither queues nor workers. A listener that raises has failed; one that returns anything but
-a `ConsumeStatus` has, too.
+Knows neither queues nor workers. A listener that raises has failed, also with a cancellation that
+nobody asked this task for; one that returns anything but a `ConsumeStatus` has, too.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
+from ledgermq.client.figures import Figures
 from ledgermq.client.message import ConsumeContext, ConsumeStatus
 from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.runtime.cancel import cancel_requests
 from ledgermq.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -25,11 +28,38 @@ ENDLESS_NS = 60_000_000_000
 async def call_listener(
     listener: Listener, messages: list[MessageExt], context: ConsumeContext
 ) -> ConsumeStatus:
-    """Return what the listener says of the messages; a failure of its own means later."""
+    """Return what the listener says of the messages; a failure of its own means later.
+
+    What it left in the context is then a level and a time that can be asked for.
+    """
+    status = await _call(listener, messages, context)
+    if status is ConsumeStatus.RECONSUME_LATER:
+        _take_back_nonsense(context)
+    return status
+
+
+def _take_back_nonsense(context: ConsumeContext) -> None:
+    """Replace what no broker and no clock understands by what is usual, with a warning."""
+    level: object = context.delay_level
+    suspend_ms: object = context.suspend_ms
+    if not isinstance(level, int) or level < -1:
+        _log.warning("queue=%s event=listener_asked delay_level=%r", context.queue, level)
+        context.delay_level = 0
+    if suspend_ms is not None and not isinstance(suspend_ms, int):
+        _log.warning("queue=%s event=listener_asked suspend_ms=%r", context.queue, suspend_ms)
+        context.suspend_ms = None
+
+
+async def _call(
+    listener: Listener, messages: list[MessageExt], context: ConsumeContext
+) -> ConsumeStatus:
+    known = cancel_requests()
     try:
         outcome = listener(messages, context)
         status: object = await outcome if isawaitable(outcome) else outcome
-    except Exception:  # noqa: BLE001 - a listener that raises has failed, whatever it raises
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and cancel_requests() > known:
+            raise  # This task is to end. Otherwise it was something that the listener awaited.
         _log.exception("queue=%s event=listener_failed", context.queue)
         return ConsumeStatus.RECONSUME_LATER
     if isinstance(status, ConsumeStatus):
@@ -39,11 +69,15 @@ async def call_listener(
 
 
 class WatchedListener:
-    """A listener, with a warning for each call that blocks the loop or does not end."""
+    """A listener, with a warning for each call that blocks the loop or does not end.
 
-    def __init__(self, listener: Listener, clock: Clock) -> None:
+    What it took, and whether it succeeded, is counted in ``figures``.
+    """
+
+    def __init__(self, listener: Listener, clock: Clock, figures: Figures) -> None:
         self._listener = listener
         self._clock = clock
+        self._figures = figures
         self._begun: dict[ConsumeContext, int] = {}
         """When the calls under way began; 0 for those that were told."""
 
@@ -55,11 +89,16 @@ class WatchedListener:
         While it blocks the loop, heartbeats, lock renewals and commits stop; after a while brokers
         give the queues of this member to others.
         """
+        outcome: ConsumeStatus | Awaitable[ConsumeStatus] | None = None
         t_start_ns = self._clock.monotonic_ns()
         try:
             outcome = self._listener(messages, context)
         finally:
-            took_ns = self._clock.monotonic_ns() - t_start_ns
+            t_end_ns = self._clock.monotonic_ns()
+            took_ns = t_end_ns - t_start_ns
+            if outcome is None or isinstance(outcome, ConsumeStatus):
+                ok = outcome is ConsumeStatus.CONSUME_SUCCESS
+                self._count(messages, context, (t_start_ns, t_end_ns), ok=ok)
             if took_ns >= BLOCKED_NS:
                 _log.warning(
                     "queue=%s event=listener_blocked_loop seconds=%.1f",
@@ -67,7 +106,7 @@ class WatchedListener:
                     took_ns / 1e9,
                 )
         if isawaitable(outcome):
-            return self._follow(outcome, context, t_start_ns)
+            return self._follow(outcome, messages, context, t_start_ns)
         return outcome
 
     def look(self) -> None:
@@ -82,10 +121,28 @@ class WatchedListener:
                 )  # fmt: skip
 
     async def _follow(
-        self, outcome: Awaitable[ConsumeStatus], context: ConsumeContext, t_start_ns: int
+        self,
+        outcome: Awaitable[ConsumeStatus],
+        messages: list[MessageExt],
+        context: ConsumeContext,
+        t_start_ns: int,
     ) -> ConsumeStatus:
         self._begun[context] = t_start_ns
+        ok = False
         try:
-            return await outcome
+            status = await outcome
+            ok = status is ConsumeStatus.CONSUME_SUCCESS
+            return status
         finally:
             del self._begun[context]
+            self._count(messages, context, (t_start_ns, self._clock.monotonic_ns()), ok=ok)
+
+    def _count(
+        self,
+        messages: list[MessageExt],
+        context: ConsumeContext,
+        when_ns: tuple[int, int],
+        *,
+        ok: bool,
+    ) -> None:
+        self._figures.on_consumed(context.queue.topic, len(messages), *when_ns, ok=ok)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ledgermq.remoting.protocol.errors import Outcome
+from ledgermq.remoting.protocol.headers import DEFAULT_REGION
 from ledgermq.remoting.protocol.message import MessageExt
 
 
@@ -77,6 +78,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue
     queue_offset: int
     attempts: tuple[Attempt, ...]
+    region: str = DEFAULT_REGION
+    """What the broker calls the region it is in; traces name it."""
 
 
 class PullStatus(Enum):

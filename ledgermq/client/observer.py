@@ -1,4 +1,4 @@
-"""What a consumer tells whoever records it: assignments and commits."""
+"""What a consumer tells whoever records it: assignments, commits and offsets told."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,3 +21,6 @@ class ConsumerObserver(Protocol):
         t_end_ns: int,
     ) -> None:
         """Say that a commit of ``offset`` was answered (``ok``) or failed or is unknown."""
+
+    def on_fetch(self, queue: MessageQueue, offset: int, t_start_ns: int, t_end_ns: int) -> None:
+        """Say which offset the group was told to have come to; -1 if it has none."""

@@ -16,7 +16,7 @@ class ProcessQueue:
     """One assigned queue; ``next_offset`` is where the next pull begins."""
 
     __slots__ = (
-        "_bytes", "_cached", "_order", "dropped", "lost", "next_offset", "pulled", "queue",
+        "_bytes", "_cached", "_order", "dropped", "era", "lost", "next_offset", "pulled", "queue",
     )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
@@ -26,6 +26,8 @@ class ProcessQueue:
         """Set when the queue went to another consumer: nothing more is consumed or committed."""
         self.lost = False
         """Set when another consumer may have it already: what it has committed must stand."""
+        self.era = 0
+        """Counts the resets: an offset of an earlier era must not be committed any more."""
         self.pulled = False
         """Whether a pull has confirmed ``next_offset``; before that nothing need be committed."""
         self._order: deque[int] = deque()
@@ -61,6 +63,16 @@ class ProcessQueue:
         self._cached.clear()
         self._bytes = 0
         self.next_offset = next_offset
+        self.era += 1
+
+    def move(self, offset: int) -> None:
+        """Drop the queue: whoever takes it next begins at ``offset``, which is to be committed."""
+        self.dropped = self.pulled = True
+        self.reset(offset)
+
+    def begin(self) -> None:
+        """Have where the queue begins committed, though nothing was consumed yet."""
+        self.pulled = True
 
     def maybe_commit_offset(self) -> int | None:
         """Return the smallest unfinished offset, or where to pull next if nothing is left."""
@@ -79,6 +91,21 @@ class ProcessQueue:
         return None
 
     @property
+    def position(self) -> int:
+        """Where the group is in this queue, whether or not it may be committed."""
+        return self._order[0] if self._order else self.next_offset
+
+    @property
     def cached_count(self) -> int:
         """How many messages are unfinished."""
         return len(self._cached)
+
+    @property
+    def cached_bytes(self) -> int:
+        """How long their bodies are together."""
+        return self._bytes
+
+    @property
+    def cached_span(self) -> tuple[int, int]:
+        """The smallest and the largest offset of them, zeros if there are none."""
+        return (self._order[0], self._order[-1]) if self._cached else (0, 0)

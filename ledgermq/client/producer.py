@@ -7,18 +7,20 @@ in one turn share a request (`ledgermq.client.grouping`). Everything that goes w
 """
 
 import asyncio
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.delivery import NS_PER_MS, Delivery
 from ledgermq.client.errors import BatchFailed, NoRoute, TooManyPending
 from ledgermq.client.grouping import Grouper, GroupFailed, Place
+from ledgermq.client.hooks import SendKind
 from ledgermq.client.instance import ClientInstance
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.links import Link, Links
 from ledgermq.client.message import Attempt, Message, MessageQueue, SendResult
-from ledgermq.client.route import TopicRoute
+from ledgermq.client.request_reply import Requests
 from ledgermq.client.selectors import Choice, QueueSelector, destination_of
 from ledgermq.client.send_codec import (
     Outgoing,
@@ -30,16 +32,21 @@ from ledgermq.client.send_codec import (
     split_batch,
 )
 from ledgermq.client.subscription import RETRY_PREFIX
+from ledgermq.client.targets import TopicTargets
+from ledgermq.client.trace import hooks_of
+from ledgermq.client.upkeep import Upkeep
 from ledgermq.client.validation import check_group, check_same_key, check_topic
 from ledgermq.remoting.protocol.bodies import HeartbeatData, ProducerData
-from ledgermq.remoting.protocol.command import FLAG_ONEWAY
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
 from ledgermq.remoting.protocol.errors import RemotingError
+from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.remoting.transport.connection import Connection
+from ledgermq.remoting.transport.dispatch import Handler
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.rng import Rng, SystemRng
 
 _SYSTEM_CLOCK = SystemClock()
-PROVISIONAL_POLL_MS = 1_000
-STALL_LOOK_MS_MAX = 100
 BATCH_BYTES = 1_048_576
 """How large `Producer.send_all` makes its batches, at most."""
 
@@ -58,16 +65,21 @@ class Producer(StartStop):
         self.config = config
         self.clock = clock
         rng = rng or SystemRng()
-        self._instance = ClientInstance(config, clock, rng, default_topic=config.default_topic)
+        self._instance = ClientInstance(
+            config, clock, rng, default_topic=config.default_topic, handlers=self._handlers()
+        )
         self.routes = self._instance.routes
         self.stopping = self._instance.stopping
         self.links = Links(self._instance.client, self.routes, clock)
         self._instance.add_route_listener(self.links.on_route_change)
         self._next_id = self._instance.unique_ids.next
-        self._topics: dict[str, _TopicTargets] = {}
+        self._topics: dict[str, TopicTargets] = {}
         self._first_queue = rng.randint(0, 1 << 16)
         self._pending = 0
         self._pending_bytes = 0
+        self._requests = Requests(self, self._instance)
+        ids = self._instance.unique_ids
+        self._hooks, self.tracing = hooks_of(config, Producer, clock, ids)
         self._grouper: Grouper | None = None
 
     @property
@@ -79,13 +91,12 @@ class Producer(StartStop):
         """Begin heartbeats and route polling; contacts nobody yet."""
         config = self.config
         self._instance.start(self._heartbeat)
+        if self.tracing is not None:
+            await self.tracing.start()
         if config.auto_batch and config.auto_batch_messages_max > 1:
             loop = asyncio.get_running_loop()
             self._grouper = Grouper(self, self._instance.unique_ids, loop)
-        background = self._instance.background
-        look_ms = max(1, min(config.stall_ms // 2, STALL_LOOK_MS_MAX))
-        background.every(look_ms, self._watch_stalls, "stalls", self._stall_free_ms)
-        background.every(PROVISIONAL_POLL_MS, self._poll_provisional, "new-topics")
+        Upkeep(self._instance, self.links, self.clock, config.stall_ms).start()
 
     async def stop(self) -> None:
         """Let the requests that are on the wire finish, unregister, close.
@@ -95,14 +106,16 @@ class Producer(StartStop):
         end without a result raise ``SendFailed``: outcome FAILED is certainly not stored, UNKNOWN
         may be. Further sends raise ``NotRunning``. Calling it again is harmless.
         """
-        await self._instance.stop(consumer=False, drained=lambda: not self._pending)
+        await self._instance.stop(consumer=False, drained=self._is_drained)
+        if self.tracing is not None:
+            await self.tracing.stop()
 
-    async def send(
+    def send(
         self,
         message: Message,
         queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send one message and wait until the broker has stored it.
 
         ``queue`` is a queue or a selector (`ledgermq.client.selectors`); all attempts go to that
@@ -113,40 +126,9 @@ class Producer(StartStop):
         Errors: ``InvalidMessage``, ``NotRunning``, ``SelectorFailed``, ``TooManyPending`` before
         anything is sent; ``SendFailed`` afterwards.
         """
-        grouper = self._grouper
-        if (
-            grouper is not None
-            and queue is None
-            and (self._pending or grouper.crowded)
-            and not message.sharding_key
-        ):
-            self._admit()
-            joined = grouper.join(message, timeout_ms)
-            if joined is not None:
-                size_bytes = len(message.body)
-                self._pending += 1
-                self._pending_bytes += size_bytes
-                try:
-                    ending = await joined
-                    if type(ending) is SendResult:
-                        return ending
-                    assert isinstance(ending, GroupFailed)
-                    return await self._go_on_alone(message, ending)
-                finally:
-                    self._pending -= 1
-                    self._pending_bytes -= size_bytes
-        born_ms = self.clock.wall_ms()
-        if message.topic not in self._topics:
-            check_topic(message.topic)
-        config = self.config
-        outgoing = prepare_single(
-            message,
-            self._next_id(born_ms),
-            born_ms,
-            max_bytes=config.max_message_bytes,
-            compress_over=config.compress_over_bytes,
-        )
-        return await self._deliver(outgoing, destination_of(queue, message), timeout_ms)
+        if self._hooks is None:
+            return self._send(message, queue, timeout_ms)
+        return self._hooks.around(partial(self._send, message, queue, timeout_ms), (message,))
 
     async def send_batch(
         self,
@@ -168,7 +150,7 @@ class Producer(StartStop):
         if queue is None:
             check_same_key(messages)
         destination = destination_of(queue, messages[0])
-        return await self._deliver(outgoing, destination, timeout_ms)
+        return await self.told(partial(self.deliver, outgoing, destination, timeout_ms), messages)
 
     async def send_all(
         self,
@@ -202,6 +184,13 @@ class Producer(StartStop):
         Nothing is known of the result and nothing is retried. Errors: as ``send``, except that
         route and connection errors come as they are.
         """
+        if self._hooks is None:
+            return await self._send_oneway(message, queue)
+        return await self._hooks.around(partial(self._send_oneway, message, queue), (message,))
+
+    async def _send_oneway(
+        self, message: Message, queue: MessageQueue | QueueSelector | None
+    ) -> str:
         born_ms = self.clock.wall_ms()
         check_topic(message.topic)
         self._check_running()
@@ -224,6 +213,31 @@ class Producer(StartStop):
         link.connection.write(header, outgoing.body)
         return outgoing.msg_id
 
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+    ) -> MessageExt:
+        """Send one message, and wait until a consumer has replied to it (`reply`).
+
+        ``timeout_ms`` is for all of it; None takes ``send_timeout_ms``. Errors: as ``send``, and
+        then the message has no reply yet; ``NoReply``; ``NotRunning`` with outcome UNKNOWN if the
+        producer is stopped meanwhile; ``TooManyPending`` also if too many requests wait.
+        """
+        return await self._requests.request(message, timeout_ms, queue)
+
+    async def reply(
+        self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Send a reply to a message that somebody sent with `request`, who has it afterwards.
+
+        Errors: ``InvalidMessage`` for a message that wants none; else as ``send``. A requester that
+        waits no longer is `SendFailed` if it is gone, and nothing at all if it is still there.
+        """
+        return await self._requests.reply(request, body, timeout_ms)
+
     async def fetch_publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of ``topic``, asking the name servers now."""
         check_topic(topic)
@@ -240,6 +254,15 @@ class Producer(StartStop):
         if queues < 1:
             raise ValueError(f"queues must be at least 1, not {queues}")
         await self._instance.create_topic(topic, queues)
+
+    def told(
+        self,
+        begin: Callable[[], Awaitable[SendResult]],
+        messages: Sequence[Message],
+        kind: SendKind = SendKind.NORMAL,
+    ) -> Awaitable[SendResult]:
+        """Send, and tell hooks of it."""
+        return begin() if self._hooks is None else self._hooks.around(begin, messages, kind)
 
     # The rest is the path of a send and what `ledgermq.client.delivery` needs of it.
 
@@ -304,18 +327,56 @@ class Producer(StartStop):
         queue = target.queue
         if stored.queue_id != queue.queue_id:
             queue = queue._replace(queue_id=stored.queue_id)
+        tries = (*earlier, attempt) if earlier else (attempt,)
         return SendResult(
-            status,
-            outgoing.msg_id,
-            stored.msg_id,
-            queue,
-            stored.queue_offset,
-            (*earlier, attempt) if earlier else (attempt,),
+            status, outgoing.msg_id, stored.msg_id, queue, stored.queue_offset, tries, stored.region
         )
 
-    async def _deliver(
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_ms: int | None,
+    ) -> SendResult:
+        grouper = self._grouper
+        if (
+            grouper is not None
+            and queue is None
+            and (self._pending or grouper.crowded)
+            and not message.sharding_key
+        ):
+            self._admit()
+            joined = grouper.join(message, timeout_ms)
+            if joined is not None:
+                size_bytes = len(message.body)
+                self._pending += 1
+                self._pending_bytes += size_bytes
+                try:
+                    ending = await joined
+                    if type(ending) is SendResult:
+                        return ending
+                    assert isinstance(ending, GroupFailed)
+                    return await self._go_on_alone(message, ending)
+                finally:
+                    self._pending -= 1
+                    self._pending_bytes -= size_bytes
+        born_ms = self.clock.wall_ms()
+        if message.topic not in self._topics:
+            check_topic(message.topic)
+        config = self.config
+        outgoing = prepare_single(
+            message,
+            self._next_id(born_ms),
+            born_ms,
+            max_bytes=config.max_message_bytes,
+            compress_over=config.compress_over_bytes,
+        )
+        return await self.deliver(outgoing, destination_of(queue, message), timeout_ms)
+
+    async def deliver(
         self, outgoing: Outgoing, queue: MessageQueue | Choice | None, timeout_ms: int | None
     ) -> SendResult:
+        """Send what was validated and rendered; errors as `send`, less ``InvalidMessage``."""
         self._admit()
         choice = None
         if callable(queue):
@@ -368,6 +429,17 @@ class Producer(StartStop):
             await delivery.after(*happened)
         return await delivery.run()
 
+    def _handlers(self) -> Mapping[int, Handler]:
+        """Return who serves what brokers ask."""
+        return {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._on_reply}
+
+    def _on_reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        return self._requests.take(connection, command)
+
+    def _is_drained(self) -> bool:
+        """Return whether nothing is under way that `stop` should wait for."""
+        return not self._pending
+
     def _admit(self) -> None:
         """Raise unless one more send may begin."""
         if not self._instance.running:
@@ -379,7 +451,7 @@ class Producer(StartStop):
         ):
             raise TooManyPending(f"{self._pending} sends, {self._pending_bytes} bytes are pending")
 
-    def _maybe_targets(self, topic: str) -> "_TopicTargets | None":
+    def _maybe_targets(self, topic: str) -> TopicTargets | None:
         targets = self._topics.get(topic)
         route = self.routes.peek(topic)
         if targets is not None and targets.route is route:
@@ -390,78 +462,14 @@ class Producer(StartStop):
             targets.route = route
             return targets
         first = targets.index if targets is not None else self._first_queue
-        targets = self._topics[topic] = _TopicTargets(route, self.config, first)
+        targets = self._topics[topic] = TopicTargets(route, self.config, first)
         return targets
 
     def _check_running(self) -> None:
         self._instance.check_running("producer")
-
-    def _stall_free_ms(self) -> float:
-        return self.links.stall_free_ms(self.clock.monotonic_ns(), self.config.stall_ms)
-
-    async def _watch_stalls(self) -> None:
-        """Close links that owe answers if the leader is elsewhere now; see ``stall_ms``."""
-        for link in self.links.stalled(self.clock.monotonic_ns(), self.config.stall_ms):
-            await self._instance.refresh_broker(link.broker_name, link.addr)
-            if self.routes.master(link.broker_name) not in {None, link.addr}:
-                link.connection.abort("the leader is elsewhere")
-
-    async def _poll_provisional(self) -> None:
-        """Look whether topics that a send was to create exist now."""
-        for topic in self.routes.topics:
-            route = self.routes.peek(topic)
-            if route is not None and route.provisional:
-                await self.routes.refresh(topic)
 
     def _heartbeat(self) -> HeartbeatData:
         return HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[ProducerData(group_name=self.config.group)],
         )
-
-
-class _TopicTargets:
-    """The queues of one route with their templates, and whose turn it is."""
-
-    def __init__(self, route: TopicRoute, config: ClientConfig, first: int) -> None:
-        self.route = route
-        self.index = first
-        self._config = config
-        self.all = [self._make(queue) for queue in route.publish_queues]
-        self._by_queue = {target.queue: target for target in self.all}
-
-    @cached_property
-    def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues as RocketMQ's selectors get them: brokers by their names."""
-        return tuple(sorted(self.route.publish_queues))
-
-    def next_any(self) -> SendTarget:
-        """Return the next queue in turn."""
-        self.index = index = self.index + 1
-        return self.all[index % len(self.all)]
-
-    def give_back(self) -> None:
-        """Let the queue that `next_any` returned last be the next one again: it was not used.
-
-        Otherwise a broker with one queue would lose each of its turns to the one behind it, and
-        nobody would ever connect to it.
-        """
-        self.index -= 1
-
-    def next(self, avoid: frozenset[str]) -> SendTarget:
-        """Return the next queue of a broker not in ``avoid``, else simply the next."""
-        if not self.all:
-            raise NoRoute(f"topic {self.route.topic!r} has no writable queue")
-        for _ in self.all:
-            target = self.next_any()
-            if target.broker_name not in avoid:
-                return target
-        return self.next_any()
-
-    def find(self, queue: MessageQueue) -> SendTarget:
-        """Return the target of a queue that the user chose, even if the route lacks it."""
-        return self._by_queue.get(queue) or self._make(queue)
-
-    def _make(self, queue: MessageQueue) -> SendTarget:
-        config = self._config
-        return SendTarget(config.group, queue, config.default_topic, config.default_topic_queues)

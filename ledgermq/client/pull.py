@@ -10,7 +10,6 @@ from typing import TypeVar
 from ledgermq.client.broker_api import PullRequest
 from ledgermq.client.config import ClientConfig
 from ledgermq.client.instance import ClientInstance
-from ledgermq.client.leader import LeaderCalls
 from ledgermq.client.lifecycle import StartStop
 from ledgermq.client.message import MessageQueue, PullResult
 from ledgermq.client.subscription import Sql92, parse_subscription
@@ -35,7 +34,7 @@ class PullConsumer(StartStop):
         self.config = config
         self._clock = clock
         self._instance = ClientInstance(config, clock, rng or SystemRng())
-        self._leaders = LeaderCalls(self._instance.routes, config, clock, self._instance.stopping)
+        self._leaders = self._instance.leader_calls()
         self._pending = 0
 
     @property
@@ -130,10 +129,10 @@ class PullConsumer(StartStop):
     ) -> T:
         self._check_running()
         if block_ms:
-            return await self._leaders.call(queue, ask, block_ms)
+            return await self._leaders.call(queue, ask, block_ms, slaves=True)
         self._pending += 1
         try:
-            return await self._leaders.call(queue, ask)
+            return await self._leaders.call(queue, ask, slaves=True)
         finally:
             self._pending -= 1
 

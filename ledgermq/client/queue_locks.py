@@ -67,6 +67,11 @@ class QueueLocks:
         self._lose(queue, "it was not renewed in time")
         return False
 
+    def maybe_locked_ms(self, queue: MessageQueue) -> int | None:
+        """Return when the lock of ``queue`` was asked for last (monotonic), None without one."""
+        until_ms = self._until_ms.get(queue)
+        return None if until_ms is None else until_ms - VALID_MS
+
     async def take(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock queues and return those that were granted; failures are logged."""
         if self._closed:

@@ -6,7 +6,7 @@ so a header costs one formatting. Source: MQClientAPIImpl.sendMessage, MessageBa
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,9 +23,10 @@ from ledgermq.remoting.protocol.command import decode_command
 from ledgermq.remoting.protocol.compression import COMPRESSED_ZLIB, compress
 from ledgermq.remoting.protocol.errors import RemoteProtocolError, for_code
 from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.headers import DEFAULT_REGION
 from ledgermq.remoting.protocol.limits import BATCH_MESSAGES_MAX
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
-from ledgermq.remoting.protocol.properties import SHARDING_KEY
+from ledgermq.remoting.protocol.properties import MSG_REGION, SHARDING_KEY
 from ledgermq.remoting.protocol.tolerant_json import NOT_DECODED
 
 BATCH_COUNT_MAX = int(BATCH_MESSAGES_MAX)
@@ -36,6 +37,8 @@ ELEMENT_BYTES_MAX = 97
 
 _PREFIX = struct.Struct(">II")
 _STORED = {int(status): status for status in SendStatus}
+_SEND = b'"code":%d,' % RequestCode.SEND_MESSAGE_V2
+_REPLY = b'"code":%d,' % RequestCode.SEND_REPLY_MESSAGE_V2
 _BATCH_PROPERTIES = "WAIT\x01true"
 _BATCH_PROPERTIES_JSON = msgspec.json.encode(_BATCH_PROPERTIES)[1:-1]
 
@@ -52,6 +55,8 @@ class Outgoing(msgspec.Struct, gc=False):
     flag: int
     born_ms: int
     batch: bool
+    reply: bool = False
+    """Whether the broker is to pass it on to who asked, instead of to consumers."""
 
 
 class SendTarget:
@@ -76,6 +81,7 @@ class SendExtFields(msgspec.Struct, gc=False, rename="camel"):
     msg_id: str = ""
     queue_id: int = -1
     queue_offset: int = -1
+    region: str = msgspec.field(name=MSG_REGION, default=DEFAULT_REGION)
 
 
 class SendResponse(msgspec.Struct, gc=False, rename={"stored": "extFields"}):
@@ -106,6 +112,7 @@ def decode_send_response(frame: Frame) -> SendResponse:
             fields.get("msgId", ""),
             int(fields.get("queueId", "-1")),
             int(fields.get("queueOffset", "-1")),
+            fields.get(MSG_REGION, DEFAULT_REGION),
         )
     except ValueError as error:
         raise RemoteProtocolError(f"send response with fields {str(fields)[:300]}") from error
@@ -127,7 +134,10 @@ def decode_acknowledgement(frame: Frame) -> tuple[SendStatus, SendExtFields]:
 
 def encode_send(target: SendTarget, outgoing: Outgoing, opaque: int, command_flag: int) -> bytes:
     """Return frame prefix and header; the body follows as its own buffer."""
-    header = (target.whole if outgoing.batch else target.single) % (
+    template = target.whole if outgoing.batch else target.single
+    if outgoing.reply:
+        template = template.replace(_SEND, _REPLY, 1)
+    header = template % (
         outgoing.sys_flag,
         outgoing.born_ms,
         outgoing.flag,
@@ -140,15 +150,27 @@ def encode_send(target: SendTarget, outgoing: Outgoing, opaque: int, command_fla
 
 
 def prepare_single(
-    message: Message, msg_id: str, born_ms: int, *, max_bytes: int, compress_over: int
+    message: Message,
+    msg_id: str,
+    born_ms: int,
+    *,
+    max_bytes: int,
+    compress_over: int,
+    own: Mapping[str, str] | None = None,
 ) -> Outgoing:
-    """Validate and render one message; raises ``InvalidMessage``."""
+    """Validate and render one message; raises ``InvalidMessage``.
+
+    ``own`` are properties of the client's own, which users must not set.
+    """
     body = message.body
     check_body(body, max_bytes)
     sys_flag = 0
     if compress_over and len(body) > compress_over:
         body, sys_flag = compress(body), COMPRESSED_ZLIB
     properties = encode_properties(message, msg_id)
+    if own:
+        properties += "".join(f"\x02{name}\x01{value}" for name, value in own.items())
+        check_properties_size(properties)
     return Outgoing(
         message.topic,
         msg_id,

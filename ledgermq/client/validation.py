@@ -66,6 +66,12 @@ def check_attributes(message: Message) -> None:
     check_separators("tags", message.tags)
     check_separators("keys", message.keys)
     check_separators("sharding_key", message.sharding_key)
+    _check_numbers(message)
+
+
+def _check_numbers(message: Message) -> None:
+    if not isinstance(message.delay_level, int):
+        raise InvalidMessage(f"delay_level must be a whole number, not {message.delay_level!r}")
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         raise InvalidMessage(f"delay_level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}")
     if not isinstance(message.flag, int):
@@ -95,7 +101,9 @@ def check_properties_size(properties: str) -> None:
 
 
 def check_separators(what: str, text: str) -> None:
-    """Raise ``InvalidMessage`` if ``text`` holds one of the bytes that separate properties."""
+    """Raise ``InvalidMessage`` for what is no text, or holds a byte that separates properties."""
+    if not isinstance(text, str):
+        raise InvalidMessage(f"{what} must be text, not {text!r}")
     if "\x01" in text or "\x02" in text:
         raise InvalidMessage(f"{what} must not contain the characters 1 and 2")
 

@@ -131,7 +131,7 @@ class Disk(Protocol):
         """
         ...
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         """Replace a small file: after a crash it holds the old content or the new, never a mix."""
         ...
 
@@ -332,7 +332,7 @@ class RealDisk:
         with open(fd, "rb") as file:  # noqa: PTH123  # a descriptor, not a path
             return file.read()
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         """Replace a small file as a whole; see `Disk.replace`."""
         temporary = path + ".tmp"
         try:
@@ -426,7 +426,7 @@ class _Lock:
             self._fd = -1
 
 
-def _write_whole(path: str, data: bytes) -> None:
+def _write_whole(path: str, data: bytes | bytearray) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     # Neither through a link into another file, nor waiting for the reader of a pipe.
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)

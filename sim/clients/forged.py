@@ -62,7 +62,7 @@ def _message(rng: SplitRng, sender: NodeId, receiver: NodeId) -> Message:
             return TimeoutNow(sender, receiver, term, index)
         case 4:
             last = max(index, 9)
-            data = encode_snapshot((last, term, 4096), last, EMPTY, b"{}")
+            data = bytes(encode_snapshot((last, term, 4096), last, EMPTY, b"{}"))
             number = SnapshotId(last, term, len(data), crc32(data[12:]))
             return InstallSnapshot(sender, receiver, term, number, 0, data)
         case _:

@@ -12,8 +12,10 @@ from typing import Final
 from msgspec import structs
 
 from sim.faults.budget import within_budget
+from sim.faults.further import FURTHER, draw_further
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
 from sim.faults.recipes import RECIPES, Drawn, Recipe
+from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
 
@@ -55,6 +57,8 @@ LONG_MS: Final = 60_000
 USUAL_MS: Final = 14_000
 """A run that is longer has no more faults than one of this length."""
 LONG_RATE_PER_S: Final = 0.8
+ORDERLY_LIVENESS_MS: Final = 200_000
+"""A member that is killed keeps its locks until they run out, anew where the leader has changed."""
 STARTS: Final = ("first", "last", "timestamp")
 QUIET_MS: Final = 500
 """No fault comes in the last part of the safety phase."""
@@ -87,7 +91,34 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
     if Package.BEHIND not in on and packages is None and rng.split("large bodies").chance(HUGE_P):
         options = structs.replace(options, segment_bytes=HUGE_SEGMENT_BYTES)
         workload = _with_huge_bodies(workload)
+    if packages is None and not options.alone:
+        options, workload = _with_traffic(
+            rng.split(TRAFFIC), options, workload, is_behind=Package.BEHIND in on
+        )
+    if packages is None:
+        workload = structs.replace(workload, further=draw_further(rng.split(FURTHER)))
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
+
+
+def _with_traffic(
+    rng: SplitRng, options: Options, workload: Workload, *, is_behind: bool
+) -> tuple[Options, Workload]:
+    """Return the same with some kinds of messages more, in a share of the plans.
+
+    What waits in a log that is dropped is gone: where messages wait, logs are dropped in few plans
+    but in those that are about it.
+    """
+    kinds = draw_traffic(rng, options.safety_ms)
+    workload = structs.replace(workload, **kinds)
+    if workload.orderly is not None:
+        options = structs.replace(options, liveness_ms=ORDERLY_LIVENESS_MS)
+    if not any((workload.delayed, workload.retrying, workload.transactional)):
+        return options, workload
+    options = structs.replace(options, delay_levels=rng.split("levels").choice(LEVELS))
+    if not is_behind and not rng.split("drops").chance(DROPS_P):
+        options = structs.replace(options, retention_ms=0)
+        workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
+    return options, workload
 
 
 def _with_huge_bodies(workload: Workload) -> Workload:

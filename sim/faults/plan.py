@@ -12,6 +12,8 @@ import msgspec
 
 from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.catalogue.kinds import FaultEntry, FaultSpec
+from sim.faults.further import Further
+from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
 from sim.kinds import Odd
 
 FORMAT: Final = 1
@@ -219,6 +221,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Messages with entries that one follower has not acknowledged yet."""
     tell_clock_ms: Count = 0
     """How often members tell each other their clocks; 0: never."""
+    delay_levels: str = ""
+    """How long delayed messages wait, as ``messageDelayLevel``; empty for the usual levels."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
 
@@ -304,10 +308,31 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seek_p: float = 0.0
     """How often a read goes back to some earlier place, or ahead."""
     late: tuple[LateGroup, ...] = ()
+    delayed: Delayed | None = None
+    retrying: Retrying | None = None
+    orderly: Orderly | None = None
+    broadcast: Broadcast | None = None
+    transactional: Transactional | None = None
+    further: Further | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()
     """Numbers of operations that are left out; a shrinker adds them."""
+
+    def members(self, prefix: str) -> int:
+        """Return how many hosts there are with members of a further group, see `MEMBERS`."""
+        kind = getattr(self, MEMBERS[prefix])
+        return 0 if kind is None else kind.group.members
+
+
+MEMBERS: Final = {
+    "w": "retrying",
+    "o": "orderly",
+    "v": "broadcast",
+    "t": "transactional",
+    "x": "further",
+}
+"""How the hosts of groups that are there for one kind of messages are called."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -319,6 +344,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     events: tuple[FaultEvent, ...] = ()
     """In the order of their times."""
     format: int = FORMAT
+
+    @property
+    def moves_clocks(self) -> bool:
+        """Whether some clock does not run as time does."""
+        return any(one.package is Package.CLOCK for one in self.events)
 
     @property
     def checks_age(self) -> bool:
@@ -363,6 +393,7 @@ def _hosts(plan: Plan) -> set[str]:
             ("c", workload.consumers),
             ("g", len(workload.late)),
             ("b", int(bool(options.alone))),
+            *((prefix, workload.members(prefix)) for prefix in MEMBERS),
         )
         for number in range(count)
     }

@@ -219,14 +219,15 @@ class Alone:
     def on_begun(self, group: str, queue: Queue, offset: int, first: int) -> None:
         """Where a group begins is judged where the log is known."""
 
-    def places_of(self, key: int) -> list[tuple[str, int, int]]:
-        """Return where a message was acknowledged, if so long ago that it is in the index."""
+    def places_of(self, key: int, topic: str) -> list[tuple[str, int, int]]:
+        """Return where a message of a topic was acknowledged, if the index must know it by now."""
         oldest = self._now_ns() - INDEXED_NS
         return [
             (*queue, offset)
             for queue, places in self._acknowledged.items()
             for offset, (known, at) in places.items()
             if known == key and at <= oldest and offset >= self.dropped.get(queue, 0)
+            if queue[0] == topic
         ]
 
     @guarded

@@ -85,9 +85,9 @@ class Answers:
         """Whether times say nothing."""
         return self._truth.may_fall
 
-    def places_of(self, key: int) -> list[tuple[str, int, int]]:
-        """Return where a message is committed by now."""
-        return list(self._truth.keys.get(key, ()))
+    def places_of(self, key: int, topic: str) -> list[tuple[str, int, int]]:
+        """Return where a message is committed by now in a topic."""
+        return [place for place in self._truth.keys.get(key, ()) if place[0] == topic]
 
     @guarded
     def on_found(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.core.model import LEADER
 from sim.oracles.base import Violation
+from sim.oracles.delays import DELAYS_MS, SCHEDULE_TOPIC
 from sim.oracles.records import tags_code
 from sim.oracles.replica import HEADER_BYTES
 from store.layout import UNIT
@@ -28,11 +29,6 @@ KEYS_STEP: Final = 4
 BEGIN_TICKS: Final = 20
 """How long queues may begin before the log after its beginning has been dropped."""
 NEVER: Final = 1 << 62
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-DELAYS_MS: Final = tuple(
-    1_000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
-)
-"""How long messages wait in each queue of that topic; their units say until when."""
 ALL_TIMES: Final = (0, (1 << 63) - 1)
 _entry_index: Final = attrgetter("entry_index")
 _place: Final = Struct(">i4xq").unpack_from
@@ -80,6 +76,8 @@ class Applied:
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
+        self.delays_ms = DELAYS_MS
+        """How long messages wait in each queue of the schedule topic; units say until when."""
         self._seen: dict[str, int] = {}
         self._highest: dict[str, int] = {}
         """By replica, the last entry applied in any of its lives."""
@@ -151,7 +149,7 @@ class Applied:
             expected = (mark.position + HEADER_BYTES, row.size)
             tags = tags_code(truth.tags.get((index, mark.term), ""))
             if row.topic == SCHEDULE_TOPIC:
-                tags = truth.times[index, mark.term] + DELAYS_MS[row.queue_id]
+                tags = truth.times[index, mark.term] + self.delays_ms[row.queue_id]
             if found is None or found != (*expected, tags):
                 raise Violation(
                     self.name,
@@ -198,7 +196,7 @@ def check_keys(truth: Truth, replica: Replica) -> None:
         for row in rows[first::KEYS_STEP]:
             if row.msg_key is None or row.entry_index > readable:
                 continue
-            found = store.messages_of_key(topic, str(row.msg_key), 64, ALL_TIMES).records
+            found = store.reader.messages_of_key(topic, str(row.msg_key), 64, ALL_TIMES).records
             if (queue_id, row.queue_offset) not in [_place(record, 12) for record in found]:
                 raise Violation(
                     "A39 key index",

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from dledger.core.model import LEADER
-from sim.oracles.applied import SCHEDULE_TOPIC
 from sim.oracles.base import Violation
+from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
+from sim.oracles.pipeline import Pipeline
+from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
 from sim.oracles.topics import Topics
+from sim.oracles.transactions import HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,10 +36,12 @@ if TYPE_CHECKING:
     from sim.oracles.wire import Said, Tap
 
 SEND, PULL, BY_KEY, QUERY_OFFSET, COMMIT_OFFSET = 10, 11, 12, 14, 15
-BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, BY_ID = 29, 30, 31, 32, 33
+MAX_OFFSET, MIN_OFFSET, BY_ID = 30, 31, 33
 LOCK, SEND_V2, SEND_BATCH, MAKE_TOPIC = 41, 310, 320, 17
 SENDS: Final = (SEND, SEND_V2, SEND_BATCH)
-OF_LEADERS: Final = frozenset({PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST})
+OF_LEADERS: Final = frozenset(
+    {PULL, BY_KEY, BY_TIME, MAX_OFFSET, MIN_OFFSET, EARLIEST, RESET, UNITS}
+)
 """What a replica that does not lead never answers with success."""
 SUCCESS, NOT_FOUND, SYSTEM_ERROR = 0, 19, 1
 SUSPENDS: Final = 2
@@ -80,6 +85,7 @@ class Brokers:
         self._tables = tables
         self._polite = polite
         self.topics = Topics(truth)
+        self._queues = QueueAnswers(truth)
         """Addresses of clients that say what they mean."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
@@ -92,6 +98,7 @@ class Brokers:
             BY_ID: self._on_by_id,
             LOCK: self._on_lock,
             **dict.fromkeys(SENDS, self._on_send),
+            **dict.fromkeys(self._queues.judges, self._on_queue),
         }
 
     def add(self, replica: Replica, tap: Tap) -> None:
@@ -230,6 +237,17 @@ class Brokers:
         if answer.code == SUCCESS:
             self._check_min(replica, request, answer.number("offset"))
 
+    def _on_queue(self, replica: Replica, request: Said, answer: Said) -> None:
+        if answer.code != SUCCESS:
+            return
+        topic, queue_id = request.text("topic"), _queue_id(request)
+        asked: Asked = request.note
+        span = (
+            self._begin(replica, topic, queue_id),
+            self._truth.end_of(topic, queue_id, asked.applied),
+        )
+        self._queues.judges[request.code](replica, request, answer, span)
+
     def _check_max(self, replica: Replica, request: Said, told: int) -> None:
         topic, queue_id = request.text("topic"), _queue_id(request)
         asked: Asked = request.note
@@ -284,14 +302,17 @@ class Brokers:
         topic = _topic(request)
         queue_id, offset = answer.number("queueId"), answer.number("queueOffset")
         ids = answer.text("msgId").split(",")
+        dead_topic = f"%DLQ%{topic[7:]}" if topic.startswith("%RETRY%") else ""
         rows = []
         for number, one in enumerate(ids):
             row = self._truth.row(topic, queue_id, offset + number)
             at = int(one[-16:], 16)
             waiting = self._truth.positions.get(at)
-            if waiting is not None and waiting.topic == SCHEDULE_TOPIC:
+            if waiting is not None and waiting.topic in {SCHEDULE_TOPIC, HALF_TOPIC}:
                 # The answer has the queue that it was sent to, and the offset where it waits.
                 row = waiting if waiting.queue_offset == offset + number else None
+            elif waiting is not None and waiting.topic == dead_topic:
+                row = waiting  # it was delivered too often
             if row is None or row.pos + ENTRY_HEADER_BYTES != at or one[:-16] != replica.id_head:
                 text = f"says that {one} lies at {topic}/{queue_id}@{offset + number}: {row}"
                 self._fail(self.name, replica, text)
@@ -351,15 +372,17 @@ class BrokerEnd:
     def __init__(self, brokers: Brokers, replica: Replica) -> None:
         self._brokers = brokers
         self._replica = replica
+        self._pipeline = Pipeline()
 
     def on_request(self, tap: Tap, request: Said) -> None:
         """A request comes in."""
         del tap
+        self._pipeline.on_request(request)
         self._brokers.on_request(self._replica, request)
 
     def on_answer(self, tap: Tap, request: Said, answer: Said) -> None:
         """It is answered; it is judged when the event is over, and the log has been read."""
-        del tap
+        self._pipeline.on_answer(tap, request, answer)
         brokers, replica = self._brokers, self._replica
         leads = replica.is_up and _leads(replica)
         replica.deferred.append(lambda: brokers.on_answer(replica, request, answer, leads=leads))
@@ -375,7 +398,7 @@ def _leads(replica: Replica) -> bool:
     if state.role is LEADER:
         return True
     since = state.tick - replica.tick if replica.tick >= 0 else DEPOSED_TICKS + 1
-    is_told_late = since <= DEPOSED_TICKS and replica.controller.store.writable
+    is_told_late = since <= DEPOSED_TICKS and replica.controller.store.writer.writable
     return since <= WRITTEN_TICKS or is_told_late
 
 

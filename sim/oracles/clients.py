@@ -233,7 +233,8 @@ class Clients:
         truth = self._truth
         for send in sends:
             key, outcome = send["msg_key"], send["outcome"]
-            places = truth.keys.get(key, [])
+            lies_in = send.get("lies_in", send.get("topic"))
+            places = [one for one in truth.keys.get(key, ()) if lies_in in {None, one[0]}]
             possible: int = send["possible"] if "possible" in send else send["attempts"]
             requests = self.requests_of(key)
             possible = possible if requests is None else requests

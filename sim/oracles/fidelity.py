@@ -30,9 +30,11 @@ NAME: Final = "A6 other than it was sent"
 BATCH: Final = 320
 ADDED: Final = frozenset({"CLUSTER", "UNIQ_KEY"})
 """Properties that a broker may add."""
-REMOVED: Final = frozenset({"WAIT"})
-MULTI_TAGS: Final = 2
-"""A sys flag that a topic adds to its messages."""
+REMOVED: Final = frozenset({"WAIT", "DELAY"})
+WAITS: Final = frozenset({"REAL_TOPIC", "REAL_QID"})
+"""What it adds to a message that waits."""
+UNEQUAL: Final = 2 | 0xC
+"""Sys flags: one that a topic adds to its messages, and those that a half is stored without."""
 _element: Final = Struct(">i8xii").unpack_from
 """Size, flag and body length of an element of a batch."""
 _head: Final = Struct(">16xi16xiq").unpack_from
@@ -70,10 +72,11 @@ def check_stored(
             for name, is_same in (
                 ("body", body_of(data) == body),
                 ("flag", stored_flag == flag),
-                ("sys flag", sys_flag & ~MULTI_TAGS == request.number("f") & ~MULTI_TAGS),
+                ("sys flag", sys_flag & ~UNEQUAL == request.number("f") & ~UNEQUAL),
                 ("born time", born_ms == request.number("g")),
                 ("born host", data[_BORN_HOST_AT : _BORN_HOST_AT + 4] == host),
                 ("properties", _is_alike(wanted, held)),
+                ("topic", held.get("REAL_TOPIC", request.text("b")) == request.text("b")),
             )
             if not is_same
         ]
@@ -114,6 +117,7 @@ def _is_batch(request: Said) -> bool:
 
 def _is_alike(wanted: dict[str, str], held: dict[str, str]) -> bool:
     kept = {name: value for name, value in wanted.items() if name not in REMOVED}
+    waits = "DELAY" in wanted or "TRAN_MSG" in wanted
     return all(held.get(name) == value for name, value in kept.items()) and (
-        held.keys() - wanted.keys() <= ADDED
+        held.keys() - wanted.keys() <= (ADDED | WAITS if waits else ADDED)
     )

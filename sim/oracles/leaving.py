@@ -2,8 +2,9 @@
 
 A consumer that stops in good order, or gives a queue back, first asks for a commit that covers all
 that its listener had finished by then: whoever takes the queue next begins there, and hands out
-nothing twice without a cause. Looked at in the consumer itself, since only there it is known what
-was finished when. Source: docs/client.md (stop); RocketMQ DefaultMQPushConsumerImpl.shutdown,
+nothing twice without a cause. Of a queue whose lock it has lost it must not: another may have gone
+on. Looked at in the consumer itself, since only there it is known what was finished when.
+Source: docs/client.md (stop); RocketMQ DefaultMQPushConsumerImpl.shutdown,
 RebalancePushImpl.removeUnnecessaryMessageQueue.
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ledgermq.client import MessageExt, MessageQueue, PushConsumer
 
 NAME: Final = "A10 left without a commit"
+DUE: Final = "A10 finished and not committed"
 
 
 class Leaving:
@@ -70,6 +72,8 @@ class Leaver:
         assignment._commit = self._noted_commit  # type: ignore[method-assign]  # likewise
         assignment.commit_all = self._noted_commit_all  # type: ignore[method-assign]  # likewise
         service._listener = self._noted_listener
+        self._commit_due = assignment.commit_due
+        assignment.commit_due = self._checked_commit_due  # type: ignore[method-assign]  # likewise
         push.stop = self._checked_stop  # type: ignore[method-assign]  # likewise
 
     async def _checked_take(self, queue: MessageQueue) -> bool:
@@ -90,8 +94,9 @@ class Leaver:
     async def _checked_release(self, queue: MessageQueue) -> bool:
         holding = self._holdings[queue]
         wanted = holding.wanted
+        process_queue = self._push.assignment._held[queue].process_queue
         is_released = await self._release(queue)
-        if is_released:
+        if is_released and not process_queue.lost:
             self._check(queue, holding, wanted)
         return is_released
 
@@ -103,6 +108,21 @@ class Leaver:
         for held in self._push.assignment.held:
             self._note(held)
         await self._commit_all()
+
+    async def _checked_commit_due(self) -> None:
+        """What was finished before it is asked to be committed by the end of it."""
+        held = [(one, self._wanted_of(one)) for one in self._push.assignment.held]
+        await self._commit_due()
+        for one, wanted in held:
+            queue = one.process_queue.queue
+            holding = self._holdings.get(queue)
+            is_same = self._push.assignment._held.get(queue) is one and not one.process_queue.lost
+            if is_same and holding is not None and one.process_queue.pulled:
+                self._check(queue, holding, wanted, DUE)
+
+    def _wanted_of(self, held: Any) -> int:  # noqa: ANN401  # as the assignment has it
+        holding = self._holdings.get(held.process_queue.queue)
+        return 0 if holding is None else holding.wanted
 
     def _note(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
         process_queue = held.process_queue
@@ -134,13 +154,13 @@ class Leaver:
         for held in push.assignment.held:
             queue = held.process_queue.queue
             holding = self._holdings.get(queue)
-            if holding is not None:
+            if holding is not None and not held.process_queue.lost:
                 self._check(queue, holding, holding.wanted)
 
-    def _check(self, queue: MessageQueue, holding: Holding, wanted: int) -> None:
+    def _check(self, queue: MessageQueue, holding: Holding, wanted: int, name: str = NAME) -> None:
         if wanted and (holding.asked is None or holding.asked < wanted):
             text = (
-                f"{self._push.client_id} leaves {queue.topic}/{queue.queue_id}, of which it has"
+                f"{self._push.client_id}: of {queue.topic}/{queue.queue_id} it has"
                 f" finished all before {wanted}, and has committed up to {holding.asked}"
             )
-            self._findings.report(Violation(NAME, text))
+            self._findings.report(Violation(name, text))

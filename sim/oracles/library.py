@@ -23,11 +23,18 @@ from sim.oracles.base import Findings, Violation, guarded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ledgermq.client import Message, Producer, QueueSelector
+    from ledgermq.client import Attempt, Message, Producer, QueueSelector
+    from ledgermq.client.links import Link
+    from ledgermq.client.send_codec import Outgoing, SendTarget
     from sim.oracles.wire import Said, Tap
 
 SENDS: Final = frozenset({10, 310, 320})
 CHOSEN: Final = "A20 another queue than was chosen"
+SHARDED: Final = b"__SHARDINGKEY"
+"""A property of what goes to the queue of its key."""
+AVOIDED: Final = "A46 tried again where it failed"
+KEPT_CODES: Final = frozenset({2, 3, 13})
+"""Back-pressure, and refusals of a batch: another broker need not be asked."""
 ATTEMPTS_MAX: Final = 100
 """Beyond so many, a library may put alike ones together."""
 _keys: Final = re.compile(rb"KEYS(?:\x01|\\u0001)(\d+)").findall
@@ -57,6 +64,8 @@ class Library:
         self._tries: dict[str, list[Try]] = defaultdict(list)
         self._chosen: dict[str, MessageQueue] = {}
         """By key: where its user wants a message to be."""
+        self._names: dict[str, str] = {}
+        """By address: the broker that was asked there."""
 
     def possible(self, key: int) -> int | None:
         """Return how many requests may have stored a message; None if it is not known here."""
@@ -114,8 +123,34 @@ class Library:
             chosen = None if callable(queue) else queue
             return await self._check(send_batch(messages, queue, timeout_ms), keys, chosen)
 
+        producer.attempt = self._watched(producer)  # type: ignore[method-assign]  # likewise
         producer.send = checked  # type: ignore[method-assign]  # to listen to it
         producer.send_batch = checked_batch  # type: ignore[method-assign]  # likewise
+
+    def _watched(self, producer: Producer) -> Any:  # noqa: ANN401  # as the producer has it
+        """Return what attempts a send, judged: not where it failed, if there is another broker."""
+        attempt, names = producer.attempt, self._names
+
+        async def watched(
+            link: Link, target: SendTarget, outgoing: Outgoing, t_limit_ns: int,
+            earlier: tuple[Attempt, ...],
+        ) -> SendResult:  # fmt: skip
+            name = names[link.addr] = target.broker_name
+            last = earlier[-1] if earlier else None
+            others = {one.broker_name for one in producer._topics[outgoing.topic].all} - {name}
+            is_again = last is not None and names.get(last.broker_addr) == name
+            if is_again and others and last is not None and last.code not in KEPT_CODES:
+                found = _keys(outgoing.properties_json) or _keys(outgoing.body)
+                keys = {key.decode() for key in found}
+                is_free = not self._chosen.keys() & keys and SHARDED not in outgoing.properties_json
+                if keys and is_free:
+                    text = (
+                        f"{sorted(keys)} is tried at {name} again, and {sorted(others)} are there"
+                    )
+                    self._report(text, AVOIDED)
+            return await attempt(link, target, outgoing, t_limit_ns, earlier)
+
+        return watched
 
     async def _check(
         self, sending: Any, keys: Sequence[str], queue: MessageQueue | None  # noqa: ANN401  # a private kind

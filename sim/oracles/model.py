@@ -19,8 +19,16 @@ from sim.oracles.records import KIND, body_of, properties_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from chaos.history.segment import EntryRow
+    from sim.oracles.records import Parts
+
 NOT_TABLES: Final = frozenset({"noop", "raft_config"})
 """Records of state that no table is made of."""
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+COPIED: Final = -1
+"""Stands for how often was asked for a half that has its copy."""
 
 Lock = tuple[str, str, int]
 """Group, topic, queue id."""
@@ -57,6 +65,12 @@ class Model:
         self.group_version = (0, 0)
         self.offsets: dict[str, dict[int, int]] = {}
         self.locks: dict[Lock, Held] = {}
+        self.delivered: dict[int, int] = {}
+        """By queue of the schedule topic, the first offset that is not delivered."""
+        self.halves: dict[int, int] = {}
+        """Open halves: how often was asked, by offset."""
+        self._places: dict[int, int] = {}
+        """Their offsets, by their place in the log."""
         self.knows = True
 
     @property
@@ -81,15 +95,42 @@ class Model:
                 for key, queues in content.items():
                     table = self.offsets.setdefault(key, {})
                     table.update((int(queue_id), offset) for queue_id, offset in queues.items())
-            case "lock" if _is_object(content, "group", "clientId", "queues"):
-                held = Held(content["clientId"], statement.committed_ns)
-                self.locks.update((key, held) for key in _locks(content))
-            case "unlock" if _is_object(content, "group", "clientId", "queues"):
-                for key in _locks(content):
-                    if key in self.locks and self.locks[key].owner == content["clientId"]:
-                        del self.locks[key]
+            case "lock" | "unlock" if _is_object(content, "group", "clientId", "queues"):
+                self._apply_lock(statement)
+            case "delivered" if isinstance(content, list):
+                self.delivered[content[0]] = content[1] + 1
+            case kind if kind.startswith("tx-"):
+                self._apply_half(kind, content)
             case _:
                 self.knows = False
+
+    def _apply_half(self, kind: str, content: Any) -> None:  # noqa: ANN401  # what JSON holds
+        match kind:
+            case "tx-half":
+                self.halves[content[0]] = 0
+                self._places[content[1]] = content[0]
+            case "tx-copied":
+                offset = self._places.get(content)
+                if offset in self.halves:
+                    self.halves[offset] = COPIED
+            case "tx-op":
+                for offset in content:
+                    self.halves.pop(offset, None)
+            case "tx-asked":
+                open_ones = [one for one in content if self.halves.get(one[0], COPIED) != COPIED]
+                self.halves.update((offset, asked) for offset, asked in open_ones)
+            case _:
+                self.knows = False
+
+    def _apply_lock(self, statement: Statement) -> None:
+        content = statement.content
+        held = Held(content["clientId"], statement.committed_ns)
+        if statement.kind == "lock":
+            self.locks.update((key, held) for key in _locks(content))
+            return
+        for key in _locks(content):
+            if key in self.locks and self.locks[key].owner == held.owner:
+                del self.locks[key]
 
 
 def read_statement(index: int, committed_ns: int, data: bytes) -> Statement:
@@ -99,6 +140,21 @@ def read_statement(index: int, committed_ns: int, data: bytes) -> Statement:
     except ValueError:
         content = None
     return Statement(index, committed_ns, properties_of(data).get(KIND, ""), content)
+
+
+def said_by(row: EntryRow, parts: Parts) -> tuple[str, Any] | None:
+    """Return kind and content of the record of state that a message stands for, if for any.
+
+    A copy says what it is a copy of; a half, and what says that halves are over, lie in topics of
+    their own.
+    """
+    if parts.origin is not None:
+        return "delivered", list(parts.origin)
+    if row.topic == HALF_TOPIC and not row.queue_id:
+        return "tx-half", (row.queue_offset, parts.physical)
+    if row.topic == OP_TOPIC and not row.queue_id:
+        return "tx-op", [int(one) for one in parts.body.split(b",") if one.isdigit()]
+    return None if parts.half is None else ("tx-copied", parts.half)
 
 
 def covers(table: object, stated: dict[str, Any]) -> bool:

@@ -55,10 +55,10 @@ class Serving:
 
     def _listen_to_reads(self, replica: Replica) -> None:
         store = replica.controller.store
-        get, owed = store.get, self._owed[replica.name]
+        get, owed = store.reader.get, self._owed[replica.name]
 
         def checked(*place: Any) -> Any:  # noqa: ANN401  # whatever it takes, and returns
-            if not store.writable:
+            if not store.writer.writable:
                 text = f"{replica.name} reads {place[0]}/{place[1]}@{place[2]} for a client"
                 self._report(self.read_name, text, replica)
             if owed:
@@ -66,7 +66,7 @@ class Serving:
                     del owed[token]
             return get(*place)
 
-        store.get = checked
+        store.reader.get = checked  # type: ignore[assignment,method-assign]  # likewise
 
     def _listen_to_held(self, replica: Replica) -> None:
         table, owed = replica.controller.tables.held, self._owed[replica.name]
@@ -96,7 +96,7 @@ class Serving:
             is_taken = commit(group, topic, queue_id, offset)
             if is_taken:
                 taken[group, topic, queue_id] = offset
-                if not controller.store.writable:
+                if not controller.store.writer.writable:
                     text = f"{replica.name} takes an offset of {group} and does not lead"
                     self._report(self.read_name, text, replica)
             return is_taken
@@ -118,7 +118,7 @@ class Serving:
             self.on_tick(replica)
             return
         applied = controller.tables.state.revisions["offset"]
-        if self._applied.get(replica.name) == applied or not controller.store.writable:
+        if self._applied.get(replica.name) == applied or not controller.store.writer.writable:
             return
         self._applied[replica.name] = applied
         offsets = controller.tables.offsets
@@ -141,9 +141,10 @@ class Serving:
         controller = replica.controller
         self._check_owed(replica)
         held, store = controller.tables.held, controller.store
+        writable = store.writer.writable
         idle: set[int] = set()
         for (topic, queue_id), waiting in held._by_queue.items() if len(held) else ():
-            end = store.max_offset(topic, queue_id) if store.writable else 1 << 62
+            end = store.reader.max_offset(topic, queue_id) if writable else 1 << 62
             for token, pull in waiting.items():
                 if pull.offset < end:
                     idle.add(token)
@@ -151,8 +152,8 @@ class Serving:
                         raise Violation(
                             self.held_name,
                             f"{replica.name} (term {replica.state.term}, writable "
-                            f"{store.writable}) holds a pull of {topic}/{queue_id}@{pull.offset}, "
-                            f"the queue ends at {store.max_offset(topic, queue_id)}",
+                            f"{writable}) holds a pull of {topic}/{queue_id}@{pull.offset}, "
+                            f"the queue ends at {store.reader.max_offset(topic, queue_id)}",
                             node=replica.name,
                         )
         self._held[replica.name] = (tick, idle)

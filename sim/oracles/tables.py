@@ -1,9 +1,10 @@
-"""The replicated tables of a broker - topics, groups, offsets, locks - are what the log makes.
+"""The replicated tables of a broker are what the log makes of them.
 
+They hold topics, groups, offsets, locks, open halves, and how far delayed messages are delivered.
 Each replica is compared with a `Model` of its own that has taken the same records of state, and
-with the other replicas where the log says something the model does not know. Source: spec/proof.md
-3.6 (A39); spec/wire.md 3.7 (a lease is a minute of the replica's own clock, from when it applied
-it).
+with the other replicas where the log says something the model does not know.
+Source: spec/proof.md 3.6 (A39); spec/wire.md 3.7 (a lease is a minute of the replica's own clock,
+from when it applied it).
 """
 
 from __future__ import annotations
@@ -102,6 +103,12 @@ class Tables:
         offsets = {key: queues for key, queues in state.offsets._applied.items() if queues}
         if offsets != model.offsets:
             self._report(replica, f"offsets: {difference((offsets,), (model.offsets,))}")
+        progress = _progress(replica)
+        if progress != model.delivered:
+            self._report(replica, f"delayed: {difference((progress,), (model.delivered,))}")
+        halves = _halves(replica)
+        if halves != model.halves:
+            self._report(replica, f"open halves: {difference((halves,), (model.halves,))}")
         self._check_locks(replica, state.locks, model)
 
     def _check_rows(
@@ -149,7 +156,8 @@ class Tables:
     def _compare_replicas(self, replica: Replica, count: int) -> None:
         state = replica.controller.tables
         applied = {key: dict(queues) for key, queues in state.offsets._applied.items()}
-        now: Rows = (_own_topics(state), dict(state.groups._groups), applied)
+        groups, progress = dict(state.groups._groups), _progress(replica)
+        now: Rows = (_own_topics(state), groups, applied, progress, _halves(replica))
         name, known = self._shown.setdefault(count, (replica.name, now))
         if known != now:
             self._report(
@@ -174,6 +182,17 @@ def difference(now: Rows, known: Rows) -> str:
 def _own_topics(state: Any) -> dict[str, Any]:  # noqa: ANN401  # the tables of a broker
     own = state.topics._system
     return {name: config for name, config in state.topics.configs().items() if name not in own}
+
+
+def _progress(replica: Replica) -> dict[int, int]:
+    """Return how far each level of delayed messages is delivered, as a replica has it."""
+    return dict(replica.controller._services.delays.progress._offsets)
+
+
+def _halves(replica: Replica) -> dict[int, int]:
+    """Return the open halves that a replica has, and how often was asked for each."""
+    rows = replica.controller._processors.transactions.table.rows
+    return {half.offset: half.asked for half in rows} if len(rows) else {}
 
 
 def _ahead(replica: Replica) -> int:

@@ -27,10 +27,11 @@ LOG_CHARS: Final = 300
 EXPECTED: Final = (
     "event=slow_write", "event=fatal", "event=disk_full", "event=queue_corruption",
     "event=corruption", "event=index_damaged", "event=disk_hung", "event=listener_failed",
+    "event=delayed_messages_removed",
 )  # fmt: skip
 """What an operator is to read, and no mistake: a disk that is slow or full, bytes that a loss of
-power has torn and that are repaired, a listener of ours that fails, the end of a process, which is
-judged for itself."""
+power has torn and that are repaired, a listener of ours that fails, messages that waited in a log
+that was dropped, and the end of a process, which are judged for themselves."""
 
 
 class Ear(logging.Handler):

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from sim.oracles.base import Violation
-from sim.oracles.model import Statement, read_statement
-from sim.oracles.records import ENTRY_HEADER_BYTES, entry_rows, stored_ms, tags_of
+from sim.oracles.model import Statement, read_statement, said_by
+from sim.oracles.records import (
+    ENTRY_HEADER_BYTES,
+    Parts,
+    entry_rows,
+    parts_of,
+    stored_ms,
+    tags_of,
+)
 from sim.oracles.replica import HEADER
 
 if TYPE_CHECKING:
@@ -26,6 +33,11 @@ if TYPE_CHECKING:
 
 CONFIGURATION_CHANNEL: Final = 1
 """DLedger's ``channel`` field marks the entries that hold a configuration of the group."""
+
+WAITED: Final = b"REAL_TOPIC\x01"
+"""In the properties of what waits, or has waited."""
+OP_TOPIC: Final = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""Of messages that say which halves are over."""
 
 NO_CLOCK: Final = 1 << 62
 Place = tuple[str, int, int]
@@ -73,6 +85,14 @@ class Truth:
         """Committed messages by the physical offset of their record."""
         self.tags: dict[tuple[int, int], str] = {}
         """Of messages that have any."""
+        self.reads_parts = False
+        """Whether all that records of messages say is kept, not only of those that waited."""
+        self.parts: dict[tuple[int, int], Parts] = {}
+        """What they say."""
+        self.on_message: list[Callable[[EntryRow, Parts], None]] = []
+        """Hear of committed messages whose parts are kept."""
+        self.on_statement: list[Callable[[Statement], None]] = []
+        """Hear of committed records of state."""
         self.stored_last = 0
         """Store time of the last committed record."""
         self.may_fall = False
@@ -121,10 +141,26 @@ class Truth:
             self.positions[row.pos + ENTRY_HEADER_BYTES] = row
             if row.msg_key is not None and row.queue_offset is not None:
                 self.keys[row.msg_key].append((row.topic, row.queue_id, row.queue_offset))
+            parts = self.parts.get((index, mark.term))
+            if parts is not None:
+                self._commit_parts(index, row, parts)
         elif row.type == "state":
             self.state_indexes.append(index)
             statement = self._stated.pop((index, mark.term))
-            self.statements.append(statement._replace(committed_ns=self.now_ns()))
+            self._state(statement._replace(committed_ns=self.now_ns()))
+
+    def _state(self, statement: Statement) -> None:
+        self.statements.append(statement)
+        for listener in self.on_statement:
+            listener(statement)
+
+    def _commit_parts(self, index: int, row: EntryRow, parts: Parts) -> None:
+        for listener in self.on_message:
+            listener(row, parts)
+        said = said_by(row, parts)
+        if said is not None:
+            self.state_indexes.append(index)
+            self._state(Statement(index, self.now_ns(), *said))
 
     def _read_record(self, place: tuple[int, int], kind: str, data: bytes) -> None:
         stored = stored_ms(data) if kind in {"message", "state"} else None
@@ -137,6 +173,8 @@ class Truth:
             tags = tags_of(data)
             if tags:
                 self.tags[place] = tags
+            if self.reads_parts or WAITED in data or OP_TOPIC in data:
+                self.parts[place] = parts_of(data)
 
     def _check_time(self, index: int, term: int) -> None:
         stored = self.times.get((index, term))

@@ -12,6 +12,7 @@ from dledger.core.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,
+    PreVoteReply,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -34,6 +35,7 @@ from sim.oracles.leadership import (
     Tenure,
 )
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
+from sim.oracles.manners import Manners
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
@@ -104,6 +106,7 @@ class Watch:
         self.brokers = Brokers(self.truth, self.tables, polite)
         self.healthy = Healthy(self.truth)
         self.hand_over = HandOver()
+        self.manners = Manners(self.truth)
         self.flush_lag = FlushLag()
         self.hung_disk = HungDisk()
         self.fatal_failure = FatalFailure()
@@ -125,6 +128,7 @@ class Watch:
             self.tables,
             self.healthy,
             self.hand_over,
+            self.manners,
             self.flush_lag,
             self.fatal_failure,
             self.serving,
@@ -280,6 +284,7 @@ class Watch:
             self.log_matching.on_change(replica, change)
         if not (is_told and now[2] == before[2] and (is_log or now[6] <= kept)):
             self.commits.on_change(replica, change)
+            self.manners.on_change(replica, change)
         if not is_log:
             self.changes.on_change(replica, change)
             self.in_force.on_change(replica, change)
@@ -311,6 +316,8 @@ class Watch:
         if isinstance(message, VoteRequest | VoteReply):
             self.elected.on_message(replica, message)
             self.amnesia.on_message(replica, message)
+        elif isinstance(message, PreVoteReply):
+            self.manners.on_message(replica, message)
         elif isinstance(message, TimeoutNow):
             self.hand_over.on_message(replica, message)
         self.durable.on_message(replica, message)

@@ -5,6 +5,7 @@ attempts that may have stored it. Source: spec/proof.md A8.
 """
 
 from pyspark import StorageLevel
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from chaos.catalogue.checks import CRIT
@@ -12,7 +13,7 @@ from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
-from spark.result import INVALID, CheckResult
+from spark.result import EVIDENCE_MAX, INVALID, CheckResult
 
 
 def check_duplicates(
@@ -33,11 +34,20 @@ def check_duplicates(
         places = places.union(
             stored.filter(F.col("topic").isin(list(context.topics))).select(*columns)
         )
+    # One message may lie at a million places: these are numbered, and the first ones named.
+    order = Window.partitionBy("msg_key").orderBy("place")
     copies = (
         places.join(suspects, "msg_key")
+        .select("msg_key", "attempts", queue_place().alias("place"))
+        .distinct()
+        .withColumn("number", F.row_number().over(order))
         .groupBy("msg_key", "attempts")
-        .agg(F.sort_array(F.collect_set(queue_place())).alias("places"))
-        .withColumn("copies", F.size("places"))
+        .agg(
+            F.sort_array(
+                F.collect_list(F.when(F.col("number") <= EVIDENCE_MAX, F.col("place")))
+            ).alias("places"),
+            F.max("number").alias("copies"),
+        )
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     beyond = copies.filter("copies > attempts")

@@ -41,27 +41,38 @@ def check_failover(context: Context) -> CheckResult:
 
 
 def _gaps(context: Context, kills: Sequence[Row]) -> dict[str, tuple[int, int]]:
-    """Return, by fault, the longest gap around it and when it ended; none if service never came."""
+    """Return, by fault, the longest gap around it and when it ended; none if service never came.
+
+    Acknowledgements near a kill are looked at one by one, those further off by slots of time.
+    """
     if not kills:
         return {}
+    slots, fault = context.timeline, ["fault_id", "on0", "on1"]
     spans = [(k.fault_id, k.t_on1 if k.t_on0 is None else k.t_on0, k.t_on1) for k in kills]
     table = few_rows(context.session, spans, "fault_id string, on0 long, on1 long")
-    acks = context.sends.filter("outcome = 'ok' and t_cmp is not null").select("t_cmp")
-    pairs = acks.crossJoin(F.broadcast(table))
-    keys = ["fault_id", "on0", "on1"]
-    before, after = (
-        F.expr("max(if(t_cmp < on0, t_cmp, null))"),
-        F.expr("min(if(t_cmp > on1, t_cmp, null))"),
+    acks = context.sends.filter("outcome = 'ok' and t_cmp is not null").select(
+        F.col("t_cmp").alias("t"), slots.slot(F.col("t_cmp")).alias("slot")
     )
-    edges = pairs.groupBy(*keys).agg(F.array(before, after).alias("both"))
-    ends = edges.select(*keys, F.explode("both").alias("t")).filter("t is not null")
-    within = pairs.filter("t_cmp between on0 and on1").select(*keys, F.col("t_cmp").alias("t"))
+    by_slot = acks.groupBy("slot").agg(F.min("t").alias("first"), F.max("t").alias("last"))
+    near = table.withColumn("slot", F.explode(slots.slots(F.col("on0"), F.col("on1"))))
+    ends = table.select(
+        *fault, slots.slot(F.col("on0")).alias("low"), slots.slot(F.col("on1")).alias("high")
+    )
+    far = ends.crossJoin(F.broadcast(by_slot))
+    before, after = (
+        F.expr("max(if(slot < low, last, null))"),
+        F.expr("min(if(slot > high, first, null))"),
+    )
+    edges = far.groupBy(*fault).agg(F.array(before, after).alias("both"))
+    points = edges.select(*fault, F.explode("both").alias("t")).filter("t is not null")
+    points = points.unionByName(acks.join(F.broadcast(near), "slot").select(*fault, "t"))
     order = Window.partitionBy("fault_id").orderBy("t")
-    points = ends.unionByName(within).withColumn("before", F.lag("t", 1, 0).over(order))
+    points = points.withColumn("before", F.lag("t", 1, 0).over(order))
     gap = F.struct((F.col("t") - F.greatest("before", "on0")).alias("ns"), F.col("t").alias("end"))
+    touches = (F.col("t") >= F.col("on0")) & (F.col("before") <= F.col("on1"))
     found = (
         points.groupBy("fault_id", "on1")
-        .agg(F.max(F.when(F.col("t") >= F.col("on0"), gap)).alias("gap"), F.max("t").alias("last"))
+        .agg(F.max(F.when(touches, gap)).alias("gap"), F.max("t").alias("last"))
         .filter("last >= on1")
         .collect()
     )

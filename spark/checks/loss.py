@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import AUDITOR, GROUPS_PER_MASK, Context
 from spark.evidence import anomaly_rows, evidence_of, faults_between, message_name, pointer, text
+from spark.facts import sends_of, small
 from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
@@ -74,6 +75,8 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     )
     sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key")
     absent = sends.withColumn("gname", F.explode(F.array_compact(missing)))
+    if sends_of(context, "delay", ok=True):
+        absent = _with_places(context, absent, keys)
     facts = context.table("drain")
     begins = facts.groupBy("topic", "queue_id").agg(F.min("min_off").alias("begins"))
     drain = F.broadcast(
@@ -87,12 +90,19 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     on_queue = ["gname", "topic", "queue_id"]
     removed = F.col("queue_offset") < F.col("begins")
     late = F.col("queue_offset") < F.col("min_off")
-    drained = F.coalesce("drained", F.lit(col=False))
+    whole = facts.groupBy(F.col("grp").alias("gname"), "topic").agg(F.min("drained").alias("whole"))
+    # Of a message whose queue nobody knows, all queues of its topic have to be drained.
+    known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).when(
+        F.col("kind_") == "delay", F.col("whole")
+    )
+    drained = F.coalesce(known, F.lit(col=False))
     return (
         absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
         .join(drain, on_queue, "left")
         .join(highest, on_queue, "left")
         .join(F.broadcast(begins), ["topic", "queue_id"], "left")
+        .join(F.broadcast(whole), ["gname", "topic"], "left")
+        .withColumn("kind_", F.col("kind"))
         .withColumn("kind", F.expr("if(queue_offset < highest, 'hole', 'suffix')"))
         .withColumn(
             "state",
@@ -104,6 +114,24 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     )
 
 
+def _with_places(context: Context, absent: DataFrame, keys: DataFrame) -> DataFrame:
+    """Return the sends with the places of those that waited: where the first to see them was."""
+    seen = (
+        context.deliveries.filter("not copied")
+        .join(keys.select("msg_key"), "msg_key", "left_semi")
+        .groupBy("msg_key", "topic")
+        .agg(F.min(F.struct("t_recv", "queue_id", "queue_offset")).alias("seen"))
+    )
+    waited = F.expr("kind = 'delay' and queue_id is null")
+    placed = absent.join(seen, ["msg_key", "topic"], "left")
+    for name in ("queue_id", "queue_offset"):
+        found = F.when(waited, F.col(f"seen.{name}")).otherwise(F.col(name))
+        placed = placed.withColumn(f"{name}_", found)
+    return placed.drop("seen", "queue_id", "queue_offset").withColumnsRenamed(
+        {"queue_id_": "queue_id", "queue_offset_": "queue_offset"}
+    )
+
+
 def _missing_from(context: Context, number: int) -> Column:
     """Return the group's name if it owes the row's topic and its bit is not set, else null."""
     name = list(context.groups)[number]
@@ -111,20 +139,19 @@ def _missing_from(context: Context, number: int) -> Column:
         return F.lit(None).cast("string")
     chunk, bit = divmod(number, GROUPS_PER_MASK)
     unseen = F.col(f"seen_{chunk}").bitwiseAND(F.lit(1 << bit)) == 0
-    owed = F.lit(col=False)
-    for topic in sorted(context.groups[name]):
-        tags = context.tags_of(name, topic)
-        mine = F.col("topic") == topic
-        if tags is not None:
-            mine = mine & F.coalesce(F.col("tag").isin(tags), F.lit(col=False))
-        owed = owed | mine
+    tags = {topic: context.tags_of(name, topic) for topic in sorted(context.groups[name])}
+    owed = F.col("topic").isin([topic for topic, chosen in tags.items() if chosen is None])
+    for topic, chosen in tags.items():
+        if chosen is not None:
+            fits = F.coalesce(F.col("tag").isin(chosen), F.lit(col=False))
+            owed = owed | (F.col("topic") == topic) & fits
     return F.when(owed & unseen, F.lit(name))
 
 
 def _explain(
     context: Context, entries: LogEntries | None, lost: DataFrame, result: CheckResult
 ) -> None:
-    keys = F.broadcast(lost.select("msg_key").distinct())
+    keys = small(lost.select("msg_key").distinct(), result.count)
     audited = context.deliveries.filter("auditor").join(keys, "msg_key").select("msg_key")
     lost = lost.join(
         audited.distinct().withColumn("was_audited", F.lit(col=True)), "msg_key", "left"

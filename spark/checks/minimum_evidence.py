@@ -5,15 +5,18 @@ verdict unknown, never valid. Source: spec/proof.md A45, A48.
 """
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context
 from spark.result import UNKNOWN, CheckResult
 
 SENDS_PER_PHASE_MIN: Final = 10
+EVENTS_PER_STRETCH: Final = 65_536
+"""So many events are ordered at once; what is brought here is a row for each such stretch."""
 
 
 def check_minimum_evidence(context: Context) -> CheckResult:
@@ -70,9 +73,7 @@ def find_jump(context: Context) -> str:
     Events are numbered in the order of their times, no operation ends before it begins, and no
     message is received before its first send begins.
     """
-    numbered = context.table("events").filter("idx is not null")
-    before = F.lag("t_mono_ns").over(Window.orderBy("idx"))
-    back = numbered.select((F.col("t_mono_ns") < before).alias("back")).filter("back").count()
+    back = _count_falls(context.table("events").filter("idx is not null"))
     ended = context.sends.filter("t_cmp < t_inv").count()
     begun = context.sends.groupBy("msg_key").agg(F.min("t_inv").alias("begun"))
     got = context.deliveries.filter("own and msg_key is not null").select("msg_key", "t_recv")
@@ -87,3 +88,21 @@ def find_jump(context: Context) -> str:
         if number
     ]
     return f"the clock jumped: {', '.join(found)}" if found else ""
+
+
+def _count_falls(numbered: DataFrame) -> int:
+    """Return how many events are earlier than the one before, by their numbers."""
+    stretch = F.floor(F.col("idx") / EVENTS_PER_STRETCH)
+    before = F.lag("t_mono_ns").over(Window.partitionBy("stretch").orderBy("idx"))
+    place = F.struct("idx", "t_mono_ns")
+    stretches = (
+        numbered.select("idx", "t_mono_ns", stretch.alias("stretch"))
+        .withColumn("falls", (F.col("t_mono_ns") < before).cast("int"))
+        .groupBy("stretch")
+        .agg(F.sum("falls").alias("falls"), F.min(place).alias("low"), F.max(place).alias("high"))
+        .collect()
+    )
+    stretches.sort(key=lambda row: int(row.stretch))
+    between: int = sum(b.low.t_mono_ns < a.high.t_mono_ns for a, b in pairwise(stretches))
+    within: int = sum(row.falls or 0 for row in stretches)
+    return within + between

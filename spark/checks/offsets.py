@@ -3,7 +3,8 @@
 Acknowledged sends, deliveries and committed log entries are observers of places (topic, epoch,
 queue, offset); all observers of a place must name the same message and the same body, and where
 logs are whole, a message that they hold was seen at no place where they have nothing. Offsets of
-unknown outcomes, retry copies, and log rows of recreated topics are not observers.
+unknown outcomes, retry copies, topics that nobody sent to, and log rows of recreated topics are not
+observers.
 Source: spec/proof.md A15.
 """
 
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context, case_of
 from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.facts import on_topics, small
 from spark.history import few_rows
 from spark.log_entries import LogEntries
 from spark.result import EVIDENCE_MAX, CheckResult
@@ -58,14 +60,17 @@ def _misplaced(context: Context, entries: LogEntries | None, unheld: DataFrame) 
 
     None if there are none, or if logs are not whole.
     """
-    if entries is None or not entries.whole or not unheld.head(1):
+    if entries is None or not entries.whole:
+        return None
+    number = unheld.count()
+    if not number:
         return None
     stored = entries.rows.filter("type = 'message' and queue_offset is not null").select(
         F.xxhash64("topic").alias("topic_h"), "topic", "queue_id", "queue_offset", "msg_key"
     )
     there = F.struct("topic", "queue_id", "queue_offset")
     held = (
-        stored.join(F.broadcast(unheld.select(F.col("key_min").alias("msg_key"))), "msg_key")
+        stored.join(small(unheld.select(F.col("key_min").alias("msg_key")), number), "msg_key")
         .groupBy("msg_key")
         .agg(F.min(there).alias("there"))
     )
@@ -116,7 +121,7 @@ def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
     )
     known = F.col("queue_offset").isNotNull()
     sent = context.sends.filter((F.col("outcome") == "ok") & known)
-    got = context.deliveries.filter("not copied").filter(known)
+    got = context.deliveries.filter("not copied").filter(known & on_topics(context))
     rows = sent.select(*place, "body_hash", "msg_key").unionByName(
         got.select(*place, "body_hash", "msg_key")
     )
@@ -128,7 +133,7 @@ def _observers(context: Context, entries: LogEntries | None) -> DataFrame:
 
 
 def _log_observers(context: Context, entries: LogEntries) -> DataFrame:
-    """Return committed entries; where replicas disagree, each content once."""
+    """Return committed entries of topics that were sent to; where replicas disagree, each once."""
     single = [t for t in context.topics.values() if t.epoch_min == t.epoch_max]
     epochs = F.lit(0)
     for topic in single:
@@ -141,11 +146,13 @@ def _log_observers(context: Context, entries: LogEntries) -> DataFrame:
     if entries.divergent:
         disputed = entries.entries.filter("cid_min <> cid_max").select("group", "index")
         settled = entries.rows.filter("committed and crc_ok and type = 'message'")
-        settled = settled.join(F.broadcast(disputed), ["group", "index"], "left_semi")
+        settled = settled.join(small(disputed, entries.divergent), ["group", "index"], "left_semi")
         agreed = agreed.union(settled.withColumn("topic_h", F.xxhash64("topic")).select(*columns))
     recreated = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in several])
     identified = F.coalesce(F.col("msg_key"), F.col("body_hash")).isNotNull()
-    return agreed.filter(~recreated & identified).withColumn("epoch_", epochs.cast("int"))
+    ours = F.col("topic_h").isin([F.xxhash64(F.lit(name)) for name in context.topics])
+    agreed = agreed.filter(ours & ~recreated & identified)
+    return agreed.withColumn("epoch_", epochs.cast("int"))
 
 
 def _witnesses(

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from spark.checks.corrupt import unkeyed_deliveries
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
+from spark.facts import small
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 from spark.result import UNKNOWN, CheckResult
@@ -67,7 +68,8 @@ def check_aborted(
         seen = seen.withColumn("index", F.lit(None).cast("long"))
     else:
         stored = entries.entries.select("msg_key", "index").dropDuplicates(["msg_key"])
-        seen = seen.join(stored.join(F.broadcast(keys), "msg_key", "left_semi"), "msg_key", "left")
+        mine = stored.join(small(keys, result.count), "msg_key", "left_semi")
+        seen = seen.join(mine, "msg_key", "left")
     sends = context.sends.select(
         "msg_key", F.col("op_id").alias("send_op"), "err_code", F.col("t_cmp").alias("t_failed")
     )

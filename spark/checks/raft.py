@@ -19,6 +19,7 @@ from spark.checks.raft_events import cut_commits
 from spark.checks.under_replicated import find_under_replicated
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, evidence_of, message_name, pointer, text
+from spark.facts import small
 from spark.log_entries import LogEntries, NodeLog
 from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, NOT_CHECKED, VALID, CheckResult
@@ -39,8 +40,9 @@ def check_log_matching(context: Context, entries: LogEntries | None) -> CheckRes
     }
     if not entries.disputed and not entries.spoiled:
         return result
-    disputed = F.broadcast(
-        entries.entries.filter("id_min <> id_max or bad = 1").select("group", "index")
+    disputed = small(
+        entries.entries.filter("id_min <> id_max or bad = 1").select("group", "index"),
+        entries.disputed + entries.spoiled,
     )
     rows = entries.rows.join(disputed, ["group", "index"])
     sound = F.col("crc_ok") | F.col("committed") & ~_excused(entries)
@@ -150,7 +152,8 @@ def _hole(node: NodeLog) -> dict[str, Any]:
 def _divergent(context: Context, entries: LogEntries) -> DataFrame:
     """A35 (i): committed indexes in dispute, or missing where they should be."""
     wrong = entries.entries.filter("cid_min <> cid_max or cterm_min <> cterm_max or missing <> 0")
-    named = F.broadcast(wrong.select("group", "index", "missing"))
+    number = entries.divergent + entries.missing
+    named = small(wrong.select("group", "index", "missing"), number)
     rows = entries.rows.join(named, ["group", "index"])
     folded = rows.groupBy("group", "index").agg(
         F.sort_array(F.collect_set(_holder(entries))).alias("holders"),
@@ -200,7 +203,7 @@ def _overwritten(context: Context, entries: LogEntries) -> DataFrame | None:
         found.append(other.select(*fields, "group", "index", "there"))
     if entries.disputed:
         lost = _disputed_messages(entries)
-        other = ok.join(F.broadcast(lost), "msg_key")
+        other = ok.join(small(lost, entries.disputed), "msg_key")
         found.append(other.select(*fields, "group", "index", "there"))
     if not found:
         return None
@@ -222,7 +225,7 @@ def _disputed_messages(entries: LogEntries) -> DataFrame:
     disputed = entries.entries.filter("id_min <> id_max and committers <> 0").select(
         "group", "index", F.col("msg_key").alias("there")
     )
-    rows = entries.rows.join(F.broadcast(disputed), ["group", "index"])
+    rows = entries.rows.join(small(disputed, entries.disputed), ["group", "index"])
     held = rows.filter("not committed and msg_key is not null and not (msg_key <=> there)")
     committed = entries.entries.filter("committers <> 0 and msg_key is not null")
     return (

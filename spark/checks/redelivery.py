@@ -6,8 +6,9 @@ the members around the earlier delivery, if the queue could change hands; a faul
 change of leader or a commit that failed, around it. One consumer within one generation gets nothing
 twice because others come and go, and who had given a queue up must not fetch it.
 
-Causes are rows of small tables that are joined by time: no number of leader changes makes the plan
-longer. Source: spec/proof.md A9; the windows are those of the intervals in docs/checking.md.
+Causes are rows of small tables that are joined by slots of time: no number of leader changes makes
+the plan longer.
+Source: spec/proof.md A9; the windows are those of the intervals in docs/checking.md.
 """
 
 import json
@@ -165,7 +166,10 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
     columns = ("line", "gname", "topic", "queue_id", "consumer", "t_before", "t_recv")
     asked = again.select(*columns, may_move.alias("may_move"))
     times = [*_of_members(members), *_of_faults(context), *_of_leaders(context)]
+    slots = context.timeline
     causes = few_rows(context.session, times, _CAUSE_COLUMNS)
+    begin, end = F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
+    causes = causes.withColumn("slot", F.explode(slots.slots(begin, end)))
     near = F.col("t_before").between(
         F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
     ) & (F.col("c0") <= F.col("t_recv"))
@@ -173,7 +177,8 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
     its = F.coalesce(F.col("member") == F.col("consumer"), F.lit(col=False))
     itself = its & (F.col("c1") >= F.col("t_before"))
     fits = near & theirs & (~F.col("members") | F.col("may_move") | itself)
-    told = asked.join(F.broadcast(causes), fits).select("line", "cause")
+    timed = asked.withColumn("slot", slots.slot(F.col("t_before")))
+    told = timed.join(F.broadcast(causes), "slot").filter(fits).select("line", "cause")
     t = F.coalesce("t_inv", "t_cmp")
     failed = (
         context.table("acks")

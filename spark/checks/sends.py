@@ -50,9 +50,10 @@ def check_word(context: Context) -> CheckResult:
     ok, last = F.col("outcome") == "ok", F.element_at("tries", -1)
     doubtful = F.array_contains("tries", "ok") | F.array_contains("tries", "info")
     unsaid = F.coalesce(last, F.lit("none")) != "ok"
-    placeless = (
-        F.col("queue_id").isNull() | F.col("queue_offset").isNull() | F.col("msg_id").isNull()
-    )
+    # What waits has no place yet, by which anybody else could find it.
+    waits = F.coalesce(F.col("kind").isin("delay", "txn"), F.lit(col=False))
+    nowhere = F.col("queue_id").isNull() | F.col("queue_offset").isNull()
+    placeless = (nowhere & ~waits) | F.col("msg_id").isNull()
     elsewhere = F.coalesce(F.col("asked_queue") != F.col("queue_id"), F.lit(col=False))
     what = (
         F.when((F.col("outcome") == "fail") & doubtful, "reported as failed")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, message_name, pointer, text
+from spark.facts import small
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 
@@ -22,7 +23,8 @@ def find_under_replicated(
     """Return the anomalies, None if there are none; ``told``: anomalies with keys already named."""
     if not outcomes.totals.get("under_replicated"):
         return None
-    keys = F.broadcast(outcomes.suspects.filter("under_replicated").select("msg_key"))
+    suspects = outcomes.suspects.filter("under_replicated").select("msg_key")
+    keys = small(suspects, outcomes.totals["under_replicated"])
     sends = context.sends.filter("outcome = 'ok'").join(keys, "msg_key", "left_semi")
     bit = F.bit_or(F.expr("shiftleft(1L, node_no)"))
     by_key = entries.rows.join(keys, "msg_key", "left_semi").groupBy("msg_key")

@@ -13,8 +13,9 @@ place of a size) lie in their place. That happens only if the log shows as many 
 message behind the last one of the queue; otherwise this replica has lost units, or the record lies.
 
 `Unreplicated` is the way of a log whose records no CRC of ours covers and no replica has: RocketMQ
-may have written it, and may go on with it. What nobody can repair there ends the process, before
-anything is made of it.
+may have written it, and may go on with it. Damage that nobody can repair there ends the
+process before anything is derived from it. `Copied` is that of a slave, which its master's word
+alone does not end.
 """
 
 import logging
@@ -35,7 +36,7 @@ from store.layout import (
 from store.limits import QUARANTINED_NAMED, SKIPPED_MAX
 
 if TYPE_CHECKING:
-    from store.ports import Log
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 _log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Anomalies(Protocol):
 class Quarantine:
     """Names what is not dispatched, and finds room for what lies behind it."""
 
-    def __init__(self, log: "Log", queues: "ConsumeQueues") -> None:
+    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
         self._log = log
         self._queues = queues
         self.foreign: set[ConsumeQueue] = set()
@@ -254,7 +255,7 @@ class Quarantine:
 class Unreplicated(Quarantine):
     """Ends the process at what no CRC vouches for and no replica can repair."""
 
-    def __init__(self, log: "Log", queues: "ConsumeQueues") -> None:
+    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
         super().__init__(log, queues)
         self._queues_end: int | None = None
 
@@ -308,8 +309,40 @@ class Unreplicated(Quarantine):
         """Skip offsets as a group does, but for a record that lies. Errors: `FatalError`."""
         found = self._holes_behind(queue, physical)
         if found is None or found < offset - queue.max_offset:
-            raise self._lost_units(queue, offset, physical)
+            return self._on_gap(queue, offset, physical)
         return super().skips(queue, offset, physical)
+
+    def _on_gap(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
+        """End: the log does not show why offsets are missing. Errors: `FatalError`."""
+        raise self._lost_units(queue, offset, physical)
 
     def _is_explained_by_what_was_dropped(self) -> bool:
         return False
+
+
+class Copied(Unreplicated):
+    """Leaves aside what a slave's master says of queues and no CRC vouches for.
+
+    The log has to stay the master's, and one record that lies must not end a slave for good. What
+    the own disk has damaged ends the process here as well.
+    """
+
+    def __init__(self, log: "LogReader", queues: "ConsumeQueues") -> None:
+        super().__init__(log, queues)
+        self._gaps: dict[ConsumeQueue, int] = {}
+        """Queues behind whose end, which is here, offsets are missing: looked for once each."""
+
+    def on_no_queue(self, physical: int, reason: str) -> None:
+        """Leave it aside."""
+        self.add(physical, reason)
+
+    def skips(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
+        """Skip offsets as a broker on its own does, but leave aside what is not explained."""
+        if self._gaps.get(queue) == queue.max_offset:
+            return self._on_gap(queue, offset, physical)
+        return super().skips(queue, offset, physical)
+
+    def _on_gap(self, queue: "ConsumeQueue", offset: int, physical: int) -> bool | None:
+        self._gaps[queue] = queue.max_offset
+        self.add(physical, f"queue offset {offset} where {queue.max_offset} comes next")
+        return None

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.codec.index import UNIT as LOG_UNIT
 from dledger.errors import DamagedEntry
-from store.dispatch.read_back import NO_MESSAGE, light_part, read_back
+from ledgermq.remoting.protocol.message import TRANSACTION_COMMIT
+from store.dispatch.read_back import LONG_TEXTS_BYTES, NO_MESSAGE, light_part, read_back
 from store.dispatch.sample import agrees, claim_about
 from store.layout import (
     FLAG_NOT_INDEXED,
     FLAGS_HOSTS_V6,
     KIND_NOOP,
     KIND_RAFT_CONFIG,
+    LONG_TEXT_BYTES,
     STATE_TOPIC_BYTES,
     UNIT,
     delivery_code,
@@ -34,7 +36,7 @@ from store.layout import (
     state_kind,
     tags_code,
 )
-from store.origins import DELIVERED, MARK_BYTE, PREPARED_AT, maybe_delivered_by
+from store.origins import MARK_BYTE, PREPARED_AT, maybe_said_by, said_in_by
 from store.results import PutStatus
 from store.write.hints import ALIKE, LOOKED_INTO, DispatchHint, Run, maybe_decode_hint, rows_of
 from store.write.uncommitted import OwnBatch, OwnCopy, OwnMessage
@@ -45,10 +47,13 @@ if TYPE_CHECKING:
     from store.dispatch.anomalies import Anomalies
     from store.dispatch.read_back import ReadBack
     from store.layout import Keyed, Row
-    from store.ports import KeySink, Log, StoreListener
+    from store.origins import Said
+    from store.ports import KeySink, LogFeed, StoreListener
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.write.uncommitted import Uncommitted
 
+_LOOKED_AT: Final = FLAGS_HOSTS_V6 | TRANSACTION_COMMIT
+"""Bits of sysFlag with which a message may stand for state."""
 _KINDS_OF_THE_LOG: Final = frozenset({KIND_NOOP, KIND_RAFT_CONFIG})
 
 Places = list[tuple[int, int]]
@@ -69,7 +74,7 @@ class Dispatcher:
     def __init__(
         self,
         config: "StoreConfig",
-        log: "Log",
+        log: "LogFeed",
         queues: "ConsumeQueues",
         uncommitted: "Uncommitted",
         listener: "StoreListener",
@@ -116,6 +121,7 @@ class Dispatcher:
 
     def restart(self, position: int) -> None:
         """Go on at ``position``: a snapshot brought all that was dispatched before."""
+        self._uncommitted.forget_before(position)
         self._queues.touched.clear()
         self._rows.clear()
         self.begin(-1, position)
@@ -167,6 +173,10 @@ class Dispatcher:
             return self._queues.has_space and not self._is_waiting and self._keys_have_room()
         return False
 
+    def acknowledge(self, committed: int) -> None:
+        """Answer what is committed although dispatch has not come to it."""
+        self._uncommitted.acknowledge(committed)
+
     def _wait_for_repair(self, error: DamagedEntry) -> None:
         """Go no further: the log fetches the entry from a peer, and the store tries again.
 
@@ -190,8 +200,13 @@ class Dispatcher:
         return keys is None or keys.has_room or keys.flush()
 
     def _dispatch_own(self, start: int, committed: int) -> None:
-        """Dispatch own entries from memory; their senders are answered meanwhile."""
+        """Dispatch own entries from memory; their senders are answered meanwhile.
+
+        What is left after long properties is answered, and read back in later turns.
+        """
         take, header_bytes = self._queues.take, self._header_bytes
+        keyed: list[Keyed] = []
+        cost = 0
         for own in self._uncommitted.commit(start, committed):
             physical = own.physical
             if isinstance(own, OwnMessage):
@@ -199,25 +214,39 @@ class Dispatcher:
                 if queue is not None:
                     assert queue.max_offset == own.queue_offset, (queue.topic, own)
                     take(queue, _pack_unit(physical, own.size, own.code), 1)
-                self._rows += own.rows
+                keyed.append(own.keyed)
                 end = physical + own.size
             elif isinstance(own, OwnBatch):
                 queue = own.queue
                 assert queue.max_offset == own.queue_offset, (queue.topic, own)
                 take(queue, own.units, len(own.physicals))
+                self._add_keys(keyed)
                 self._rows += own.rows
                 physical, end = own.physicals[-1], own.end
             elif isinstance(own, OwnCopy):
                 queue, end = own.queue, own.end
                 assert queue.max_offset == own.queue_offset, (queue.topic, own)
                 take(queue, _pack_unit(physical, own.size, own.code), 1)
-                self._rows += own.rows
-                self._listener.apply_state(end, DELIVERED, own.delivered)
+                keyed.append(own.keyed)
+                self._listener.apply_state(end, *own.said)
             else:
                 end = own.end
                 self._listener.apply_state(end, own.kind, own.payload)
             self.applied_end = end
             self._applied_start = physical - header_bytes
+            if keyed and len(keyed[-1][1]) > LONG_TEXT_BYTES:
+                cost += len(keyed[-1][1])
+                if cost > LONG_TEXTS_BYTES:
+                    self._is_over = True
+                    own.answer(PutStatus.OK)
+                    break
+        self._add_keys(keyed)
+
+    def _add_keys(self, keyed: "list[Keyed]") -> None:
+        """Make the rows of messages that were dispatched; hundreds of them cost less each."""
+        if keyed and self.keys is not None:
+            self._rows += self.keys.rows_of(keyed)
+        keyed.clear()
 
     def _dispatch_next(self, first: int, last: int, limit: int) -> int:
         """Dispatch entries in ``[first, last)`` that are not waited for here; return how many.
@@ -288,7 +317,7 @@ class Dispatcher:
 
     def _dispatch_alike(self, run: Run, queue: "ConsumeQueue | None", places: "Places") -> int:
         """Dispatch a run of one queue; return its length, or 0 if the queue does not expect it."""
-        if queue is None or queue.max_offset != run.queue_offset or queue.is_schedule:
+        if queue is None or queue.max_offset != run.queue_offset or not queue.is_plain:
             return 0
         code = run.code
         units = b"".join([_pack_unit(physical, size, code) for physical, size in places])
@@ -306,7 +335,7 @@ class Dispatcher:
             run.queues, run.queue_offsets, run.codes, places, strict=True
         ):
             queue = queues[number]
-            if queue is None or queue.max_offset != offset or queue.is_schedule:
+            if queue is None or queue.max_offset != offset or not queue.is_plain:
                 break
             take(queue, _pack_unit(physical, size, code), 1)
             done += 1
@@ -353,13 +382,17 @@ class Dispatcher:
             if flags & FLAG_NOT_INDEXED:
                 self._dispatch_unindexed(record, keyed)
                 continue
-            if chunk[at + PREPARED_AT] == MARK_BYTE or flags & FLAGS_HOSTS_V6:
-                self._maybe_apply_delivered(chunk, at)
+            if chunk[at + PREPARED_AT] == MARK_BYTE or flags & _LOOKED_AT:
+                self._apply_said(maybe_said_by(chunk, at))
             queue = by_topic.get(topic, _NO_QUEUES).get(queue_id)
             queue = queue or self._maybe_queue_of(topic, queue_id, physical)
             if queue is None:
                 continue
             keyed.append((topic, text, physical, stored, flags))
+            if queue.says:
+                place, view = (offset, physical, stored), chunk[at : at + size]
+                self._apply_said(said_in_by(queue.says, view, place, text))
+                self._answer_applied(physical)
             is_known = offset < queue.max_offset
             if foreign and not is_known and self._anomalies.is_outlived(queue, physical):
                 continue
@@ -389,15 +422,17 @@ class Dispatcher:
             payload = record_body(record)
             self._anomalies.check_state(physical, record)
             self._listener.apply_state(self.applied_end, kind, bytes(payload))
+        self._answer_applied(physical)
+
+    def _answer_applied(self, physical: int) -> None:
         own = self._uncommitted.take_state(physical)
         if own is not None:
             own.answer(PutStatus.OK)
 
-    def _maybe_apply_delivered(self, chunk: bytes | memoryview, at: int) -> None:
-        """Apply what a record says of a delayed message, if it is a copy of one."""
-        delivered = maybe_delivered_by(chunk, at)
-        if delivered is not None and self.applied_end > self.state_end:
-            self._listener.apply_state(self.applied_end, DELIVERED, delivered)
+    def _apply_said(self, said: "Said | None") -> None:
+        """Apply the state that a message stands for, if it does."""
+        if said is not None and self.applied_end > self.state_end:
+            self._listener.apply_state(self.applied_end, *said)
 
     def _maybe_queue_of(self, topic: bytes, queue_id: int, physical: int) -> "ConsumeQueue | None":
         """Return a queue; None, and the record is left aside, if there can be none."""

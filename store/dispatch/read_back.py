@@ -9,7 +9,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ledgermq.remoting.protocol.message import MAGIC_V1
-from store.layout import FLAG_NOT_INDEXED, FLAGS_HOSTS_V6, CorruptRecord, whole_record
+from store.layout import (
+    FLAG_NOT_INDEXED,
+    FLAGS_HOSTS_V6,
+    LONG_TEXT_BYTES,
+    CorruptRecord,
+    whole_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +35,6 @@ bytes."""
 _unpack: Final = _HEAD.unpack_from
 _HEAD_BYTES: Final = _HEAD.size
 assert _HEAD_BYTES == 88
-LONG_TEXT_BYTES: Final = 1024
 LONG_TEXTS_BYTES: Final = 16 * 1024
 """So much of properties that are longer is indexed in one turn: 5 to 10 ms."""
 _NO_FIELD: Final = bytes(256)
@@ -43,25 +48,28 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
     written, or the walk would not have it. Errors: what the walk raises; those before it are found.
     """
     add = found.append
-    topic, field, field_bytes = b"", _NO_FIELD, 0
+    topic, field = b"", _NO_FIELD
     for physical, chunk, at, body_bytes in walk:
         if chunk.__class__ is bytes and body_bytes > _HEAD_BYTES:
             size, magic, queue_id, offset, place, flags, stored, content_bytes = _unpack(chunk, at)
-            text_at = at + _HEAD_BYTES + content_bytes + field_bytes + 2
+            field_at = at + _HEAD_BYTES + content_bytes
             end = at + body_bytes
             if (
                 size == body_bytes
                 and magic == MAGIC_V1
                 and place == physical
                 and content_bytes >= 0
-                and text_at <= end
+                and field_at < end
                 and not flags & FLAGS_HOSTS_V6
-                and chunk.startswith(field, text_at - field_bytes - 2)
-                and chunk[text_at - 2] << 8 | chunk[text_at - 1] == end - text_at
             ):
-                text = chunk[text_at:end]
-                add((physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
-                continue
+                if not chunk.startswith(field, field_at):
+                    field = chunk[field_at : field_at + 1 + chunk[field_at]]
+                    topic = field[1:]
+                text_at = field_at + len(field) + 2
+                if text_at <= end and chunk[text_at - 2] << 8 | chunk[text_at - 1] == end - text_at:
+                    text = chunk[text_at:end]
+                    add((physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
+                    continue
         try:
             record = whole_record(chunk, at, body_bytes, physical)
         except CorruptRecord as error:
@@ -70,7 +78,6 @@ def read_back(walk: "Iterable[Body]", found: list[ReadBack]) -> None:
             continue
         size, queue_id, offset, flags, stored, topic, text = record
         field = bytes((len(topic) & 0xFF,)) + topic
-        field_bytes = len(field)
         add((physical, size, queue_id, offset, flags, stored, topic, text, chunk, at))
 
 

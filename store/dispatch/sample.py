@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def claim_about(hint: "DispatchHint", number: int) -> "tuple[Run, int] | None":
     """Return the run that entry ``number`` of a hint is in, and its number there.
 
-    None: the hint says nothing of it, and it is read in any case.
+    None: the hint does not describe it, and dispatch reads it in any case.
     """
     for run in hint.runs:
         if number < run.entries:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
     from store.config import IndexConfig
-    from store.ports import Log
+    from store.ports import LogReader
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class IndexKeeper:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def agree(self, log: "Log", queues_mark: LogMark | None) -> int:
+    def agree(self, log: "LogReader", queues_mark: LogMark | None) -> int:
         """Return where dispatch has to begin, see `agree_with_log`. Errors: `FatalError`."""
         try:
             return agree_with_log(self.index, self._loaded, log, queues_mark)

@@ -27,7 +27,7 @@ from store.index.marks import FileMark, IndexMark, encode_mark, maybe_decode_mar
 
 if TYPE_CHECKING:
     from store.index.key_index import KeyIndex
-    from store.ports import Log
+    from store.ports import LogReader
 
 NAME_DIGITS = 17
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def load_index(index: "KeyIndex", *, trusted_until: int | None) -> Loaded:
 
 
 def agree_with_log(
-    index: "KeyIndex", loaded: Loaded, log: "Log", queues_mark: LogMark | None
+    index: "KeyIndex", loaded: Loaded, log: "LogReader", queues_mark: LogMark | None
 ) -> int:
     """Make the index agree with the log; return the position where dispatch begins at the latest.
 
@@ -123,7 +123,7 @@ def agree_with_log(
     return max(began, log.first_position)
 
 
-def _reopen_last(index: "KeyIndex", log: "Log") -> int | None:
+def _reopen_last(index: "KeyIndex", log: "LogReader") -> int | None:
     """Drop the last message of the last file, whose keys may not all be there; None if unknown.
 
     Returns where its entry starts, for dispatch to begin there.
@@ -137,7 +137,7 @@ def _reopen_last(index: "KeyIndex", log: "Log") -> int | None:
 
 
 def _cut_to_queues(
-    index: "KeyIndex", mark: LogMark, log: "Log", queues_mark: LogMark | None
+    index: "KeyIndex", mark: LogMark, log: "LogReader", queues_mark: LogMark | None
 ) -> int | None:
     """Drop what lies behind the mark of the queues; return where that is, None if it is no help."""
     if queues_mark is None or queues_mark.position > mark.position:

@@ -32,7 +32,7 @@ class PlainLogConfig:
     disk_full_retry_ms: int = 500
     """How long appends are refused after the disk was full, before one is tried again."""
     disk_hang_ms: int = 3_000
-    """A sync that has not returned for so long is told as a disk that hangs."""
+    """When a sync has not returned for this long, the broker reports that the disk hangs."""
     open_segments_max: int = 64
     """Segments open and mapped at a time; those that wait for a sync come on top."""
     clean_walk_bytes: int = 64 * 1024 * 1024

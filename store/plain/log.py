@@ -69,6 +69,8 @@ class PlainLog(PlainView):
     """Append the record that was just reserved, see `Writer.append`."""
     append_batch: Callable[[Sequence[bytes]], None]
     """Append those that were reserved together, see `Writer.append_batch`."""
+    _takes_entries: bool = True
+    """Whether its user appends; otherwise somebody else does, in its own way."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class PlainLog(PlainView):
         self._disk_watch.start(self._worker)
         self._flusher.start(self._worker, self._on_synced)
         self._started = self._running = True
-        self._writer.accepting = True
+        self._writer.accepting = self._takes_entries
         self._schedule_timer()
         self._writer.scheduled = True
         self._call_turn()
@@ -190,6 +192,11 @@ class PlainLog(PlainView):
     def synced_position(self) -> int:
         """Where the last entry ends that survives a loss of power for sure."""
         return self._flusher.synced_position
+
+    @property
+    def own_position(self) -> int:
+        """Where the last entry ends that is on this disk as ``flushDiskType`` wants it."""
+        return self._find_own()
 
     @property
     def synced_timestamp(self) -> int:
@@ -291,15 +298,22 @@ class PlainLog(PlainView):
         """Tell the listener what is new: that it leads, what is committed, what failed."""
         if self._running and not self._told_role:
             self._told_role = True
-            self._user.on_role(Role.LEADER, TERM, self.config.name)
-        flusher = self._flusher
-        committed = flusher.synced_position if self._is_sync else flusher.written_position
+            self._user.on_role(self.role, TERM, self.config.name if self._takes_entries else None)
+        committed = self._find_committed()
         if committed > self.committed_position:
             self.committed_position = committed
             self._writer.set_committed(committed)
             self._user.on_committed(committed)
         if rolled_back is not None:
             self._user.on_rolled_back(rolled_back)
+
+    def _find_own(self) -> int:
+        flusher = self._flusher
+        return flusher.synced_position if self._is_sync else flusher.written_position
+
+    def _find_committed(self) -> int:
+        """Return up to where entries count as committed now."""
+        return self._find_own()
 
     def _on_synced(self) -> None:
         self._guard(self._after_sync)
@@ -322,7 +336,7 @@ class PlainLog(PlainView):
         now_ms = self._clock.monotonic_ms()
         self._disk_watch.look()
         if self._disk_full.pass_time(now_ms):
-            self._writer.accepting = True
+            self._writer.accepting = self._takes_entries
         self._flusher.pass_time(now_ms)
 
     def _guard(self, work: Callable[[], None]) -> None:

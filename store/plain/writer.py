@@ -155,6 +155,25 @@ class Writer:
             self.written = group.extent
         return None
 
+    def copy(self, position: int, buffers: Sequence[bytes], extent: Extent) -> bool:
+        """Write entries of one segment that another broker has laid out, behind what is written.
+
+        ``extent``: what is written then. Returns False if the disk is full, and nothing was
+        written. Errors: `FatalError` for any other failure of the disk.
+        """
+        assert position == self.written.position, (position, self.written)
+        assert not self._buffers, "somebody appends, too"
+        try:
+            self._segments.write(position, buffers)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise _failed("write", error) from error
+            self._take_back(position)
+            return False
+        self.written = extent
+        self._restart(extent)
+        return True
+
     def _take_back(self, position: int) -> None:
         """Forget what is not written; what a failed write left of it is erased for good.
 

@@ -21,6 +21,7 @@ from dledger.segments.places import pieces, segment_name
 from ledgermq.runtime.disk import NO_SPACE
 from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import GAP_UNIT, SCHEDULE_TOPIC_BYTES, TOPIC_BYTES_MAX, UNIT_BYTES
+from store.origins import kind_in
 from store.queues.files import QueueFiles
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "_files", "crc", "crcs", "first_file", "is_schedule", "max_offset", "min_offset",
-        "next_offset", "queue_id", "tail", "topic", "topic_field", "touched", "unchecked",
-        "written",
+        "_files", "crc", "crcs", "first_file", "is_plain", "is_schedule", "max_offset",
+        "min_offset", "next_offset", "queue_id", "says", "tail", "topic", "topic_field", "touched",
+        "unchecked", "written",
     )  # fmt: skip
 
     def __init__(self, files: GuardedFiles, topic: str, topic_field: bytes, queue_id: int) -> None:
@@ -85,6 +86,9 @@ class ConsumeQueue:
         self.topic_field = topic_field
         """The topic as a V1 record has it."""
         self.is_schedule = topic_field[1:] == SCHEDULE_TOPIC_BYTES
+        self.says = kind_in(topic_field[1:], queue_id)
+        """The kind of state that each of its messages stands for, empty for none."""
+        self.is_plain = not (self.is_schedule or self.says)
         self.next_offset = 0
         """The leader's next queue offset, not yet committed."""
         self.touched = False
@@ -365,7 +369,6 @@ class ConsumeQueues:
         """Queues taken from the front of ``unwritten`` since the start."""
         self.has_space = True
         """Whether the last write found space."""
-        self.forget_known()
 
     def maybe_make(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         """Return a queue, made if new; None if topic or id cannot name a queue."""
@@ -404,14 +407,8 @@ class ConsumeQueues:
             self.unwritten.append(queue)
             self.unwritten_units += len(queue.tail) // UNIT_BYTES
 
-    def forget_known(self) -> None:
-        """Drop what `store.queues.start.look_up` has found."""
-        self.known_at: tuple[int, dict[ConsumeQueue, int]] = (-1, {})
-        """A position of the log, and the offsets that queues have there."""
-
     def clear(self) -> None:
         """Forget all queues."""
-        self.forget_known()
         self.by_key.clear()
         self.by_name.clear()
         self.by_topic.clear()

@@ -26,16 +26,21 @@ from store.layout import (
     UNIT,
     UNIT_BYTES,
     CorruptRecord,
+    read_record,
     record_size,
     store_timestamp,
     whole_record,
 )
 from store.queues.consume_queue import DamagedUnits
+from store.read.key_query import KeyQuery, KeyResult
 from store.results import Boundary, GetResult, GetStatus, RecordTest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store.config import StoreConfig
-    from store.ports import Log
+    from store.index import IndexKeeper
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.results import Wanted
 
@@ -64,9 +69,16 @@ class _NoMessage(LookupError):  # noqa: N818  # an outcome, no error
 class Reader:
     """Answers questions about stored messages."""
 
-    def __init__(self, config: "StoreConfig", queues: "ConsumeQueues", log: "Log") -> None:
+    def __init__(
+        self,
+        config: "StoreConfig",
+        queues: "ConsumeQueues",
+        log: "LogReader",
+        index: "IndexKeeper | None" = None,
+    ) -> None:
         self._by_name = queues.by_name
         self._log = log
+        self._keys = None if index is None else KeyQuery(index.config, index.index, self.message_at)
         self._count_max = config.get_messages_max
         self._bytes_max = config.get_bytes_max
         self._units_max = config.get_units_max
@@ -119,11 +131,7 @@ class Reader:
             max_bytes = min(max_bytes, self._cold_bytes_max)
             self._read_ahead(units, 2 * max_count)
         limits = (max_count, max_bytes)
-        if isinstance(wanted, RecordTest):
-            found = self._collect_tested(queue, offset, units, limits, wanted)
-        else:
-            found = self._collect(queue, offset, units, limits, wanted)
-        buffers, size_bytes, scanned, status = found
+        buffers, size_bytes, scanned, status = self._collect(queue, offset, units, limits, wanted)
         return GetResult(
             status, offset + scanned, low, high, buffers, len(buffers), size_bytes, is_cold
         )
@@ -162,16 +170,18 @@ class Reader:
         offset: int,
         units: bytes,
         limits: tuple[int, int],
-        codes: frozenset[int] | None,
+        wanted: "Wanted",
     ) -> tuple[list[memoryview], int, int, GetStatus]:
         """Return (views, bytes, units scanned, status) for these units."""
         max_count, max_bytes = limits
+        test, codes = (wanted, None) if isinstance(wanted, RecordTest) else (None, wanted)
         body_at = self._log.body_at
         removed_below = self._log.first_position
         buffers: list[memoryview] = []
         count = scanned = total = 0
         status = GetStatus.NO_MATCHED_MESSAGE
-        for physical, size, tags in UNIT.iter_unpack(units):
+        places = UNIT.iter_unpack(units) if test is None else _looked_into(units, test.bytes_max)
+        for physical, size, tags in places:
             if count and (count >= max_count or total + size > max_bytes):
                 break
             scanned += 1
@@ -191,53 +201,16 @@ class Reader:
                     continue
                 scanned -= 1
                 self._note(queue, offset + scanned, physical, error)
-                if scanned == 0:
-                    status = GetStatus.DAMAGED
+                status = status if scanned else GetStatus.DAMAGED
                 break
+            if test is not None and not test.matches(record):
+                continue
             buffers.append(record)
             count += 1
             total += size
         if not scanned and status is not GetStatus.DAMAGED:
             status = GetStatus.OFFSET_FOUND_NULL
         return buffers, total, scanned, GetStatus.FOUND if count else status
-
-    def _collect_tested(
-        self,
-        queue: "ConsumeQueue",
-        offset: int,
-        units: bytes,
-        limits: tuple[int, int],
-        test: RecordTest,
-    ) -> tuple[list[memoryview], int, int, GetStatus]:
-        """Return what `_collect` does, of the records that pass a test."""
-        max_count, max_bytes = limits
-        buffers: list[memoryview] = []
-        scanned = total = looked_into = 0
-        status = GetStatus.NO_MATCHED_MESSAGE
-        for at in range(0, len(units), UNIT_BYTES):
-            one = units[at : at + UNIT_BYTES]
-            size = UNIT.unpack(one)[1]
-            is_full = len(buffers) >= max_count or total + size > max_bytes
-            if (buffers and is_full) or (looked_into and looked_into + size > test.bytes_max):
-                break
-            records, _, moved, last = self._collect(queue, offset + scanned, one, (1, size), None)
-            if not moved:
-                status = last
-                break
-            scanned += 1
-            looked_into += size
-            if records and test.matches(records[0]):
-                buffers += records
-                total += size
-            elif last is GetStatus.MESSAGE_WAS_REMOVING:
-                status = last
-        if buffers:
-            status = GetStatus.FOUND
-        elif scanned:
-            status = (
-                status if status is GetStatus.MESSAGE_WAS_REMOVING else GetStatus.NO_MATCHED_MESSAGE
-            )
-        return buffers, total, scanned, status
 
     def _note(self, queue: "ConsumeQueue", offset: int, physical: int, error: Exception) -> None:
         """Look again at units that name no message of their queue: they may be corrupt.
@@ -318,6 +291,10 @@ class Reader:
         """Return where the log begins and where its last committed entry ends."""
         return self._log.first_position, self._log.committed_position
 
+    def messages_of_key(self, topic: str, key: str, limit: int, span: tuple[int, int]) -> KeyResult:
+        """Return messages by key, see `KeyQuery.find`; none without an index."""
+        return KeyResult([]) if self._keys is None else self._keys.find(topic, key, limit, span)
+
     def message_at(self, physical_offset: int) -> memoryview | None:
         """Return the committed record at ``physical_offset``, None if no record begins there.
 
@@ -331,7 +308,20 @@ class Reader:
         if size is None:
             return None
         record = log.body_at(physical_offset, size)
-        return record if record_size(record, physical_offset) == len(record) else None
+        if record_size(record, physical_offset) != len(record):
+            return None
+        if not log.header_bytes and not self._is_in_its_queue(record, physical_offset):
+            return None  # such a log has no index: these may be bytes that a sender made up
+        return record
+
+    def _is_in_its_queue(self, record: memoryview, physical_offset: int) -> bool:
+        """Tell whether the queue that a record names has a message there. Errors: as `units`."""
+        try:
+            _, queue_id, offset, _, _, topic, _ = read_record(record)
+        except CorruptRecord:
+            return False
+        units = self.units(topic.decode("utf-8", "replace"), queue_id, offset, 1)
+        return [unit[:2] for unit in units or ()] == [(physical_offset, len(record))]
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None
@@ -405,6 +395,16 @@ class Reader:
             return store_timestamp(record)
         except LookupError as error:
             raise DamagedEntry(-1, self._log.describe(physical)) from error
+
+
+def _looked_into(units: bytes, bytes_max: int) -> "Iterator[tuple[int, int, int]]":
+    """Return the first of some units: what they name is no larger together, but for the first."""
+    left = bytes_max
+    for place in UNIT.iter_unpack(units):
+        left -= place[1]
+        if left < 0 and left + place[1] < bytes_max:
+            return
+        yield place
 
 
 def _check_record(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dledger.mark import LogMark
     from ledgermq.runtime.disk import Disk
     from store.config import StoreConfig
-    from store.ports import Log
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import Unsynced
 
@@ -109,7 +109,7 @@ class Checkpointer:
         config: "StoreConfig",
         disk: "Disk",
         queues: "ConsumeQueues",
-        log: "Log",
+        log: "LogReader",
         *,
         on_fatal: "Callable[[FatalError], None]",
         times: "Times | None" = None,

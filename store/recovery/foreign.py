@@ -16,8 +16,8 @@ from zlib import crc32
 from dledger.errors import DamagedEntry
 from dledger.segments.places import segment_name
 from store.layout import UNIT_BYTES, stored_or_zero
-from store.queues import start as beginning
 from store.queues.consume_queue import CRC_BYTES
+from store.queues.start import LogStart
 from store.recovery.checkpoint import (
     CHECKPOINT_FILE,
     CLEAN_FILE,
@@ -64,7 +64,7 @@ def take_over(
     else:
         recovered = _adopt(directory, disk, queues, log, checkpoint)
     if log.first_position:
-        beginning.advance_to(queues, log.first_position)
+        LogStart(queues).advance_to(log.first_position)
     return recovered
 
 

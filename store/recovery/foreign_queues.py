@@ -4,8 +4,9 @@ Files without a checkpoint that vouches for them are not thrown away: the log ma
 times as large, and may have lost its beginning, without which queues cannot be counted again. They
 are checked and cut to what the log says, and dispatch begins where they are complete.
 
-1. Structure, every unit: messages of a queue lie behind each other in the log. What breaks that,
-   and all behind it, goes. Files of another size, or with a gap between them, go altogether.
+1. Structure, every unit: messages of a queue lie behind each other in the log. A unit that
+   breaks that is cut, with all behind it. A queue with files of another size, or with a gap
+   between them, is removed altogether.
 2. The log's end and beginning: units behind the end go, those before the beginning do not count.
 3. Content: a unit names a record of this queue and offset. All units of small logs, and of queues
    that an old checkpoint of ours knows otherwise; else the last ones, and samples.
@@ -46,7 +47,7 @@ from store.recovery.checkpoint import QueueMark, StoreTimes
 
 if TYPE_CHECKING:
     from ledgermq.runtime.disk import Disk
-    from store.ports import Log
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 SMALL_LOG_BYTES: Final = 64 * 1024**2
@@ -110,7 +111,7 @@ class ForeignQueueRecovery:
         self,
         disk: "Disk",
         queues: "ConsumeQueues",
-        log: "Log",
+        log: "LogReader",
         left: LeftBehind,
         *,
         before_change: Callable[[], None],

@@ -9,6 +9,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DamagedEntry
+from ledgermq.runtime.disk import NO_SPACE
+from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from store.layout import (
     FLAG_NOT_INDEXED,
     GAP_UNIT,
@@ -24,7 +26,7 @@ from store.layout import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.ports import Log
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 STEP_ENTRIES: Final = 2048
@@ -36,7 +38,9 @@ _log = logging.getLogger(__name__)
 class Repairer:
     """Makes damaged blocks anew, one after the other."""
 
-    def __init__(self, queues: "ConsumeQueues", log: "Log", delays_ms: "Sequence[int]") -> None:
+    def __init__(
+        self, queues: "ConsumeQueues", log: "LogReader", delays_ms: "Sequence[int]"
+    ) -> None:
         self._damaged = queues.files.damaged
         self._log = log
         self._delays_ms = delays_ms
@@ -56,8 +60,18 @@ class Repairer:
     def step(self, applied: int) -> None:
         """Go on with what is damaged, if anything is; the log is dispatched up to ``applied``.
 
-        Errors: `OSError` of the disk.
+        With the disk full, nothing happens. Errors: `FatalError`.
         """
+        if not self._damaged:
+            return
+        try:
+            self._step(applied)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                message = f"a consume queue cannot be repaired: {error}"
+                raise FatalError(message, EXIT_ENVIRONMENT) from error
+
+    def _step(self, applied: int) -> None:
         if self._block is None or self._block not in self._damaged:
             chosen = next((one for one in self._damaged if one not in self._hopeless), None)
             if chosen is None:

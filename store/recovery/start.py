@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ledgermq.runtime.disk import Disk
-    from store.ports import Log
+    from store.ports import LogReader
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
     from store.queues.files import QueueFiles
     from store.queues.start import QueueStart
@@ -140,7 +140,7 @@ def _note_damaged(mark: QueueMark, recovered: Recovered) -> None:
     recovered.rebuild = True
 
 
-def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", log: "Log") -> int:
+def agree_with_log(recovered: Recovered, queues: "ConsumeQueues", log: "LogReader") -> int:
     """Cut the queues to the log; return the position at which to begin to dispatch.
 
     Marks that are not of this log are dropped from ``recovered``.

@@ -27,6 +27,8 @@ from ledgermq.remoting.protocol.message import (
     MAGIC_V1,
     PROPERTIES_BYTES_MAX,
     RECORD_HEADS,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
 )
 from store.layout import (
     FLAG_NOT_INDEXED,
@@ -41,7 +43,7 @@ from store.layout import (
     state_properties,
     stored_or_zero,
 )
-from store.origins import maybe_delivered
+from store.origins import maybe_said, said_in
 from store.results import (
     BatchCallback,
     PutBatch,
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from store.config import StoreConfig
     from store.layout import Row
-    from store.ports import KeySink, Log
+    from store.origins import Said
+    from store.ports import KeySink, LogWriter
     from store.queues.consume_queue import ConsumeQueue, ConsumeQueues
 
 _REFUSALS: Final = (NotLeader, PendingFull, DiskFull, EntryTooLarge, struct.error)
@@ -83,8 +86,14 @@ class CommitLog:
     """The writing side of the store; usable while ``writable``."""
 
     def __init__(
-        self, config: "StoreConfig", queues: "ConsumeQueues", clock: "Clock", log: "Log"
+        self,
+        config: "StoreConfig",
+        queues: "ConsumeQueues",
+        clock: "Clock",
+        log: "LogWriter",
+        keys: "KeySink | None" = None,
     ) -> None:
+        """Make one; ``keys``: the index of keys, if there is one."""
         self._log = log
         self._reserve = log.reserve
         self._append = log.append
@@ -102,8 +111,7 @@ class CommitLog:
         self.uncommitted = Uncommitted(log.header_bytes)
         self._add = self.uncommitted.add
         self.writable = False
-        self.keys: KeySink | None = None
-        """The index of keys, if there is one."""
+        self._keys = keys
 
     def put(self, message: PutMessage, done: PutCallback) -> None:
         """Append one message; ``done`` hears how it ended.
@@ -127,25 +135,34 @@ class CommitLog:
         except _REFUSALS as error:
             done(_refused(error), -1, -1)
             return
-        # What the message's content can trip comes before the log has it; nothing after does.
-        rows: list[Row] = []
-        if self.keys is not None:
-            keyed = (message.topic, message.properties, physical, now, message.sys_flag)
-            rows = self.keys.rows_of((keyed,))
-        tags = message.tags_code
-        if indexed and queue.is_schedule:
-            tags = delivery_code(message.properties, now, self._delays_ms)
+        # A message may trip over its content only before the log has it.
+        keyed = (message.topic, message.properties, physical, now, message.sys_flag)
+        tags, said = message.tags_code, None
+        if not queue.is_plain or message.prepared_offset or message.sys_flag & TRANSACTION_COMMIT:
+            tags, said = self._meaning(message, queue, (queue_offset, physical, now))
         self._append((record,), size)
         if not indexed:
-            self._add(OwnMessage(physical, None, 0, size, 0, rows, done))
+            self._add(OwnMessage(physical, None, 0, size, 0, keyed, done))
             return
         queue.next_offset = queue_offset + 1
-        if message.prepared_offset:
-            delivered = maybe_delivered(message.prepared_offset, message.sys_flag)
-            if delivered is not None:
-                self._add(OwnCopy(physical, queue, queue_offset, size, tags, rows, done, delivered))
-                return
-        self._add(OwnMessage(physical, queue, queue_offset, size, tags, rows, done))
+        if said is not None:
+            self._add(OwnCopy(physical, queue, queue_offset, size, tags, keyed, done, said))
+            return
+        self._add(OwnMessage(physical, queue, queue_offset, size, tags, keyed, done))
+
+    def _meaning(
+        self, message: PutMessage, queue: "ConsumeQueue", place: tuple[int, int, int]
+    ) -> tuple[int, "Said | None"]:
+        """Return the tags code of a message that is not like others, and what it stands for.
+
+        ``place``: its queue offset, where it lies, and when it was stored.
+        """
+        if queue.says:
+            return message.tags_code, said_in(queue.says, place, message.properties, message.body)
+        tags = message.tags_code
+        if queue.is_schedule:
+            tags = delivery_code(message.properties, place[2], self._delays_ms)
+        return tags, maybe_said(message.prepared_offset, message.sys_flag)
 
     def put_batch(self, batch: PutBatch, done: BatchCallback) -> None:
         """Append messages of one queue side by side, with consecutive queue offsets.
@@ -170,9 +187,9 @@ class CommitLog:
         if queue.is_schedule:
             codes = [delivery_code(text, now, self._delays_ms) for text in properties]
         rows: list[Row] = []
-        if self.keys is not None:
+        if self._keys is not None:
             topic, flags = repeat(batch.topic), repeat(batch.sys_flag)
-            rows = self.keys.rows_of(zip(topic, properties, physicals, repeat(now), flags))
+            rows = self._keys.rows_of(zip(topic, properties, physicals, repeat(now), flags))
         units = b"".join(map(_pack_unit, physicals, sizes, codes))
         self._log.append_batch(records)
         queue.next_offset = start + len(sizes)
@@ -186,8 +203,8 @@ class CommitLog:
     def _batch_sizes(self, batch: PutBatch, queue: "ConsumeQueue") -> list[int] | None:
         """Return the bytes of each record, None if one is outside the limits, or all together."""
         head = self._heads.get(len(batch.born_host))
-        if head is None or batch.sys_flag & FLAG_NOT_INDEXED:
-            return None
+        if head is None or batch.sys_flag & TRANSACTION_MASK or queue.says:
+            return None  # what stands for state is put by itself
         bodies = list(map(len, batch.bodies))
         texts = list(map(len, batch.properties))
         codes, count = batch.tags_codes, len(bodies)
@@ -281,7 +298,7 @@ class CommitLog:
         It is empty when what lies there was put together with what lies beside it.
         """
         items = self.uncommitted.between(start, end)
-        return encode_hint(items, has_keys=self.keys is not None) if items else b""
+        return encode_hint(items, self._keys) if items else b""
 
     def become_writable(self) -> None:
         """Take sends: every committed entry of earlier terms is in the queues."""
@@ -311,7 +328,9 @@ class CommitLog:
         body_bytes = len(message.body)
         properties_bytes = len(message.properties)
         head = self._heads.get(len(message.born_host))
-        if head is None or not 0 < body_bytes <= self._body_max:
+        if head is None or not body_bytes:
+            return -1
+        if body_bytes > self._body_max and not _was_accepted(message):
             return -1
         if properties_bytes > PROPERTIES_BYTES_MAX or looks_unwritten(message.properties):
             return -1
@@ -378,6 +397,11 @@ def _batch_end(done: BatchCallback, start: int, physicals: list[int]) -> PutCall
         done(status, start, physicals)
 
     return finish
+
+
+def _was_accepted(message: PutMessage) -> bool:
+    """Tell whether a message is a copy of one that waited: the limit may have been another then."""
+    return maybe_said(message.prepared_offset, message.sys_flag) is not None
 
 
 def _refused(error: Exception) -> PutStatus:

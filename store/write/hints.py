@@ -21,16 +21,18 @@ Pure. Source: `store.dispatch.read_back`, which gives the same from the records.
 """
 
 import struct
-from itertools import chain, repeat
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from store.layout import LONG_TEXT_BYTES
 from store.write.uncommitted import OwnBatch, OwnMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from store.layout import Row
+    from store.layout import Keyed, Row
+    from store.ports import KeySink
     from store.queues.consume_queue import ConsumeQueue
     from store.write.uncommitted import Own
 
@@ -59,7 +61,7 @@ _physical_of: "Callable[[Row], int]" = itemgetter(1)
 _offset_of: "Callable[[OwnMessage], int]" = attrgetter("queue_offset")
 _place_of: "Callable[[OwnMessage], int]" = attrgetter("physical")
 _code_of: "Callable[[OwnMessage], int]" = attrgetter("code")
-_rows_of: "Callable[[OwnMessage], list[Row]]" = attrgetter("rows")
+_keyed_of: "Callable[[OwnMessage], Keyed]" = attrgetter("keyed")
 
 
 class Run(NamedTuple):
@@ -94,7 +96,8 @@ class DispatchHint(NamedTuple):
 class _Writer:
     """Makes one hint."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: "KeySink | None") -> None:
+        self._keys = keys
         self.numbers: dict[ConsumeQueue, int] = {}
         self.singles: list[OwnMessage] = []
         """Messages that were put one by one, to be written as one run."""
@@ -107,7 +110,7 @@ class _Writer:
         """Add the messages of a batch."""
         queue, offset, code = batch.queue, batch.queue_offset, batch.codes[0]
         count = len(batch.physicals)
-        if queue.is_schedule:
+        if not queue.is_plain:
             self.add_looked_into(count)
             return
         self.end_singles()
@@ -133,13 +136,16 @@ class _Writer:
         """Write a run of messages, or one for each time at which some of them were stored."""
         items, self.singles = self.singles, []
         numbers = self.numbers
+        left = [] if self._keys is None else self._keys.rows_of(map(_keyed_of, items))
         while items:
-            rows = list(chain.from_iterable(map(_rows_of, items)))
+            rows, left = left, []
             count = len(items)
             if rows and rows[0][2] != rows[-1][2]:
                 stored = rows[0][2]
-                count = next(at for at, item in enumerate(items) if _stored(item, stored) != stored)
-                rows = [row for row in rows if row[2] == stored]
+                at = next(at for at, row in enumerate(rows) if row[2] != stored)
+                rows, left = rows[:at], rows[at:]
+                end = left[0][1]
+                count = next(at for at, item in enumerate(items) if item.physical == end)
             run = items[:count]
             queues = [numbers.setdefault(one.queue, len(numbers)) for one in run if one.queue]
             self._add_columns(queues, list(map(_offset_of, run)), list(map(_code_of, run)))
@@ -172,34 +178,37 @@ class _Writer:
         self._columns.append(struct.pack(f">{len(rows)}I", *map(_value_of, rows)))
         return keys, rows[0][2]
 
-    def finish(self, *, has_keys: bool) -> bytes:
+    def finish(self) -> bytes:
         """Return the hint."""
         self.end_singles()
         self._end_looked_into()
         queues = [queue.topic_field + _QUEUE_ID.pack(queue.queue_id) for queue in self.numbers]
+        has_keys = self._keys is not None
         head = _HEAD.pack(VERSION, has_keys, len(queues), len(self._runs))
         return b"".join((head, *queues, *self._runs, *self._columns))
 
 
-def encode_hint(items: "Sequence[Own]", *, has_keys: bool) -> bytes:
+def encode_hint(items: "Sequence[Own]", keys: "KeySink | None") -> bytes:
     """Return the hint about own entries that follow each other, empty if they are too many."""
     entries = sum([len(own.physicals) if isinstance(own, OwnBatch) else 1 for own in items])
     if entries > _ENTRIES_MAX:
         return b""
-    writer = _Writer()
+    writer = _Writer(keys)
     for own in items:
         if isinstance(own, OwnBatch):
             writer.add_batch(own)
             continue
-        if isinstance(own, OwnMessage) and own.queue is not None and not own.queue.is_schedule:
+        # Who applies the hint looks into long properties itself, within the bounds of its turns.
+        if (
+            isinstance(own, OwnMessage)
+            and own.queue is not None
+            and own.queue.is_plain
+            and len(own.keyed[1]) <= LONG_TEXT_BYTES
+        ):
             writer.singles.append(own)
         else:
             writer.add_looked_into(1)
-    return writer.finish(has_keys=has_keys)
-
-
-def _stored(item: "OwnMessage", default: int) -> int:
-    return item.rows[0][2] if item.rows else default
+    return writer.finish()
 
 
 def is_sound_hint(data: bytes, entries: int) -> bool:

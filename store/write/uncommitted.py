@@ -20,13 +20,15 @@ import msgspec
 
 from ledgermq.runtime.tasks import report_serving_failure
 from store.layout import UNIT_BYTES
+from store.origins import HALF
 from store.results import PutStatus
 from store.write.answering import ANSWERING, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from store.layout import Row
+    from store.layout import Keyed, Row
+    from store.origins import Said
     from store.queues.consume_queue import ConsumeQueue
     from store.results import PutCallback, StateCallback
 
@@ -42,8 +44,8 @@ class OwnMessage(msgspec.Struct, gc=False):
     size: int
     code: int
     """Of its tags."""
-    rows: "list[Row]"
-    """For the key index; none without one."""
+    keyed: "Keyed"
+    """What the key index needs of it."""
     done: "PutCallback | None"
     """Who waits; None once it was answered."""
 
@@ -90,7 +92,7 @@ class OwnBatch(msgspec.Struct, gc=False):
 
 
 class OwnCopy(msgspec.Struct, gc=False):
-    """A delayed message that was put into its topic; see `store.origins`."""
+    """A message that stands for state as well; see `store.origins`."""
 
     physical: int
     """Where its record begins."""
@@ -99,11 +101,11 @@ class OwnCopy(msgspec.Struct, gc=False):
     size: int
     code: int
     """Of its tags."""
-    rows: "list[Row]"
-    """For the key index; none without one."""
+    keyed: "Keyed"
+    """What the key index needs of it."""
     done: "PutCallback | None"
     """Who waits; None once it was answered."""
-    delivered: bytes
+    said: "Said"
     """The state that it stands for."""
 
     @property
@@ -112,11 +114,11 @@ class OwnCopy(msgspec.Struct, gc=False):
         return self.physical + self.size
 
     def answer(self, status: PutStatus) -> None:
-        """Answer who waits, unless that was done. It is not told that this takes long.
+        """Answer who waits, unless that was done. Only a producer is told that this takes long.
 
-        Who waits must know whether to deliver it again, and that is not known before the end.
+        Who puts a copy must know whether to put it again, and that is not known before the end.
         """
-        if status in LATE:
+        if status in LATE and self.said[0] != HALF:
             return
         done, self.done = self.done, None
         if done is not None:
@@ -146,7 +148,10 @@ class OwnState(msgspec.Struct):
 
 
 Own = OwnMessage | OwnBatch | OwnCopy | OwnState
-LATE: Final = frozenset({PutStatus.QUORUM_TIMEOUT, PutStatus.FLUSH_TIMEOUT})
+LATE: Final = frozenset({
+    PutStatus.QUORUM_TIMEOUT, PutStatus.FLUSH_TIMEOUT,
+    PutStatus.SLAVE_TIMEOUT, PutStatus.NO_SLAVE,
+})  # fmt: skip
 """Answers to what waits on."""
 
 _physical_of: "Callable[[Row], int]" = itemgetter(1)
@@ -159,8 +164,8 @@ class Uncommitted:
         """Make one for a log whose entries have so many bytes before the record."""
         self._header_bytes = header_bytes
         self._items: deque[Own] = deque()
-        self._states: dict[int, OwnState] = {}
-        """State records not applied yet; `acknowledge` leaves them here."""
+        self._states: dict[int, OwnState | OwnCopy] = {}
+        """State records not applied yet, and halves that are committed and not applied."""
         self._marks: deque[tuple[int, int]] = deque()
         """``(time in ms, end of the last entry then)`` of ticks that `expire` looks back on."""
         self.add = self._items.append
@@ -220,18 +225,21 @@ class Uncommitted:
     def acknowledge(self, committed: int) -> None:
         """Answer what is committed although dispatch has not come to it.
 
-        Dispatch reads it back from the log; state records are answered when applied.
+        Dispatch reads it back from the log. State records are answered when they are applied, and
+        so are halves: who is told that his is stored may say how it ends, and it is known then.
         """
         items = self._items
         while items and items[0].physical < committed:
             head, rest = self._cut_in_two(items.popleft(), committed)
             if rest is not None:
                 items.appendleft(rest)
+            elif isinstance(head, OwnCopy) and head.said[0] == HALF:
+                self._states[head.physical] = head
             elif head is not None and not isinstance(head, OwnState):
                 head.answer(PutStatus.OK)
 
-    def take_state(self, physical: int) -> OwnState | None:
-        """Return and forget the state record of ours that begins there, if one does."""
+    def take_state(self, physical: int) -> OwnState | OwnCopy | None:
+        """Return and forget the state record or half of ours that begins there, if one does."""
         return self._states.pop(physical, None)
 
     def expire(self, now_ms: int, max_wait_ms: int, status: PutStatus) -> None:
@@ -241,18 +249,45 @@ class Uncommitted:
         late, so that a put need not note its time.
         """
         marks = self._marks
-        if self._items:
-            marks.append((now_ms, self._items[-1].end))
+        last = self._items[-1] if self._items else next(reversed(self._states.values()), None)
+        if last is not None:
+            marks.append((now_ms, last.end))
         limit = -1
         while marks and marks[0][0] <= now_ms - max_wait_ms:
             limit = marks.popleft()[1]
-        late: list[Own] = []
+        late: list[Own] = [
+            own
+            for own in self._states.values()
+            if own.physical < limit and isinstance(own, OwnCopy)
+        ]
         for own in self._items:
             if own.physical >= limit:
                 break
             late.append(own)
         for own in late:
             own.answer(status)
+            self._answered_late(own)
+
+    def _answered_late(self, own: Own) -> None:
+        """Forget a half that nobody waits for any more; dispatch may stand still for long."""
+        if isinstance(own, OwnCopy):
+            self._states.pop(own.physical, None)
+
+    def forget_before(self, position: int) -> None:
+        """A snapshot stands for what begins before: who waits for its end hears UNKNOWN."""
+        for physical in [physical for physical in self._states if physical < position]:
+            self._states.pop(physical).answer(PutStatus.UNKNOWN)
+
+    def answer_before(self, position: int, status: PutStatus) -> None:
+        """Answer what begins before ``position``; it stays: it is committed next."""
+        early: list[Own] = []
+        for own in self._items:
+            if own.physical >= position:
+                break
+            early.append(own)
+        for own in early:
+            if not isinstance(own, OwnState):
+                own.answer(status)
 
     def abandon(self) -> None:
         """Leadership is lost: everything that waits ends UNKNOWN, in order."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ledgermq.remoting.protocol.codes import RequestCode
-from ledgermq.remoting.transport.requests import Permission, Request, ServedBy
+from ledgermq.remoting.transport.requests import Permission, Request
 from tests.architecture.test_limits import MODULES, ROOT
 from tests.architecture.test_limits import rows as limit_rows
 from tests.served import broker_requests, namesrv_requests
@@ -33,7 +33,7 @@ def fields(request: Request) -> str:
 
 def served_by(request: Request) -> str:
     """Return who answers, and whom."""
-    who = "leader" if request.served_by is ServedBy.LEADER_BY_ITSELF else request.served_by.value
+    who = request.served_by.value.removesuffix(", by the handler")
     group = ", of a group" if request.needs_group else ""
     return f"{who}{group}" + (f"; {request.permission}" if request.permission else "")
 
@@ -100,9 +100,11 @@ def test_what_changes_a_group_is_guarded() -> None:
     assert guarded == {
         RequestCode.CHANGE_MEMBERSHIP, RequestCode.TRANSFER_LEADER, RequestCode.COMPACT,
         RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_TOPIC,
     }  # fmt: skip
     assert {one.permission for one in declared} == {
-        Permission.ANYBODY, Permission.ADMINISTRATION,
+        Permission.ANYBODY, Permission.ADMINISTRATION, Permission.SETTINGS,
+        Permission.SETTINGS_BY_ITSELF,
     }  # fmt: skip
 
 

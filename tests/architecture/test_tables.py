@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from broker.config import BrokerConfig
-from broker.sends.rules import Refused, client_flags
 from ledgermq.client.config import ClientConfig
-from ledgermq.remoting.protocol.message import TRANSACTION_MASK
-from ledgermq.runtime.errors import FatalError
 from namesrv.config import NamesrvConfig
 from sim.faults.apply import EFFECTS
 from sim.faults.plan import FaultKind
@@ -122,33 +119,12 @@ def test_every_fault_of_the_simulator_is_in_its_table_and_drawn() -> None:
     assert {name for row in rows[1:] for name in re.findall(r"[A-Z]\d+", row[0])} <= known
 
 
-def refused_role() -> bool:
-    with pytest.raises(FatalError):
-        BrokerConfig(broker_role="SLAVE")
-    return True
-
-
 def no_field(config: type, word: str) -> Callable[[], bool]:
     return lambda: not [name for name in config.__dataclass_fields__ if word in name]  # type: ignore[attr-defined]
 
 
-def no_client_takes(name: str) -> Callable[[], bool]:
-    files = [path for path in python_files() if path.startswith("ledgermq/client/")]
-    return lambda: bool(files) and not any(name in text(path) for path in files)
-
-
-def refuses_transactions() -> bool:
-    with pytest.raises(Refused):
-        client_flags(TRANSACTION_MASK)
-    return True
-
-
 ABSENT: dict[str, Callable[[], bool]] = {
     "fault delay": no_field(ClientConfig, "latency"),
-    "hooks before and after a send": no_field(ClientConfig, "hook"),
-    "HA: master and slave": refused_role,
-    "going back in time": no_client_takes("RESET_CONSUMER_CLIENT_OFFSET"),
-    "transactions": refuses_transactions,
     "access control for clients": no_field(ClientConfig, "tls"),
 }
 """Beginning of a row of concepts.md that says *not yet*, and what would cease to be so."""

@@ -51,6 +51,6 @@ def test_acknowledging_before_a_majority_has_it_is_caught_and_only_that(tmp_path
         assert "1-cut" in item["faults"]
     for fault in read_table(run, "faults"):
         assert fault["witness"]["effective"], fault
-    assert {row["kind"] for row in read_table(run, "sends")} == {"plain", "batch"}
+    assert {row["kind"] for row in read_table(run, "sends")} == {"plain", "batch", "orderly"}
     given = {row["consumer"] for row in read_table(run, "deliveries") if not row["auditor"]}
     assert given == {"consumer-0", "consumer-1"}

@@ -32,7 +32,7 @@ from ledgermq.runtime.rng import SystemRng
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from store.origins import maybe_delivered
+from store.origins import maybe_said
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,6 +99,7 @@ class Peer:
         self.writer = writer
         self.answers: dict[int, asyncio.Future[RemotingCommand]] = {}
         self.notified: list[dict[str, str]] = []
+        self.pushed: list[RemotingCommand] = []
         self.notification = asyncio.Event()
         self._reading = asyncio.create_task(self._read(reader))
 
@@ -116,6 +117,7 @@ class Peer:
                     self.answer(command.opaque).set_result(command)
                 else:
                     self.notified.append(command.ext_fields)
+                    self.pushed.append(command)
                     self.notification.set()
 
     async def close(self) -> None:
@@ -228,8 +230,8 @@ def stable(message: MessageExt) -> dict[str, Any]:
         "body properties body_crc size"
     )
     values = {name: getattr(message, name) for name in names.split()}
-    if maybe_delivered(message.prepared_offset, message.sys_flag):
-        values["prepared_offset"] = 0  # where a delayed message waited; RocketMQ does not say
+    if maybe_said(message.prepared_offset, message.sys_flag):
+        values["prepared_offset"] = 0  # where its original lies; of a delayed one, we alone say it
     return values | {"born_ip": message.born_host[:-4], "store_ip": message.store_host[:-4]}
 
 
@@ -261,7 +263,7 @@ async def broker(directory: Path, **settings: Any) -> AsyncIterator[BrokerContro
     try:
         await controller.start()
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            while not controller.store.writable:
+            while not controller.store.writer.writable:
                 await asyncio.sleep(0.005)
         yield controller
     finally:

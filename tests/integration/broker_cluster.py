@@ -101,7 +101,7 @@ class Cluster:
         return [
             number
             for number, controller in enumerate(self.brokers)
-            if controller is not None and controller.store.writable
+            if controller is not None and controller.store.writer.writable
         ]
 
     async def leader(self) -> int:

@@ -54,7 +54,7 @@ class Plain:
 
     async def start(self) -> None:
         await self.controller.start()
-        await until(lambda: self.controller.store.writable, "a broker that takes messages")
+        await until(lambda: self.controller.store.writer.writable, "a broker that takes messages")
 
     async def stop(self) -> None:
         await self.client.close()

@@ -220,7 +220,9 @@ def test_a_change_of_leader_loses_nothing_that_was_acknowledged(tmp_path: Path) 
             await group.start(leader)
             returned = group.brokers[leader]
             assert returned is not None
-            await until(lambda: returned.store.max_offset("T", 0) == 11, "the old leader caught up")
+            await until(
+                lambda: returned.store.reader.max_offset("T", 0) == 11, "the old leader caught up"
+            )
             assert tables(group, leader).offsets.query("cg", "T", 0) == 7
 
     uvloop.run(scenario())

@@ -78,7 +78,9 @@ def test_an_offset_committed_just_before_a_transfer_is_handed_over(tmp_path: Pat
     uvloop.run(scenario())
 
 
-def test_offsets_are_handed_over_to_the_preferred_leader_as_well(tmp_path: Path) -> None:
+def test_offsets_are_handed_over_to_the_preferred_leader_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     preferred = 2
 
     def prepare(group: Cluster) -> None:
@@ -100,8 +102,9 @@ def test_offsets_are_handed_over_to_the_preferred_leader_as_well(tmp_path: Path)
                 known = committed
                 flush()
 
-            flush = controller.store.before_hand_over
-            controller.store.before_hand_over = hand_over
+            services = controller._services.leader
+            flush = services.before_hand_over
+            monkeypatch.setattr(services, "before_hand_over", hand_over)
             starts = asyncio.create_task(group.start(preferred))
             while group.leaders() != [preferred]:
                 answer = await group.ask(leader, 15, **place, commitOffset=committed + 1)

@@ -169,7 +169,7 @@ def test_expired_files_go_on_request_from_every_replica(tmp_path: Path) -> None:
             await send(group, leader, "T", 300)
             await applied_everywhere(group, leader)
             assert (await expire(group, leader))["reason"] == "no closed segment is old enough"
-            held = node(group, leader).store.get("T", 0, 0, 32, 1 << 20, None).buffers
+            held = node(group, leader).store.reader.get("T", 0, 0, 32, 1 << 20, None).buffers
             before = [bytes(view) for view in held]
             come_back(group)
             await send(group, leader, "T", 1)
@@ -417,12 +417,12 @@ def test_a_follower_that_was_down_while_the_others_dropped_gets_a_snapshot(tmp_p
             await until(lambda: node(group, down).node.first_index == first, "installed")
             await applied_everywhere(group, leader)
             store = node(group, down).store
-            assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (low, high)
+            assert (store.reader.min_offset("T", 0), store.reader.max_offset("T", 0)) == (low, high)
             await group.stop(down)
             await group.start(down)
             await applied_everywhere(group, leader)
             store = node(group, down).store
-            assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (low, high)
+            assert (store.reader.min_offset("T", 0), store.reader.max_offset("T", 0)) == (low, high)
             # It drops for itself as well: what is left is not old.
             assert (await expire(group, down))["reason"] == "no closed segment is old enough"
 
@@ -515,7 +515,7 @@ class CopyingDisk(RealDisk):
         self.is_on = False
         self.steps: list[str] = []
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         with self._one_at_a_time:
             self._copy("replace", path)
             super().replace(path, data)

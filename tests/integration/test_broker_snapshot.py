@@ -126,7 +126,7 @@ async def drop_and_count_on(tmp_path):
 @pytest.mark.parametrize("bug", ["no offsets in the image", "state older than what goes"])
 def test_planted_bug_is_caught(tmp_path, monkeypatch, bug):
     if bug == "no offsets in the image":
-        monkeypatch.setattr(beginning, "bases_at", lambda queues, position: [])
+        monkeypatch.setattr(beginning.LogStart, "queue_starts_at", lambda self, position: [])
     else:
         monkeypatch.setattr(MessageStore, "applied", property(lambda self: 10))
         monkeypatch.setattr(Compactor, "_limit", lambda self, upto: (self._node.commit_index, ""))
@@ -194,7 +194,7 @@ def test_wiped_broker_comes_back_by_snapshot_under_load_and_leads(tmp_path):
             await group.stop(victim)
             await group.start(victim)
             await until(lambda: group.brokers[victim].applied_index >= end, "back")
-            assert group.brokers[victim].store.min_offset("T", 0) == low
-            assert group.brokers[victim].store.max_offset("Old", 2) == 8
+            assert group.brokers[victim].store.reader.min_offset("T", 0) == low
+            assert group.brokers[victim].store.reader.max_offset("Old", 2) == 8
 
     uvloop.run(scenario())

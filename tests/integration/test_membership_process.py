@@ -138,7 +138,7 @@ def test_change_that_cannot_be_made_is_refused_in_one_line(cluster: Cluster) -> 
         (("promote", "--id", "n9"), "n9 is no learner"),
         (("addLearner", "--id", "n1", "--address", "127.0.0.1:1"), "n1 is a voter already"),
         (("replace", "--old", "n8", "--id", "n9", "--address", "h:1"), "n8 is no member"),
-        (("addLearner", "--id", "n9", "--address", "here"), "is no address"),
+        (("addLearner", "--id", "n9", "--address", "here"), "is not an address"),
     ):
         result = cluster.run("admin", *arguments)
         assert result.returncode == 1

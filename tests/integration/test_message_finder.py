@@ -86,7 +86,7 @@ def test_followers_index_too_but_do_not_answer(tmp_path: Path) -> None:
                 await until(lambda f=follower, e=end: f.applied_index >= e, "a follower")
                 answer = await group.ask(number, 12, key="all", **fields)
                 assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-                found = follower.store.messages_of_key(TOPIC, "all", 9, (0, 1 << 60))
+                found = follower.store.reader.messages_of_key(TOPIC, "all", 9, (0, 1 << 60))
                 assert len(found.records) == len(sent)
 
     asyncio.run(main())

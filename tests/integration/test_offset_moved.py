@@ -101,9 +101,11 @@ async def in_a_group(tmp_path: Path) -> None:
         count = sum(code == 21 for _, _, (code, _, _) in CASES)
         stores = [broker.store for broker in group.brokers if broker is not None]
         for store in stores:
-            await until(lambda store=store: store.max_offset(TOPIC, 0) == count, "all events")
+            await until(
+                lambda store=store: store.reader.max_offset(TOPIC, 0) == count, "all events"
+            )
             tag = frozenset({java_string_hash("g0_4")})
-            assert store.get(TOPIC, 0, 0, 32, 1 << 20, tag).count == 1
+            assert store.reader.get(TOPIC, 0, 0, 32, 1 << 20, tag).count == 1
         answer = await group.ask(leader, 11, **pull_fields(TOPIC, 0))
         check(decode_records(answer.body, check_crc=True), "g0", group.config(leader).store_host)
         route = json.loads(await group.route(TOPIC))

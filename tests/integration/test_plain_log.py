@@ -376,7 +376,7 @@ def make_store(root, flush=ASYNC, disk=None, fatal=None, **config):
 
 async def writable(store):
     async with asyncio.timeout(LIMIT_S):
-        while not store.writable:
+        while not store.writer.writable:
             await asyncio.sleep(0.001)
 
 
@@ -384,7 +384,7 @@ async def put_all(store, bodies):
     """Put messages, some in a turn; return the answers in order."""
     answers = asyncio.Queue()
     for number, body in enumerate(bodies):
-        store.put(message(body=body), lambda *answer: answers.put_nowait(answer))
+        store.writer.put(message(body=body), lambda *answer: answers.put_nowait(answer))
         if number % 50 == 0:
             await asyncio.sleep(0)
     async with asyncio.timeout(LIMIT_S):
@@ -397,20 +397,20 @@ def test_store_puts_and_gets_over_a_plain_log(tmp_path, flush):
         for life in range(3):
             log, store = make_store(tmp_path, flush)
             log.open(clean=life != 1)
-            await log.start(store)
+            await log.start(store.log_user)
             store.start()
             await writable(store)
             found = await put_all(store, [b"%d/%d." % (life, n) * 90 for n in range(200)])
             assert [status for status, *_ in found] == [PutStatus.OK] * 200
             assert [offset for _, offset, _ in found] == list(range(200 * life, 200 * life + 200))
-            assert store.max_offset("t", 0) == 200 * (life + 1)
-            result = store.get("t", 0, 200 * life, 32, 1 << 20, None)
+            assert store.reader.max_offset("t", 0) == 200 * (life + 1)
+            result = store.reader.get("t", 0, 200 * life, 32, 1 << 20, None)
             assert result.status is GetStatus.FOUND
             assert b"%d/0." % life in bytes(result.buffers[0])
             if life != 1:  # otherwise the queues are made again from the log
                 await store.stop()
             else:
-                store._timer.cancel()
+                store._life._timer.cancel()
             await log.stop()
 
     run(main)
@@ -420,16 +420,16 @@ def test_put_that_is_not_flushed_in_time_is_told_and_stored_all_the_same(tmp_pat
     async def main():
         disk = FaultyDisk()
         log, store = make_store(tmp_path, SYNC, disk, max_wait_ack_ms=20, tick_ms=5)
-        await log.start(store)
+        await log.start(store.log_user)
         store.start()
         await writable(store)
         disk.hang("sync *")
         (answer,) = await put_all(store, [b"late"])
         assert answer == (PutStatus.FLUSH_TIMEOUT, 0, 0)
-        assert store.max_offset("t", 0) == 0
+        assert store.reader.max_offset("t", 0) == 0
         disk.heal()
         assert await put_all(store, [b"in time"]) == [(PutStatus.OK, 1, log.written.last_start)]
-        assert store.max_offset("t", 0) == 2
+        assert store.reader.max_offset("t", 0) == 2
         await store.stop()
         await log.stop()
 
@@ -442,7 +442,7 @@ def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_pat
 
     async def main():
         log, store = make_store(tmp_path)
-        await log.start(store)
+        await log.start(store.log_user)
         store.start()
         await writable(store)
         answers = await put_all(store, [b"%d." % number * 400 for number in range(60)])
@@ -454,17 +454,17 @@ def test_damage_long_ago_is_not_served_and_does_not_hold_up_what_follows(tmp_pat
         log, store = make_store(tmp_path, fatal=(fatal := []))
         log.open(clean=True)
         assert log.recovered.walked_from > damaged
-        await log.start(store)
+        await log.start(store.log_user)
         if at == 5:
             with pytest.raises(FatalError, match=f"{0:020} offset={damaged}: no magic"):
                 store.start()
         else:
             store.start()
             await writable(store)
-            assert store.max_offset("t", 0) == 60
-            counts = [store.get("t", 0, n, 5, 1 << 20, None).count for n in (0, 1, 2)]
+            assert store.reader.max_offset("t", 0) == 60
+            counts = [store.reader.get("t", 0, n, 5, 1 << 20, None).count for n in (0, 1, 2)]
             assert counts == [1, 0, 5]
-            assert store.get("t", 0, 1, 5, 1 << 20, None).status is GetStatus.DAMAGED
+            assert store.reader.get("t", 0, 1, 5, 1 << 20, None).status is GetStatus.DAMAGED
             assert fatal == []
         await store.stop()
         await log.stop()

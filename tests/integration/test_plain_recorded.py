@@ -178,7 +178,7 @@ def test_directory_that_was_not_left_cleanly_is_opened_again(
             async with plain(store) as broker:
                 await write(broker, 0, 150)
                 if times:
-                    await broker.controller.store.write_checkpoint()
+                    await broker.controller.store.checkpoints.write()
                 if times > 1:
                     await write(broker, 150, 30)
                 shutil.copytree(store, crashed)

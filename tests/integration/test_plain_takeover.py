@@ -196,9 +196,9 @@ def test_abort_stays_when_the_store_fails(tmp_path: Path) -> None:
         broker = Plain(store)
         await broker.start()
         await broker.send("one", 0, b"x")
-        await broker.controller.store.write_checkpoint()
+        await broker.controller.store.checkpoints.write()
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        broker.controller.store._fail(FatalError("a disk that fails"))
+        broker.controller.store._life.fail(FatalError("a disk that fails"))
         await broker.stop()
 
     asyncio.run(main())

@@ -58,6 +58,15 @@ def test_answers_find_their_requests_in_any_order():
     run(test)
 
 
+@pytest.mark.parametrize("addr", ["..:10911", "a" * 64 + ".example:10911", "a\0b:1"])
+def test_a_host_that_cannot_be_is_not_reached(addr):
+    async def test(w: World) -> None:
+        with pytest.raises(ConnectFailed, match="cannot connect"):
+            await w.client.request(addr, RemotingCommand(ECHO), 1_000)
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("code", "answer_code", "remark"),
     [

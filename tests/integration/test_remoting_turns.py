@@ -1,12 +1,15 @@
 """Requests that take long: one turn of the loop is bounded by time, too, and addresses share it."""
 
+import asyncio
 import socket
 import time
+
+import pytest
 
 from ledgermq.remoting.protocol.command import RemotingCommand, encode_command
 from ledgermq.remoting.transport.client import RemotingClient
 from ledgermq.remoting.transport.limits import TURN_MS_MAX
-from ledgermq.remoting.transport.turns import Turns
+from ledgermq.remoting.transport.turns import BEGUN_MAX, Turns
 from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -19,9 +22,10 @@ class SlowFrames:
 
     def __init__(self) -> None:
         self.now_ns = 1
+        self.step_ns = 2_000_000
 
     def monotonic_ns(self) -> int:
-        self.now_ns += 2_000_000
+        self.now_ns += self.step_ns
         return self.now_ns
 
     monotonic_ms = wall_ms = local = None
@@ -42,6 +46,85 @@ def test_without_that_a_turn_takes_as_long_as_its_frames():
             assert await largest_turn(w, 200) == 200
 
     run(test)
+
+
+def began_together(count: int) -> int:
+    """Return how many coroutine requests of one connection began in one turn of the loop."""
+    turns_begun: list[int] = []
+
+    async def test(w: World) -> None:
+        echo, begun = w.service.echo, []
+
+        async def slow(connection, command):
+            loop = asyncio.get_running_loop()
+            if not begun:
+                loop.call_soon(lambda: (turns_begun.append(len(begun)), begun.clear()))
+            begun.append(command)
+            w.server.turns._clock.now_ns += 4_000_000  # what it does takes so long
+            await asyncio.sleep(0)
+            return echo(connection, command)
+
+        w.server._handlers[ECHO] = slow
+        w.server.turns = Turns(SlowFrames())
+        client = RemotingClient()
+        await asyncio.gather(
+            *(client.request(w.addr, RemotingCommand(ECHO), 5_000) for _ in range(count))
+        )
+        await client.close()
+
+    run(test)
+    assert sum(turns_begun) == count
+    return max(turns_begun)
+
+
+def test_requests_that_are_coroutines_share_the_time_of_a_turn():
+    assert began_together(100) <= 3
+
+
+def test_planted_coroutines_that_ask_for_no_turn_are_found_here():
+    with planted(BY_TESTS["coroutines-without-turns"]):
+        assert began_together(100) > 3
+
+
+def test_a_coroutine_that_waits_for_its_turn_ends_with_its_server():
+    async def test(w: World) -> None:
+        w.server.turns = Turns(SlowFrames())
+        task = asyncio.ensure_future(w.server.turns.begin(("a", 1)))
+        over = asyncio.ensure_future(w.server.turns.begin(("a", 1)))
+        for one in (task, over):
+            one.cancel()
+        await asyncio.gather(task, over, return_exceptions=True)
+        await asyncio.wait_for(w.server.turns.begin(("b", 1)), 5)
+
+    run(test)
+
+
+def test_requests_that_were_cancelled_while_they_waited_take_nobodys_turn():
+    async def test(_: World) -> None:
+        clock = SlowFrames()
+        turns = Turns(clock)
+        given_up = [asyncio.ensure_future(turns.begin(("a", 1))) for _ in range(10 * BEGUN_MAX)]
+        turns.is_over()
+        clock.now_ns += TURN_MS_MAX * 1_000_000
+        await asyncio.sleep(0)
+        for one in given_up:
+            one.cancel()
+        clock.step_ns = 0
+        live = asyncio.ensure_future(turns.begin(("a", 1)))
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert live.done()
+        assert turns.waiting_count == 0
+
+    run(test)
+
+
+def test_cancelled_requests_that_take_turns_are_found_here():
+    with (
+        planted(BY_TESTS["cancelled-beginnings-take-turns"]),
+        pytest.raises(AssertionError),
+    ):
+        test_requests_that_were_cancelled_while_they_waited_take_nobodys_turn()
 
 
 def test_connections_whose_frames_were_put_off_take_turns():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.messages import Wanted, _consume
+from cli.consume import Printer, Wanted, print_messages
 from ledgermq import (
     ClientConfig,
     ConsumeFrom,
@@ -101,7 +101,8 @@ def test_consumers_get_what_an_expression_says(
             wanted = Wanted(
                 topic=TOPIC, expression="*", sql="sale = 'yes'", group="cli", count=1, seconds=20
             )
-            assert await _consume((f"127.0.0.1:{group._namesrv_port}",), wanted) == 0
+            servers = (f"127.0.0.1:{group._namesrv_port}",)
+            assert await print_messages(servers, wanted, Printer(wanted)) == 0
             assert capsys.readouterr().out.endswith(" 30\n")
 
     asyncio.run(main())

@@ -48,8 +48,9 @@ class Replica:
             directory=str(self.root), store_host=pack_host("127.0.0.1", 1), queue_file_bytes=2000
         )
         self.store = MessageStore(config, RealDisk(), SystemClock(), self.listener)
-        self.log = ReplicatedLog(self.node, self.store)
+        self.log = ReplicatedLog(self.node)
         self.store.attach(self.log)
+        self.log.serve(self.store.log_user)
         self.store.load()
 
     async def start(self):
@@ -73,7 +74,7 @@ async def writable(replicas):
     async with asyncio.timeout(DEADLINE_S):
         while True:
             for replica in replicas:
-                if replica.store.writable:
+                if replica.store.writer.writable:
                     return replica
             await asyncio.sleep(0.005)
 
@@ -88,7 +89,7 @@ async def put_many(replica, count):
             finished.set_result(answers)
 
     for number in range(count):
-        replica.store.put(message(topic=f"t{number % 3}", body=b"%d" % number), on_answer)
+        replica.store.writer.put(message(topic=f"t{number % 3}", body=b"%d" % number), on_answer)
         if number % 50 == 0:
             await asyncio.sleep(0)
     await asyncio.wait_for(finished, DEADLINE_S)
@@ -103,7 +104,7 @@ async def put_batches(replica, count, size):
         answered = loop.create_future()
         bodies = [b"%d" % (number * size + at) for at in range(size)]
         batch = batch_of([message(topic=f"t{number % 3}", body=body) for body in bodies])
-        replica.store.put_batch(batch, lambda *answer, to=answered: to.set_result(answer))
+        replica.store.writer.put_batch(batch, lambda *answer, to=answered: to.set_result(answer))
         answers.append(answered)
         await asyncio.sleep(0)
     await asyncio.wait_for(asyncio.gather(*answers), DEADLINE_S)
@@ -118,16 +119,16 @@ def test_all_replicas_have_the_same_queues_and_state(tmp_path):
         leader = await writable(replicas)
         answers = await put_many(leader, 900)
         assert {answer[0] for answer in answers} == {PutStatus.OK}
-        leader.store.propose_state("k", b"1", lambda status: None)
+        leader.store.writer.propose_state("k", b"1", lambda status: None)
         tail = []
         for _ in range(20):
-            leader.store.put(message(topic="t0"), lambda *answer: tail.append(answer[0]))
+            leader.store.writer.put(message(topic="t0"), lambda *answer: tail.append(answer[0]))
         await leader.stop()
         assert tail == [PutStatus.UNKNOWN] * 20
 
         rest = [replica for replica in replicas if replica is not leader]
         second = await writable(rest)
-        assert second.store.max_offset("t1", 0) == 300
+        assert second.store.reader.max_offset("t1", 0) == 300
         answers = await put_many(second, 300)
         assert {answer[0] for answer in answers} == {PutStatus.OK}
         again = Replica(tmp_path, leader.node.self_id, peers)
@@ -165,7 +166,7 @@ def test_puts_that_wait_at_a_leader_cut_off_become_unknown(tmp_path):
         answers = []
         begin = asyncio.get_running_loop().time()
         for _ in range(20):
-            leader.store.put(message(topic="t0"), lambda *answer: answers.append(answer[0]))
+            leader.store.writer.put(message(topic="t0"), lambda *answer: answers.append(answer[0]))
         async with asyncio.timeout(DEADLINE_S):
             while len(answers) < 20:
                 await asyncio.sleep(0.002)
@@ -173,7 +174,7 @@ def test_puts_that_wait_at_a_leader_cut_off_become_unknown(tmp_path):
         assert answers == [PutStatus.UNKNOWN] * 20
         assert spent < 0.2 + 0.5, "an election timeout of 20 ticks, and slack"
         refused = []
-        leader.store.put(message(topic="t0"), lambda *answer: refused.append(answer[0]))
+        leader.store.writer.put(message(topic="t0"), lambda *answer: refused.append(answer[0]))
         assert refused == [PutStatus.NOT_LEADER]
         second = await writable([replica for replica in replicas if replica is not leader])
         assert {answer[0] for answer in await put_many(second, 30)} == {PutStatus.OK}

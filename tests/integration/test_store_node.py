@@ -50,15 +50,16 @@ class Broker:
             SystemClock(),
             self.listener,
         )
-        self.log = ReplicatedLog(self.node, self.store)
+        self.log = ReplicatedLog(self.node)
         self.store.attach(self.log)
+        self.log.serve(self.store.log_user)
         self.store.load(state_end)
 
     async def __aenter__(self):
         await self.node.start(self.log)
         self.store.start()
         async with asyncio.timeout(DEADLINE_S):
-            while not self.store.writable:
+            while not self.store.writer.writable:
                 await asyncio.sleep(0.005)
         return self
 
@@ -68,13 +69,13 @@ class Broker:
 
     async def put(self, **fields):
         done = asyncio.get_running_loop().create_future()
-        self.store.put(message(**fields), lambda *answer: done.set_result(answer))
+        self.store.writer.put(message(**fields), lambda *answer: done.set_result(answer))
         return await asyncio.wait_for(done, DEADLINE_S)
 
     def read_all(self, topic):
         bodies, offset = [], 0
         while True:
-            result = self.store.get(topic, 0, offset, 32, 262_144, None)
+            result = self.store.reader.get(topic, 0, offset, 32, 262_144, None)
             if not result.count:
                 return bodies
             bodies += [r.body for r in decode_records(b"".join(result.buffers), check_crc=True)]
@@ -92,10 +93,10 @@ def test_what_was_acknowledged_is_read_after_a_restart(tmp_path, run):
                 (PutStatus.OK, number) for number in range(1500)
             ]
             done = asyncio.get_running_loop().create_future()
-            broker.store.propose_state("topics", b"{}", done.set_result)
+            broker.store.writer.propose_state("topics", b"{}", done.set_result)
             assert await done is PutStatus.OK
             batch = asyncio.get_running_loop().create_future()
-            broker.store.put_batch(
+            broker.store.writer.put_batch(
                 batch_of([message(topic="b", body=b"x" * n) for n in (1, 2)]),
                 lambda *answer: batch.set_result(answer),
             )
@@ -103,7 +104,7 @@ def test_what_was_acknowledged_is_read_after_a_restart(tmp_path, run):
             assert broker.read_all("t") == [b"%d" % number * 40 for number in range(1500)]
             applied = broker.store.applied
             done = []
-            broker.store.put(message(), lambda *answer: done.append(answer[0]))
+            broker.store.writer.put(message(), lambda *answer: done.append(answer[0]))
         assert done == [PutStatus.UNKNOWN]
         return broker.listener.states, applied
 
@@ -128,7 +129,7 @@ def test_checkpoints_are_written_while_it_runs(tmp_path):
         async with Broker(tmp_path) as broker:
             await broker.put()
             async with asyncio.timeout(DEADLINE_S):
-                while broker.store._checkpointer._marks[:1] == ():
+                while broker.store.checkpoints._queues._marks[:1] == ():
                     await asyncio.sleep(0.005)
         assert (tmp_path / "consumequeue.checkpoint").exists()
         assert (tmp_path / "checkpoint").stat().st_size == 4096
@@ -167,8 +168,9 @@ def test_a_checkpoint_that_fails_is_fatal(failure, word):
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, SystemClock(), Listener(), on_fatal=fatal.append,
         )  # fmt: skip
-        node.listener = ReplicatedLog(node, store)
+        node.listener = ReplicatedLog(node)
         store.attach(node.listener)
+        node.listener.serve(store.log_user)
         store.load()
         store.start()
         node.lead()
@@ -187,8 +189,9 @@ def test_a_checkpoint_that_finds_no_space_is_tried_again():
             StoreConfig(directory="/s", store_host=HOST, tick_ms=5, checkpoint_ms=1),
             disk, clock, Listener(),
         )  # fmt: skip
-        node.listener = ReplicatedLog(node, store)
+        node.listener = ReplicatedLog(node)
         store.attach(node.listener)
+        node.listener.serve(store.log_user)
         store.load()
         disk.failure = OSError(errno.ENOSPC, "no space")
         store.start()
@@ -216,25 +219,26 @@ def test_a_checkpoint_waits_until_what_it_holds_is_written():
             ),
             disk, clock, Listener(),
         )  # fmt: skip
-        node.listener = ReplicatedLog(node, store)
+        node.listener = ReplicatedLog(node)
         store.attach(node.listener)
+        node.listener.serve(store.log_user)
         store.load()
         store.start()
         node.lead()
         for number in range(5):
-            store.put(message(queue_id=number), lambda *answer: None)
+            store.writer.put(message(queue_id=number), lambda *answer: None)
         node.commit()
         clock.now += 5
         for _ in range(2):
             store.tick()
-            store.put(message(queue_id=0), lambda *answer: None)
+            store.writer.put(message(queue_id=0), lambda *answer: None)
             node.commit()
-        assert store._checkpointer._syncing is None
+        assert store.checkpoints._queues._syncing is None
         store.tick()
-        await until(lambda: store._checkpointer._marks)
-        assert [mark.index for mark in store._checkpointer._marks] == [5]
+        await until(lambda: store.checkpoints._queues._marks)
+        assert [mark.index for mark in store.checkpoints._queues._marks] == [5]
         await store.stop()
-        assert [mark.index for mark in store._checkpointer._marks] == [7, 5]
+        assert [mark.index for mark in store.checkpoints._queues._marks] == [7, 5]
 
     asyncio.run(main())
 
@@ -247,36 +251,38 @@ def test_a_picture_of_many_queues_is_taken_over_several_ticks(monkeypatch):
         disk, node, clock = FakeDisk(), FakeNode(), FakeClock()
         config = StoreConfig(directory="/s", store_host=HOST, tick_ms=10**6, checkpoint_ms=5)
         store = MessageStore(config, disk, clock, Listener())
-        node.listener = ReplicatedLog(node, store)
+        node.listener = ReplicatedLog(node)
         store.attach(node.listener)
+        node.listener.serve(store.log_user)
         store.load()
         store.start()
         node.lead()
 
         def put_everywhere():
             for number in range(5):
-                store.put(message(queue_id=number), lambda *answer: None)
+                store.writer.put(message(queue_id=number), lambda *answer: None)
             node.commit()
 
         put_everywhere()
         clock.now += 5
         for _ in range(2):
             store.tick()
-            assert store._checkpointer.is_busy
-            assert store._checkpointer._syncing is None
+            assert store.checkpoints._queues.is_busy
+            assert store.checkpoints._queues._syncing is None
             put_everywhere()
         store.tick()
-        await until(lambda: store._checkpointer._marks)
-        assert [mark.index for mark in store._checkpointer._marks] == [5]
+        await until(lambda: store.checkpoints._queues._marks)
+        assert [mark.index for mark in store.checkpoints._queues._marks] == [5]
         again = MessageStore(config, disk, clock, Listener())
-        node.listener = ReplicatedLog(node, again)
+        node.listener = ReplicatedLog(node)
         again.attach(node.listener)
+        node.listener.serve(again.log_user)
         again.load(node.end_position)
         again.start()
         await until(lambda: again.applied == node.end_position)
         for number in range(5):
-            assert again.max_offset("t", number) == 3
-            assert again.get("t", number, 0, 9, 10**6, None).count == 3
+            assert again.reader.max_offset("t", number) == 3
+            assert again.reader.get("t", number, 0, 9, 10**6, None).count == 3
         await again.stop()
         assert disk.files["/s/consumequeue.clean"]
 

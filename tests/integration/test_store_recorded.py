@@ -57,8 +57,9 @@ def opened(recorded, tmp_path):
         Listener(),
         call_soon=soon.append,
     )
-    log = ReplicatedLog(node, store)
+    log = ReplicatedLog(node)
     store.attach(log)
+    log.serve(store.log_user)
     store.load()
     node.open()
     log.on_committed(node.end_index)
@@ -75,7 +76,7 @@ def queue_files(root):
 @pytest.mark.parametrize("replica", ["store-n0", "store-n1", "store-n2"])
 def test_consume_queues_are_those_of_rocketmq_byte_for_byte(recorded, opened, replica):
     root, store = opened
-    assert store.flush()
+    assert store.checkpoints.write_now()
     theirs = queue_files(recorded / replica / "consumequeue")
     ours = queue_files(root / "consumequeue")
     assert sorted(ours) == sorted(theirs)
@@ -94,11 +95,11 @@ def test_every_message_is_read_as_the_java_client_read_it(opened):
         else:
             messages[line["topic"], line["queueId"], line["queueOffset"]] = line
     for (topic, queue_id), (low, high) in queues.items():
-        assert store.min_offset(topic, queue_id) == low
-        assert store.max_offset(topic, queue_id) == high
+        assert store.reader.min_offset(topic, queue_id) == low
+        assert store.reader.max_offset(topic, queue_id) == high
         offset = low
         while offset < high:
-            result = store.get(topic, queue_id, offset, 32, 262_144, None)
+            result = store.reader.get(topic, queue_id, offset, 32, 262_144, None)
             assert result.status is GetStatus.FOUND
             for record in decode_records(b"".join(result.buffers), check_crc=True):
                 check(store, record, messages.pop((topic, queue_id, offset)))
@@ -115,17 +116,17 @@ def check(store, record, line):
     assert record.message_id() == line["msgId"]
     assert record.offset_message_id() == line["offsetMsgId"]
     assert record.content() == base64.b64decode(line["bodyBase64"])
-    assert len(store.message_at(record.physical_offset)) == record.size
+    assert len(store.reader.message_at(record.physical_offset)) == record.size
 
 
 def test_a_second_start_dispatches_nothing_again(opened):
     root, store = opened
-    assert store.flush()
+    assert store.checkpoints.write_now()
     before = {name: path.stat().st_mtime_ns for name, path in queue_files(root).items()}
     again = MessageStore(store._config, RealDisk(), SystemClock(), Listener())
     again.attach(store._log)
     again.load(store.applied)
-    again.on_committed(store.applied)
+    again.log_user.on_committed(store.applied)
     assert again.applied == store.applied
-    assert again.max_offset("RaftNode00", 0) == 2501
+    assert again.reader.max_offset("RaftNode00", 0) == 2501
     assert {name: path.stat().st_mtime_ns for name, path in queue_files(root).items()} == before

@@ -76,8 +76,9 @@ class Opened:
             SystemClock(),
             Listener(),
         )
-        self.log = ReplicatedLog(self.node, self.store)
+        self.log = ReplicatedLog(self.node)
         self.store.attach(self.log)
+        self.log.serve(self.store.log_user)
 
     async def __aenter__(self):
         self.node.open()
@@ -85,7 +86,7 @@ class Opened:
         await self.node.start(self.log)
         self.store.start()
         async with asyncio.timeout(DEADLINE_S):
-            while not self.store.writable:
+            while not self.store.writer.writable:
                 await asyncio.sleep(0.005)
         return self
 
@@ -96,13 +97,15 @@ class Opened:
     async def put(self, number):
         done = asyncio.get_running_loop().create_future()
         body = b"ours %d " % number * 100
-        self.store.put(message(topic="Ours", body=body), lambda *answer: done.set_result(answer))
+        self.store.writer.put(
+            message(topic="Ours", body=body), lambda *answer: done.set_result(answer)
+        )
         return await asyncio.wait_for(done, DEADLINE_S)
 
     def read_all(self, topic, queue_id):
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            result = self.store.get(topic, queue_id, offset, 32, 262_144, None)
+        offset = self.store.reader.min_offset(topic, queue_id)
+        while offset < self.store.reader.max_offset(topic, queue_id):
+            result = self.store.reader.get(topic, queue_id, offset, 32, 262_144, None)
             assert result.status is GetStatus.FOUND, (topic, queue_id, offset)
             yield from decode_records(b"".join(result.buffers), check_crc=True)
             offset = result.next_offset
@@ -167,7 +170,7 @@ def test_entry_without_a_crc_is_checked_by_its_record(recorded, expected, tmp_pa
             position = physical % SEGMENT
             name = f"{physical - position:020}"
             flip(opened.directory / "data" / name, position + 100)
-            result = opened.store.get(topic, queue_id, offset, 1, 262_144, None)
+            result = opened.store.reader.get(topic, queue_id, offset, 1, 262_144, None)
             assert (result.status, result.buffers) == (GetStatus.DAMAGED, [])
             flip(opened.directory / "data" / name, position + 100)
 

@@ -42,7 +42,9 @@ def mqadmin_of(tools: java.JavaTools, home: Path) -> Callable[..., str]:
     def mqadmin(*words: str) -> str:
         line = tools.command(MAIN, list(words), heap_mb=128)
         line[1:1] = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+        done = subprocess.run(  # in its own folder: consumerStatus leaves files where it runs
+            line, capture_output=True, text=True, timeout=TIMEOUT_S, check=True, cwd=home
+        )
         return done.stdout
 
     return mqadmin

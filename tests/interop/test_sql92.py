@@ -17,7 +17,7 @@ from bench import java
 from bench.cluster import Cluster
 from broker.pulls.sql92 import Sql92Error, compile_sql92
 from ledgermq import ClientConfig, Message, Producer
-from tests.interop.test_java_client import Program, bodies
+from tests.interop.java_program import JavaProgram
 
 pytestmark = pytest.mark.interop
 
@@ -123,7 +123,7 @@ def test_the_java_consumer_gets_what_its_expression_says(tools, tmp_path):
     with Cluster(tmp_path / "cluster", replicas=3, sync_flush=False) as cluster:
         cluster.leader()
         asyncio.run(produce(cluster.namesrv_addr))
-        consumer = Program(
+        consumer = JavaProgram(
             tools, "ledgermq.Consume",
             [cluster.namesrv_addr, "sql_group", "goods", "price > 10 AND city IS NOT NULL"],
             tmp_path / "consume.log",
@@ -131,18 +131,18 @@ def test_the_java_consumer_gets_what_its_expression_says(tools, tmp_path):
         try:
             wanted = {str(number) for number in range(11, 40, 2)}
             consumer.wait_for(
-                lambda lines: wanted <= set(bodies(lines, "GOT")), 60, "the messages wanted"
+                lambda: wanted <= set(consumer.firsts("GOT")), 60, "the messages wanted"
             )
             cluster.kill(cluster.leader())
             cluster.leader()
             asyncio.run(produce(cluster.namesrv_addr, begin=100))
             wanted |= {str(number) for number in range(101, 140, 2)}
             consumer.wait_for(
-                lambda lines: wanted <= set(bodies(lines, "GOT")), 60, "those after the kill"
+                lambda: wanted <= set(consumer.firsts("GOT")), 60, "those after the kill"
             )
         finally:
             consumer.finish()
-    assert set(bodies(consumer.lines, "GOT")) == wanted
+    assert set(consumer.firsts("GOT")) == wanted
 
 
 async def produce(namesrv: str, begin: int = 0) -> None:

@@ -80,7 +80,7 @@ def committed_nowhere(run: HistoryBuilder, messages: list[Message]) -> None:
 
 
 def delivered_beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
-    messages[3].delivery["queue_offset"] = 9_000
+    messages[-1].delivery["queue_offset"] = 9_000
 
 
 def acknowledged_beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:

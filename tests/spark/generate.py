@@ -8,6 +8,8 @@ import json
 import random
 import struct
 import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,13 @@ class HistoryBuilder:
     first_index: dict[str, int] = field(default_factory=dict)
     clock: int = 1_000 * MS
     entries_per_segment: int = 10_000
+    consumes: dict[str, set[str]] = field(default_factory=dict)
+    """Groups, the auditor too, that read topics of their own and are owed nothing else."""
+    drain_lacks: dict[tuple[str, str], str] = field(default_factory=dict)
+    """A column of ``drain`` that is empty, by group and topic."""
+    topic: str = TOPIC
+    grp: str = GROUP
+    pid: int = 1
 
     def __post_init__(self) -> None:
         self.run = {
@@ -118,6 +127,23 @@ class HistoryBuilder:
         self._offsets: dict[tuple[str, int], int] = {}
         self._op = 0
 
+    def chapter(self, number: int, queues: int = 2) -> "HistoryBuilder":
+        """Return a part of this history with a topic, a group, a producer and times of its own."""
+        part = HistoryBuilder(
+            queues=queues,
+            topic=f"{TOPIC}-{number}",
+            grp=f"{GROUP}-{number}",
+            pid=number,
+            nodes=self.nodes,
+            clock=number * 1_000_000 * MS,
+        )
+        shared = ("run_id", "run", "tag", "tables", "logs", "commits", "consumes", "_offsets")
+        for name in (*shared, "drain_lacks"):
+            setattr(part, name, getattr(self, name))
+        part._op = number * 10_000
+        self.consumes[part.grp] = {part.topic}
+        return part
+
     def op(self) -> int:
         self._op += 1
         return self._op
@@ -132,8 +158,7 @@ class HistoryBuilder:
         *,
         queue_id: int | None = None,
         outcome: str = "ok",
-        pid: int = 1,
-        topic: str = TOPIC,
+        topic: str = "",
         stored: bool | None = None,
         term: int = 1,
         **row: Any,
@@ -141,7 +166,7 @@ class HistoryBuilder:
         """A send; it is stored on all nodes if it is ok (or `stored` says so)."""
         self._sequence += 1
         self.clock += 2 * MS
-        seq = self._sequence
+        seq, pid, topic = self._sequence, self.pid, topic or self.topic
         queue_id = seq % self.queues if queue_id is None else queue_id
         stored = outcome == "ok" if stored is None else stored
         key = payload.make_key(pid, seq)
@@ -166,13 +191,13 @@ class HistoryBuilder:
         return Message(key, queue_id, offset, body, index, self.clock, sent)
 
     def deliver(
-        self, message: Message, *, grp: str = GROUP, after: int = 5 * MS, **row: Any
+        self, message: Message, *, grp: str = "", after: int = 5 * MS, **row: Any
     ) -> dict[str, Any]:
         self.clock += MS
         got = self.add(
             "deliveries", **{
-                "op_id": self.op(), "pos": 0, "grp": grp, "consumer": "c0", "generation": 1,
-                "topic": message.send["topic"], "queue_id": message.queue_id,
+                "op_id": self.op(), "pos": 0, "grp": grp or self.grp, "consumer": "c0",
+                "generation": 1, "topic": message.send["topic"], "queue_id": message.queue_id,
                 "queue_offset": message.queue_offset, "msg_key": message.key,
                 "body_hash": payload.body_hash(message.body),
                 "payload_run_id": self.tag.hex(), "reconsume": 0, "is_retry": False,
@@ -188,16 +213,14 @@ class HistoryBuilder:
         queue_id: int,
         offset: int,
         *,
-        topic: str = TOPIC,
-        grp: str = GROUP,
         t: int | None = None,
     ) -> None:
         t = self.clock if t is None else t
         self.add(
             "acks",
             op_id=self.op(),
-            grp=grp,
-            topic=topic,
+            grp=self.grp,
+            topic=self.topic,
             queue_id=queue_id,
             kind="commit",
             value_offset=offset,
@@ -271,7 +294,7 @@ class HistoryBuilder:
     def write(self, path: Path) -> Path:
         """Write the run directory and return it."""
         path.mkdir(parents=True, exist_ok=True)
-        if self.drained and "drain" not in self.tables:
+        if self.drained and ("drain" not in self.tables or self.consumes):
             self._drain()
         if "events" not in self.tables:
             for number, row in enumerate(self.tables.get("sends", [])):
@@ -287,12 +310,17 @@ class HistoryBuilder:
         return path
 
     def _drain(self) -> None:
-        topics = {row["topic"] for row in self.tables.get("sends", [])}
+        taken = set().union(*self.consumes.values())
+        topics = {row["topic"] for row in self.tables.get("sends", [])} - taken
         groups = {
             row["grp"] for row in self.tables.get("deliveries", []) if not row["auditor"]
         } or {GROUP}
-        for grp in sorted(groups):
-            for topic in sorted(topics):
+        owed = dict.fromkeys(groups, topics) | self.consumes
+        told = {(row["grp"], row["topic"]) for row in self.tables.get("drain", [])}
+        for grp in sorted(owed):
+            for topic in sorted(owed[grp]):
+                if (grp, topic) in told:
+                    continue
                 for queue_id in range(self.queues):
                     said = [  # a broker's end lies behind whatever it acknowledged
                         row["queue_offset"] + 1
@@ -301,7 +329,7 @@ class HistoryBuilder:
                         and row.get("queue_offset") is not None
                     ]
                     end = max([self._offsets.get((topic, queue_id), 0), *said])
-                    self.add(
+                    row = self.add(
                         "drain",
                         grp=grp,
                         topic=topic,
@@ -312,6 +340,8 @@ class HistoryBuilder:
                         empty_polls=2,
                         drained=True,
                     )
+                    if (grp, topic) in self.drain_lacks:
+                        row[self.drain_lacks[grp, topic]] = None
 
     def _write_replica(self, path: Path, node: str) -> None:
         (path / "data").mkdir(parents=True, exist_ok=True)
@@ -343,30 +373,52 @@ def write_table(path: Path, table: str, rows: list[dict[str, Any]], part: int = 
     return file
 
 
-def random_history(seed: int, path: Path) -> dict[str, int]:
-    """Write a run with random planted anomalies; return how many of each check are planted."""
-    rng = random.Random(seed)
-    run = HistoryBuilder(run_id=f"random-{seed}", queues=rng.randint(1, 4))
-    messages = run.traffic(rng.randint(30, 80))
-    for _ in range(rng.randint(0, 5)):
-        unsure = run.send(outcome="info", stored=True)
-        if rng.random() < 0.5:
-            run.deliver(unsure)
-    planted = dict.fromkeys(PLANTED, 0)
+Planter = Callable[["HistoryBuilder", random.Random], Counter[str]]
+
+
+def random_history(seeds: Sequence[int], path: Path, plant_more: Planter) -> dict[str, int]:
+    """Write a run with random planted anomalies; return how many of each check are planted.
+
+    Each seed has a chapter of messages; what replicas do wrong they do once. ``plant_more`` adds
+    others beside these, and says which.
+    """
+    run = HistoryBuilder(run_id=f"random-{seeds[0]}", queues=4)
+    planted = Counter(dict.fromkeys(PLANTED, 0))
+    for number, seed in enumerate(seeds, start=2):
+        rng = random.Random(seed)
+        part = run.chapter(number, queues=rng.randint(1, 4))
+        messages = part.traffic(rng.randint(30, 80))
+        for _ in range(rng.randint(0, 5)):
+            unsure = part.send(outcome="info", stored=True)
+            if rng.random() < 0.5:
+                part.deliver(unsure)
+        planted.update(_plant_messages(part, messages, rng))
+        run.clock = part.clock + 100_000 * MS
+        planted.update(plant_more(run, rng))  # before the ends of the logs are spoiled
     run.election("n0", 1)
+    for name in OF_REPLICAS:
+        if rng.random() < 0.6:
+            _PLANTS[name](run, messages[0])
+            planted[name] += 1
+    run.write(path)
+    return {check: planted[check] for check in planted}
+
+
+def _plant_messages(run: HistoryBuilder, messages: list[Message], rng: random.Random) -> Counter:
+    planted: Counter[str] = Counter()
     victims = iter(rng.sample(messages, 16))
-    for name in planted:
-        if rng.random() < 0.4:
+    for name in PLANTED:
+        if name not in OF_REPLICAS and rng.random() < 0.4:
             _PLANTS[name](run, next(victims))
             planted[name] += 1
     # What was acknowledged at a place that another holds, and delivered, lies in no log.
     planted["A35"] += planted["A15"]
     # A corrupt body is also a second content of its place.
     planted["A15"] += planted["A6"]
-    run.write(path)
     return planted
 
 
+OF_REPLICAS = ("A30", "A31", "A32", "A33", "A34")
 PLANTED = (
     "A1", "A5", "A6", "A7", "A8", "A15", "A30", "A31", "A32", "A33", "A34", "A35",
 )  # fmt: skip
@@ -395,10 +447,10 @@ def plant_lost(run: HistoryBuilder, message: Message) -> None:
 
 
 def plant_phantom(run: HistoryBuilder, message: Message) -> None:
-    key = payload.make_key(99, message.key & 0xFFFF)
+    key = payload.make_key(99, run.pid << 16 | message.key & 0xFFFF)
     body = payload.encode_body(run.tag, key, 40)
     ghost = Message(key, 0, 1_000_000 + len(run.tables["deliveries"]), body, -1, 0, message.send)
-    run.deliver(ghost)
+    run.deliver(ghost, generation=9)  # or later polls of its queue would go back
 
 
 def plant_corrupt(run: HistoryBuilder, message: Message) -> None:
@@ -411,10 +463,10 @@ def plant_aborted(run: HistoryBuilder, message: Message) -> None:
 
 
 def plant_copy(run: HistoryBuilder, message: Message) -> None:
-    offset = run._offsets[TOPIC, message.queue_id]
-    run._offsets[TOPIC, message.queue_id] += 1
+    offset = run._offsets[run.topic, message.queue_id]
+    run._offsets[run.topic, message.queue_id] += 1
     for log in run.logs.values():
-        log.append(Entry(log[-1].index + 1, 1, message.queue_id, offset, message.body))
+        log.append(Entry(log[-1].index + 1, 1, message.queue_id, offset, message.body, run.topic))
 
 
 def plant_clash(run: HistoryBuilder, message: Message) -> None:
@@ -437,7 +489,7 @@ def plant_divergence(run: HistoryBuilder, message: Message) -> None:
     # Of the same length, or everything behind it would lie elsewhere and differ too.
     at = next(i for i, e in enumerate(run.logs["n2"]) if e.index == message.index)
     other = b"z" * len(message.body)
-    run.logs["n2"][at] = Entry(message.index, 5, 0, 6_000, other, "%" * len(TOPIC))
+    run.logs["n2"][at] = Entry(message.index, 5, 0, 6_000, other, "%" * len(run.topic))
 
 
 _PLANTS = {

@@ -28,6 +28,7 @@ from tests.spark.generate import (
     plant_term_fall,
     plant_two_leaders,
 )
+from tests.spark.kinds import KIND_VIOLATIONS
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 
@@ -67,12 +68,14 @@ def write_together(names: Sequence[str], path: Path) -> Path:
     run.election("n0", 1)
     for number, name in enumerate(names):
         VIOLATIONS[name][2](run, messages[12 * number : 12 * number + 12])
-        run.clock += 60_000 * MS
+        run.clock += (5_000 if name in KIND_VIOLATIONS else 60_000) * MS
     return run.write(path / "run")
 
 
 def corrupt(run: HistoryBuilder, messages: list[Message]) -> None:
     """A retry copy came with other bytes: its place is its own."""
+    run.add("acks", grp=GROUP, kind="nack", msg_key=messages[2].key, delay_ms=0,
+            t_inv=messages[2].delivery["t_recv"] + MS, outcome="info")  # fmt: skip
     run.deliver(messages[2], is_retry=True, reconsume=1, queue_offset=3, body_hash=5)
 
 
@@ -154,6 +157,9 @@ def silence_at_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
 def short_end(run: HistoryBuilder, messages: list[Message]) -> None:
     for queue_id in range(run.queues):
         end = run._offsets["orders", queue_id]
+        for row in run.tables["acks"]:
+            if row.get("queue_id") == queue_id and row["kind"] == "commit":
+                row["value_offset"] -= queue_id
         run.add("drain", grp=GROUP, topic="orders", queue_id=queue_id, min_off=0,
                 end_off=end - queue_id, read_to=end, empty_polls=2, drained=True)  # fmt: skip
 
@@ -218,7 +224,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
-}  # fmt: skip
+} | KIND_VIOLATIONS  # fmt: skip
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -231,14 +237,14 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "answers": (
         "revoked queue pulled", "two at one place", "wrong answer", "silence at the end",
         "process ended", "failed after an unknown try", "stored without an answer",
-        "another queue than asked", "without a place", "short end",
+        "another queue than asked", "without a place", "short end", "gone from two logs",
     ),
     "replicas": (
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
-    "logs cut short": ("gone from two logs",),
+    "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip
 
 

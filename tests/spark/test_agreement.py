@@ -5,15 +5,16 @@ import pytest
 from chaos.checker import check_history
 from chaos.load import load_history
 from tests.spark.generate import PLANTED, random_history
+from tests.spark.kinds import KIND_VIOLATIONS, plant_kinds
 from tests.spark.reports import SPARK_MARKS, report_of
 
 pytestmark = SPARK_MARKS
-COMPARED = PLANTED
+COMPARED = {*PLANTED, *(check for check, _, _ in KIND_VIOLATIONS.values())}
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_both_checkers_find_what_was_planted(session, tmp_path, seed):
-    planted = random_history(seed, tmp_path / "run")
+@pytest.mark.parametrize("seeds", [(0, 1, 2), (3, 4, 5)], ids=str)
+def test_both_checkers_find_what_was_planted(session, tmp_path, seeds):
+    planted = random_history(seeds, tmp_path / "run", plant_kinds)
     spark = {
         r.check: (r.verdict, r.count)
         for r in report_of(session, tmp_path / "run", tmp_path).results

@@ -18,6 +18,7 @@ from chaos.verdict import COMPLAINTS
 from spark.checks import offsets
 from spark.history import open_history
 from spark.job import CHECKS
+from tests.spark.kinds import LACKING, LACKING_TOGETHER, every_kind
 from tests.spark.minimal import (
     DISHONEST,
     MISSING,
@@ -47,15 +48,34 @@ def test_each_violation_beside_others_is_found_by_its_check(session, names, tmp_
     for check, theirs in found.items():
         if check not in COMPLAINTS:
             assert theirs == (other.results[check].verdict, other.results[check].count), check
-    told = {n for n, (said, count) in found.items() if count or said != "valid"}
+    quiet = {"valid", "not checked"}
+    told = {n for n, (said, count) in found.items() if count or said not in quiet}
     assert told == {VIOLATIONS[name][0] for name in TOGETHER[names]}, report.verdict.reasons
     assert report.verdict.exit_code == other.exit_code
 
 
-def test_sound_history_has_nothing(session, tmp_path):
-    report = report_of(session, write_minimal(None, tmp_path), tmp_path)
+def test_sound_history_has_nothing_and_every_check_looks_at_it(session, tmp_path):
+    report = report_of(session, write_minimal(every_kind, tmp_path), tmp_path)
     assert alarms(report) == {}
+    assert {r.verdict for r in report.results} == {"valid"}
     assert (report.verdict.verdict, report.verdict.exit_code) == ("valid", 0)
+
+
+def test_what_checks_need_and_the_history_lacks_is_named_by_each(session, tmp_path):
+    def spoil(run, messages):
+        for name in LACKING_TOGETHER:
+            LACKING[name][2](run, messages)
+
+    run = write_minimal(spoil, tmp_path)
+    found = {r.check: r for r in report_of(session, run, tmp_path).results}
+    other = check_history(load_history(run)).results
+    undecided = {check for name in LACKING_TOGETHER for check in LACKING[name][0]}
+    assert {check for check, r in found.items() if r.verdict == "unknown"} == undecided
+    for name in LACKING_TOGETHER:
+        checks, named, _ = LACKING[name]
+        assert all(named in found[check].summary for check in checks), name
+    for check in undecided:
+        assert found[check].summary == other[check].summary
 
 
 def test_every_violation_is_in_one_of_the_runs():

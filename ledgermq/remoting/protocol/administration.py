@@ -1,10 +1,12 @@
 """Headers and bodies of the requests by which RocketMQ's tools look at a broker and prepare it.
 
 Members of bodies are in fastjson's order (alphabetical). Maps that have message queues for keys are
-made by `bodies.queue_map`. Pure.
+made by `bodies.queue_map`, or of texts by `joined_map`. Pure.
 Source: spec/wire.md 3.9; RocketMQ ConsumeStats, TopicStatsTable, ProducerTableInfo,
 BrokerStatsData, QueryConsumeQueueResponseBody and the headers beside them.
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,6 +14,7 @@ from ledgermq.remoting.protocol.bodies import (
     ClientConnection,
     DataVersion,
     QueueKey,
+    SubscriptionData,
 )
 from ledgermq.remoting.protocol.limits import Int32, Int64
 
@@ -163,10 +166,10 @@ class ConsumeStats(_Body):
 
 
 class AllConsumeStats(_Body):
-    """Answer of 317: a map of one group to its topics for each group."""
+    """Answer of 317: a map of one group to its topics, `ConsumeStats`, for each group."""
 
     broker_addr: str
-    consume_stats_list: list[dict[str, list[ConsumeStats]]]
+    consume_stats_list: msgspec.Raw
     total_diff: int
 
 
@@ -300,3 +303,69 @@ class GroupConfigBody(_Body):
     retry_max_times: Int32 = 16
     retry_queue_nums: Int32 = 1
     which_broker_when_consume_slowly: Int64 = 1
+
+
+class ClientOffsets(_Body):
+    """Answer of 221; see `queue_map`."""
+
+    message_queue_table: msgspec.Raw
+
+
+class ProcessQueueInfo(_Body, gc=False):
+    """A queue in the answer of 307; times are wall time in milliseconds, 0 for never."""
+
+    cached_msg_count: int
+    cached_msg_max_offset: int
+    cached_msg_min_offset: int
+    cached_msg_size_in_mi_b: int
+    commit_offset: int
+    droped: bool
+    last_consume_timestamp: int
+    last_lock_timestamp: int
+    last_pull_timestamp: int
+    locked: bool
+    transaction_msg_count: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_min_offset: int = 0
+    try_unlock_times: int = 0
+
+
+class ConsumeFigures(_Body, gc=False):
+    """A topic in the answer of 307: messages by second, and times in milliseconds."""
+
+    consume_failed_msgs: int
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS")
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS")
+    consume_rt: float = msgspec.field(name="consumeRT")
+    pull_rt: float = msgspec.field(name="pullRT")
+    pull_tps: float = msgspec.field(name="pullTPS")
+
+
+class ConsumerRunningInfo(_Body):
+    """Answer of 307; see `queue_map`."""
+
+    jstack: str | None
+    mq_table: msgspec.Raw
+    properties: dict[str, str]
+    status_table: dict[str, ConsumeFigures]
+    subscription_set: list[SubscriptionData]
+
+
+class DirectResult(_Body):
+    """Answer of 309: what the listener said, and how long it took."""
+
+    auto_commit: bool
+    consume_result: str
+    order: bool
+    remark: str | None
+    spent_time_mills: int
+
+
+def queue_member(queue: QueueKey, value: object) -> bytes:
+    """Return the text of a member of a `bodies.queue_map`."""
+    return msgspec.json.encode(queue) + b":" + msgspec.json.encode(value)
+
+
+def joined_map(members: Iterable[bytes]) -> msgspec.Raw:
+    """Return a map of members that are text already."""
+    return msgspec.Raw(b"{" + b",".join(members) + b"}")

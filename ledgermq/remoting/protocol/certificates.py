@@ -25,7 +25,7 @@ SCHEME: Final = "ledgermq:"
 
 
 class BadCertificate(LocalProtocolError):  # noqa: N818  # says what is
-    """What was given is no certificate, or none that counts here; the message says why."""
+    """The text is not a certificate, or this group does not accept it; the message says why."""
 
 
 class Role(StrEnum):
@@ -106,7 +106,7 @@ def identity_of(certificate: Certificate) -> Identity:
 
 
 def expires_ms(certificate: Certificate) -> int:
-    """Return the wall time after which the certificate counts no more."""
+    """Return the wall time after which the certificate is not valid any more."""
     return int(certificate.not_valid_after_utc.timestamp() * 1000)
 
 

@@ -80,7 +80,7 @@ class Head(msgspec.Struct, gc=False):
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Return the command of a frame. Errors: `RemoteProtocolError` for a header that is none."""
+    """Return the command of a frame. Errors: `RemoteProtocolError` for a malformed header."""
     if frame.serialize_type == _BINARY:
         return _decode_binary(frame)
     try:

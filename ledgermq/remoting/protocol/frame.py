@@ -102,12 +102,17 @@ class FrameDecoder:
 
         Errors: `RemoteProtocolError` for bytes that are no frame, see the class.
         """
-        self._end += count
-        frame = self._only_frame()
-        if frame is not None:
-            self._end = 0
-            self.has_large_headers = False
-            return [frame]
+        end, view = self._end + count, self._view
+        if PREFIX_BYTES <= end < len(view) <= RECEIVE_BYTES_USUAL and self.error is None:
+            # One frame and nothing else, as nearly always.
+            total, word = _unpack_prefix(view)
+            header_end = PREFIX_BYTES + (word & 0xFFFFFF)
+            if header_end <= total + 4 == end <= self._frame_bytes_max and not word >> 25:
+                self._end = 0
+                self.has_large_headers = False
+                header, body = bytes(view[PREFIX_BYTES:header_end]), bytes(view[header_end:end])
+                return [Frame(word >> 24, header, body)]
+        self._end = end
         frames = self._cut() if self.error is None else []
         if self.error is not None and not frames:
             raise self.error
@@ -117,17 +122,6 @@ class FrameDecoder:
         )
         self._make_room(filled=self._end == len(self._buffer))
         return frames
-
-    def _only_frame(self) -> Frame | None:
-        """Return what the buffer holds if that is one frame, as it usually is; None if not."""
-        end, view = self._end, self._view
-        if not PREFIX_BYTES <= end < len(view) <= RECEIVE_BYTES_USUAL or self.error is not None:
-            return None
-        total, word = _unpack_prefix(view)
-        header_end = PREFIX_BYTES + (word & 0xFFFFFF)
-        if not header_end <= total + 4 == end <= self._frame_bytes_max or word >> 25:
-            return None
-        return Frame(word >> 24, bytes(view[PREFIX_BYTES:header_end]), bytes(view[header_end:end]))
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take ``data``; return the frames it completes.

@@ -34,7 +34,7 @@ DEFAULT_REGION: Final = "DefaultRegion"
 
 
 class SendHeader(msgspec.Struct, gc=False):
-    """Header of 310 and 320 (wire names of one letter), and of 10, which has long names."""
+    """Header of 310, 320, 325 (wire names of one letter); that of 10 and 324 has long names."""
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -78,6 +78,11 @@ class UpdateOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     commit_offset: Int64
 
 
+STORED_FIELD = "stored"
+"""Of the answer to 14, where the asker wants to know whether there is an offset: a 0 was committed.
+A broker of RocketMQ 4.9 knows no such question, and its 0 may mean that there is none."""
+
+
 class QueryOffsetHeader(msgspec.Struct, gc=False, rename="camel"):
     """Header of 14."""
 
@@ -117,14 +122,6 @@ class CreateTopicHeader(msgspec.Struct, gc=False, rename="camel"):
     attributes: str | None = None
 
 
-class UnregisterClientHeader(msgspec.Struct, gc=False):
-    """Header of 35."""
-
-    client_id: str = msgspec.field(name="clientID")
-    producer_group: str | None = msgspec.field(name="producerGroup", default=None)
-    consumer_group: str | None = msgspec.field(name="consumerGroup", default=None)
-
-
 class ConsumerGroupHeader(msgspec.Struct, gc=False, rename="camel"):
     """Header of 38 and 40."""
 
@@ -141,6 +138,28 @@ class SendBackHeader(msgspec.Struct, gc=False, rename="camel"):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
+
+
+class EndTransactionHeader(msgspec.Struct, gc=False, rename="camel"):
+    """Header of 37; ``commit_or_rollback`` is 0 (unknown), 8 or 12."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+    msg_id: str | None = None
+    transaction_id: str | None = None
+
+
+class CheckTransactionHeader(msgspec.Struct, gc=False, rename="camel"):
+    """Header of 39."""
+
+    commit_log_offset: Int64
+    msg_id: str | None
+    tran_state_table_offset: Int64
+    offset_msg_id: str | None
+    transaction_id: str | None
 
 
 class RegisterBrokerHeader(msgspec.Struct, gc=False, rename="camel"):
@@ -242,13 +261,18 @@ def hot_decoder(
         except NOT_DECODED:
             pass
         command = decode_command(frame)
-        if long_form is not None and command.code in _LONG_CODES:
-            header = kind(*msgspec.structs.astuple(decode_header(command, long_form)))
-        else:
-            header = decode_header(command, kind)
+        header = _decode_either(command, kind, long_form)
         return command.opaque, command.flag, command.version, header
 
     return decode_frame
+
+
+def _decode_either(
+    command: RemotingCommand, kind: type[Header], long_form: type[msgspec.Struct] | None
+) -> Header:
+    if long_form is not None and command.code in _LONG_CODES:
+        return kind(*msgspec.structs.astuple(decode_header(command, long_form)))
+    return decode_header(command, kind)
 
 
 _LONG_CODES: Final = frozenset({10, 324})
@@ -274,6 +298,13 @@ _LongSendHeader: Final = msgspec.defstruct(
 )
 
 decode_send_header: Final = hot_decoder(SendHeader, _LongSendHeader)
+
+
+def decode_send_command(command: RemotingCommand) -> SendHeader:
+    """Return the header of a send or a reply that is decoded as a command; `InvalidHeader`."""
+    return _decode_either(command, SendHeader, _LongSendHeader)
+
+
 decode_pull_header: Final = hot_decoder(PullHeader)
 decode_update_offset_header: Final = hot_decoder(UpdateOffsetHeader)
 

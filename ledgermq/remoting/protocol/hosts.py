@@ -2,8 +2,13 @@
 
 import ipaddress
 from functools import lru_cache
+from typing import Final
 
 from ledgermq.remoting.protocol.errors import LocalProtocolError, RemoteProtocolError
+
+_PORT_MAX: Final = 65535
+_PORT_DIGITS_MAX: Final = 5
+_SHOWN_MAX: Final = 80
 
 
 @lru_cache(maxsize=4096)
@@ -32,12 +37,24 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[v6]:port``.
 
-    Errors: `LocalProtocolError` when there is no port or it is out of range.
+    Errors: `LocalProtocolError` when there is no port, it is out of range, or no resolver takes a
+    host of that name.
     """
-    host, separator, port = text.strip().rpartition(":")
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise LocalProtocolError(f"{text!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host, _, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS_MAX
+    if not is_number or int(port) > _PORT_MAX or not _is_host(host):
+        raise LocalProtocolError(f"{text[:_SHOWN_MAX]!r} is not host:port")
+    return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    """Tell whether a resolver can be asked for a name: others it does not refuse, it raises."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(host) and host.isprintable()
 
 
 def is_loopback(host: str) -> bool:

@@ -64,6 +64,8 @@ TIME: Final = "signTime"
 NONCE: Final = "signNonce"
 SIGNER: Final = "signer"
 AUDIENCE: Final = "signFor"
+NAMESRV_AUDIENCE: Final = "namesrv"
+"""Whom a request for a name server names, so that no broker accepts it."""
 CERTIFICATE: Final = "signCert"
 SIGNATURE: Final = "signature"
 
@@ -161,11 +163,6 @@ def sign(
     text = canonical_text(command.code, fields, command.body)
     fields[SIGNATURE] = base64.b64encode(credentials.sign(text)).decode()
     return msgspec.structs.replace(command, ext_fields=fields)
-
-
-def is_signed(command: RemotingCommand) -> bool:
-    """Tell whether a request claims to be signed."""
-    return SIGNATURE in command.ext_fields
 
 
 def canonical_text(code: int, fields: Mapping[str, str], body: bytes) -> bytes:

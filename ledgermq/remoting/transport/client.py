@@ -125,7 +125,8 @@ class RemotingClient(RequestDispatcher):
                     port,
                     local_addr=self._local,
                 )
-        except (OSError, LocalProtocolError) as error:  # TimeoutError is an OSError
+        except (OSError, ValueError, LocalProtocolError) as error:
+            # A TimeoutError is an OSError; a host that no name server could have is a ValueError.
             why = str(error) or "timed out"
             raise ConnectFailed(f"cannot connect to {addr}: {why}") from error
         connection.on_close.append(lambda gone: self._forget(addr, gone))

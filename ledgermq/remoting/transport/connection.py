@@ -109,9 +109,9 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_later", "_loop",
         "_opaque", "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_server_side",
-        "_timer", "_timer_at", "_touched", "_transport", "closed", "has_spoken", "id", "local",
-        "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow", "state",
-        "tasks",
+        "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed", "has_spoken", "id",
+        "local", "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow",
+        "state", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         """Requests whose handlers are awaiting something."""
         self._dispatcher = dispatcher
         self._hot = dispatcher.hot
+        self._turns = dispatcher.turns
         self._config = config
         self._server_side = server_side
         self._loop = asyncio.get_running_loop()
@@ -298,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._decoder.buffer_bytes != self.receive_bytes:
                 self._note_buffer()
             if len(frames) > TURN_FRAMES_MAX:
-                self._put_off(frames)
+                self._put_off(frames, TURN_FRAMES_MAX)
             elif frames:
                 self._handle_frames(frames)
             if self._later:
@@ -312,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_frames(self, frames: list[Frame]) -> None:
         self.saw_frame = self.has_spoken = True
         hot = _NO_HOT if self._decoder.has_large_headers else self._hot
-        pending, is_over = self._pending, self._dispatcher.turns.is_over
+        pending, is_over = self._pending, self._turns.is_over
         for number, frame in enumerate(frames):
             if is_over():
                 self._later = frames[number:] + self._later
@@ -334,14 +335,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._decoder.error is not None and not self._later:
             self.abort(str(self._decoder.error))
 
-    def _put_off(self, frames: list[Frame]) -> None:
-        """Handle as many frames as one turn of the loop allows; the others get theirs between."""
-        self._later = frames[TURN_FRAMES_MAX:]
-        self._handle_frames(frames[:TURN_FRAMES_MAX])
+    def _put_off(self, frames: list[Frame], count: int) -> None:
+        """Handle so many frames, as far as the turn allows; the others get theirs between."""
+        self._later = frames[count:]
+        self._handle_frames(frames[:count])
 
     def _wait(self) -> None:
         self._pause_reading()
-        self._dispatcher.turns.wait(self)
+        self._turns.wait(self)
 
     def handle_later(self) -> None:
         """Go on with frames that were put off."""
@@ -349,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             self._later = []
             return
         try:
-            self._put_off(self._later)
+            self._put_off(self._later, self._dispatcher.turns.frames_max(self.remote))
         except Exception as error:  # noqa: BLE001 - as in buffer_updated
             report_serving_failure(f"frames of {self}", error)
             self.abort("a frame that could not be handled")

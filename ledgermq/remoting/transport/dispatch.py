@@ -166,6 +166,11 @@ class RequestDispatcher:
         self, connection: Connection, command: RemotingCommand, result: Awaitable[Answer]
     ) -> None:
         try:
+            await self.turns.begin(connection.remote)
+        except asyncio.CancelledError:
+            _discard(result)
+            raise
+        try:
             _answer(connection, command, await result)
         except Exception as error:  # noqa: BLE001 - a handler's failure is answered
             self._answer_error(connection, command, error)

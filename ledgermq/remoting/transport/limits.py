@@ -12,6 +12,10 @@ CONNECTIONS_MAX: Final = Limit(
     4096, "connections of a server", Unit.COUNT, Scope.PROCESS,
     "one of the address that has most goes: a silent one, else an idle one; else the new one",
 )  # fmt: skip
+ACCEPTED_MAX: Final = Limit(
+    16, "connections taken in a turn of the loop", Unit.COUNT, Scope.PROCESS,
+    "the rest waits for the next turn",
+)  # fmt: skip
 IDLE_TIMEOUT_MS: Final = Limit(
     120_000, "time without anything on a connection", Unit.MILLISECONDS, Scope.CONNECTION, "closed"
 )
@@ -45,6 +49,7 @@ REQUESTS_IN_PROGRESS_MAX: Final = Limit(
 LIMITS: Final = (
     FRAME_BYTES_MAX,
     CONNECTIONS_MAX,
+    ACCEPTED_MAX,
     IDLE_TIMEOUT_MS,
     TURN_FRAMES_MAX,
     TURN_MS_MAX,

@@ -8,10 +8,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from ledgermq.remoting.transport.acceptor import Acceptor
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.connection import IDLE_SWEEPS, Connection, HotHandler
 from ledgermq.remoting.transport.dispatch import Handler, RequestDispatcher
-from ledgermq.remoting.transport.shares import one_to_close, slowest_sender
+from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import attempt
@@ -39,8 +40,11 @@ class RemotingServer(RequestDispatcher):
         super().__init__(handlers, hot, self._config.requests_in_progress_max, clock)
         self._on_close = on_close
         self._server: asyncio.Server | None = None
+        self._second: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self.connections: dict[int, Connection] = {}
+        self._by_address = ByAddress[Connection]()
         self._leaving: dict[int, Connection] = {}
         """Dropped, and not gone yet."""
         self.receive_bytes = 0
@@ -60,8 +64,19 @@ class RemotingServer(RequestDispatcher):
         except OSError as error:
             why = "is in use by another process" if error.errno == errno.EADDRINUSE else str(error)
             raise FatalError(f"{self.name}: cannot listen on {host}:{port}: {why}") from error
+        self._acceptor = Acceptor(self._server, self._accept)
         self._arm_sweep()
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def listen_also(self, host: str, port: int) -> bool:
+        """Take connections at a second port as well; False if it cannot be bound."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._second = await loop.create_server(self._accept, host or None, port)
+        except OSError as error:
+            _log.warning("event=no_second_port server=%s port=%d error=%s", self.name, port, error)
+            return False
+        return True
 
     async def stop(self) -> None:
         """Stop listening, cancel what handlers are awaiting, close all connections."""
@@ -69,6 +84,11 @@ class RemotingServer(RequestDispatcher):
             return
         self._server.close()
         self._server = None
+        if self._second is not None:
+            self._second.close()
+            self._second = None
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._sweep is not None:
             self._sweep.cancel()
         tasks = [task for one in self.connections.values() for task in one.tasks]
@@ -79,13 +99,16 @@ class RemotingServer(RequestDispatcher):
 
     def on_open(self, connection: Connection) -> None:
         """Take the connection; when there are too many, one goes, see `shares`."""
+        if self._acceptor is not None:
+            self._acceptor.on_accepted()
         full = len(self.connections) >= self._config.connections_max
         if full and self._server is not None:
-            closed = one_to_close(self.connections.values(), connection) or connection
+            closed = one_to_close(self._by_address, connection) or connection
             reason = f"{self.name} has {len(self.connections)} connections, its limit"
             self._drop(closed, reason)
         if not connection.closed and self._server is not None:
             self.connections[connection.id] = connection
+            self._by_address.add(connection)
             self.receive_bytes += connection.receive_bytes
         else:
             connection.abort(f"{self.name} takes no connection")
@@ -128,6 +151,7 @@ class RemotingServer(RequestDispatcher):
         """Count a connection no more; it says that it is gone in a later turn of the loop."""
         if self.connections.pop(connection.id, None) is None:
             return False
+        self._by_address.remove(connection)
         self.receive_bytes -= connection.receive_bytes
         self._unsent.pop(connection.id, None)
         self._leaving[connection.id] = connection

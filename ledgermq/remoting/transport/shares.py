@@ -6,7 +6,7 @@ many clients, and while there is room, all of it is theirs. It knows connections
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 SILENT_SWEEPS: Final = 1
 """A connection that never spoke may go after so many sweeps for idle ones."""
@@ -46,18 +46,43 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-def one_to_close(connections: Collection[H], rejoin: Holder) -> H | None:
+class ByAddress(Generic[H]):
+    """Connections by the address of their peer: a flood asks for each that it opens."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, dict[H, None]] = {}
+
+    def add(self, connection: H) -> None:
+        """Take a connection."""
+        self._all.setdefault(connection.remote[0], {})[connection] = None
+
+    def remove(self, connection: H) -> None:
+        """Forget a connection."""
+        address = connection.remote[0]
+        theirs = self._all[address]
+        del theirs[connection]
+        if not theirs:
+            del self._all[address]
+
+    def largest(self) -> Collection[H]:
+        """Return the connections of the address that has most, in the order in which they came."""
+        return max(self._all.values(), key=len)
+
+    def count(self, address: str) -> int:
+        """Return how many an address has."""
+        return len(self._all.get(address, ()))
+
+
+def one_to_close(connections: ByAddress[H], rejoin: Holder) -> H | None:
     """Return which connection makes room for a new one, None: the new one itself goes.
 
     It is one of the address that has most: one that never spoke, the oldest of them first, else the
     one that is idle longest. While all of them are busy, only an address that has less than half as
     many may take one from it.
     """
-    counts = Counter(one.remote[0] for one in connections)
-    address, most = counts.most_common(1)[0]
-    theirs = [one for one in connections if one.remote[0] == address]
+    theirs = connections.largest()
     silent = next((one for one in theirs if not one.has_spoken), None)
-    is_smaller = counts[rejoin.remote[0]] < most // 2
+    is_smaller = connections.count(rejoin.remote[0]) < len(theirs) // 2
     if silent is not None and (is_smaller or silent.quiet_sweeps >= SILENT_SWEEPS):
         return silent
     idlest = max(theirs, key=lambda one: one.quiet_sweeps)

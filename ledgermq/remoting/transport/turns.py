@@ -5,6 +5,10 @@ time as well: connections that come too late wait, and go on in later turns. The
 addresses, and for each address round its connections: a thousand connections of one address wait
 for each other, not others for them. Between turns the loop serves what else it has: peers, timers,
 disks.
+
+A request that is served by a coroutine begins in a turn of the loop that follows, and what it does
+before it first waits for something may take as long as a frame. So it asks for its turn as well
+(`Turns.begin`): as long as there is time it goes on at once, else it waits in the same order.
 Source: stochastic fair queueing (McKenney), with addresses for flows.
 """
 
@@ -12,12 +16,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ledgermq.remoting.transport.limits import TURN_MS_MAX
+from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX, TURN_MS_MAX
 
 if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
+
+
+FEW_FRAMES: Final = 16
+"""What each of many connections of an address goes on with."""
+BEGUN_MAX: Final = 64
+"""Coroutines that are let go on in one turn; those that find no time left in it wait again."""
 
 
 class Waiting(Protocol):
@@ -32,6 +42,18 @@ class Waiting(Protocol):
         """Go on with them, as far as the turn allows."""
 
 
+class _Beginning:
+    """A piece of work that was put off."""
+
+    def __init__(self, remote: tuple[str, int]) -> None:
+        self.remote = remote
+        self.may_go_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def handle_later(self) -> None:
+        """Let it look whether there is time now."""
+        self.may_go_on.set_result(None)
+
+
 class Turns:
     """The turns of one server; without a clock they have no end."""
 
@@ -43,6 +65,8 @@ class Turns:
         """By address, in the order of their turns; no address without a connection."""
         self.waiting_count = 0
         self._is_next_due = False
+        self._has_begun = False
+        """Whether coroutines were let go on in the last turn, and take their time in this one."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop of the first turn: asking for it each time is a system call."""
 
@@ -57,11 +81,27 @@ class Turns:
         self._call_next()
         return False
 
+    def frames_max(self, remote: tuple[str, int]) -> int:
+        """Return how many frames a connection that waited may go on with.
+
+        The fewer, the more of its address wait: else each would have a turn of its own, and who has
+        but one request among a thousand that have hundreds would wait for a thousand turns.
+        """
+        others = len(self._waiting.get(remote[0], ()))
+        return max(FEW_FRAMES, TURN_FRAMES_MAX // (1 + others))
+
     def wait(self, connection: Waiting) -> None:
         """Have a connection go on in a later turn, behind those of its address that wait."""
         self._waiting.setdefault(connection.remote[0], deque()).append(connection)
         self.waiting_count += 1
         self._call_next()
+
+    async def begin(self, remote: tuple[str, int]) -> None:
+        """Return when work for an address may begin, and be done up to where it first waits."""
+        while self.is_over():
+            beginning = _Beginning(remote)
+            self.wait(beginning)
+            await beginning.may_go_on
 
     def _call_next(self) -> None:
         if not self._is_next_due:
@@ -73,10 +113,22 @@ class Turns:
 
     def _next(self) -> None:
         self._end_ns, self._is_next_due = 0, False
+        if self._has_begun:
+            self._has_begun = False  # this turn is theirs, or connections could take all of each
+            if self.waiting_count:
+                self._call_next()
+            return
+        begun = 0
         for _ in range(self.waiting_count):
-            if self.is_over():
+            if self.is_over() or begun >= BEGUN_MAX:
                 return
-            self._pop().handle_later()
+            one = self._pop()
+            if isinstance(one, _Beginning):
+                if one.may_go_on.done():
+                    continue  # Its request was cancelled: it takes nobody's place.
+                self._has_begun = True
+                begun += 1
+            one.handle_later()
 
     def _pop(self) -> Waiting:
         """Take the first connection of the address whose turn it is; the address goes last."""

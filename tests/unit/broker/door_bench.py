@@ -145,6 +145,7 @@ class Bench:
             door=Door(PropertyRewriter("C", self._unique_id), BODY_MAX, 18),
             rng=FakeRng(),
             store_host=STORE_HOST,
+            on_half=lambda *_: None,
             puts=self.puts,
         )
 

@@ -77,6 +77,7 @@ class FakeStore:
     """Takes puts and answers them when asked; gives what `results` says."""
 
     def __init__(self) -> None:
+        self.reader = self.writer = self
         self.writable = True
         self.puts: list[tuple[PutMessage, PutCallback]] = []
         self.batches: list[tuple[PutBatch, BatchCallback]] = []
@@ -84,6 +85,10 @@ class FakeStore:
         self.results: list[GetResult] = []
         self.gets: list[tuple[Any, ...]] = []
         self.first_offset = 0
+
+    @property
+    def readable(self) -> bool:
+        return self.writable
 
     def put(self, message: PutMessage, done: PutCallback) -> None:
         self.puts.append((message, done))
@@ -199,3 +204,8 @@ def request(code: int, body: bytes = b"", **fields: object) -> RemotingCommand:
     return RemotingCommand(
         code, opaque=7, ext_fields={name: str(value) for name, value in fields.items()}, body=body
     )
+
+
+def is_there(topic: str) -> bool:
+    """Tell that every topic exists but one."""
+    return topic != "gone"

@@ -27,6 +27,7 @@ TRAITS = GroupTraits("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSE
 @dataclass
 class FakeConnection:
     id: int
+    slow: bool = False
 
 
 def client(number: int, client_id: str = "c", now_ms: int = 0) -> Client:

@@ -29,6 +29,15 @@ def test_broker_on_its_own_needs_no_group_and_has_the_plain_log_where_rocketmq_h
     assert BrokerConfig(**GROUP).store_config().max_wait_ack_ms == 2_500
 
 
+def test_a_synchronous_master_waits_as_long_as_for_its_slave():
+    slow = {"broker_name": "b", "slave_timeout_ms": 8_000, "ha_listen_port": 10912}
+    waits = {
+        role: BrokerConfig(**slow, broker_role=role).store_config().max_wait_ack_ms
+        for role in ("ASYNC_MASTER", "SYNC_MASTER")
+    }
+    assert waits == {"ASYNC_MASTER": 5_000, "SYNC_MASTER": 8_000}
+
+
 def test_keys_of_the_plain_log_are_rocketmqs():
     config = bind(
         BrokerConfig,

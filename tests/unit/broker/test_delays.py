@@ -27,10 +27,10 @@ from broker.state.kinds import StateKind
 from dledger.config import ENTRY_HEADER_BYTES
 from ledgermq.remoting.protocol.message import decode_record
 from ledgermq.runtime.errors import FatalError
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from store.layout import FLAG_NOT_INDEXED, SCHEDULE_TOPIC_BYTES
-from store.origins import maybe_delivered, maybe_delivered_by, origin_of
+from store.origins import DELIVERED, maybe_said, maybe_said_by, origin_of
 from store.results import PutStatus
 from tests.unit.store.fakes import REFUSALS, World, message
 
@@ -95,7 +95,7 @@ class Replica:
         for level in levels:
             number = self.world.node.end_index
             one = message(topic=topic, body=b"%d" % number, properties=b"TAGS\x01A", **fields)
-            self.world.store.put(scheduled(one, level, LEVEL_MAX), lambda *_: None)
+            self.world.store.writer.put(scheduled(one, level, LEVEL_MAX), lambda *_: None)
 
     def commit(self) -> None:
         self.world.node.commit()
@@ -147,9 +147,9 @@ class Replica:
         """Level and offset of each delivered copy in the log."""
         found = []
         for _, _, body in self.world.node.entries:
-            payload = maybe_delivered_by(body, 0)
-            if payload is not None:
-                queue_id, offset = json.loads(payload)
+            said = maybe_said_by(body, 0)
+            if said is not None:
+                queue_id, offset = json.loads(said[1])
                 found.append((queue_id + 1, offset))
         return found
 
@@ -207,14 +207,14 @@ def test_levels_are_configured_as_in_rocketmq() -> None:
 def test_a_copy_says_where_it_comes_from(place: tuple[int, int]) -> None:
     value = origin_of(*place)
     assert 0 < value < 2**63
-    payload = maybe_delivered(value, 0)
-    assert payload is not None
-    assert tuple(json.loads(payload)) == place
-    assert maybe_delivered(value, 8) is None, "that field belongs to transactions there"
+    said = maybe_said(value, 0)
+    assert said is not None
+    assert (said[0], tuple(json.loads(said[1]))) == (DELIVERED, place)
+    assert maybe_said(value, 8) != said, "that field belongs to transactions there"
 
 
 def test_no_other_message_says_so() -> None:
-    assert [maybe_delivered(value, 0) for value in (0, 1, 2**62, -1, 2**63 - 1)] == [None] * 5
+    assert [maybe_said(value, 0) for value in (0, 1, 2**62, -1, 2**63 - 1)] == [None] * 5
 
 
 # What is due, and what next
@@ -313,7 +313,7 @@ def test_a_turn_has_so_many_bytes(leader: Replica) -> None:
     """Each level reads one message in any case, however large it is."""
     for level in (1, 2, 3):
         one = message(topic="T", body=bytes(READ_BYTES_MAX), properties=b"TAGS\x01A")
-        leader.world.store.put(scheduled(one, level, LEVEL_MAX), lambda *_: None)
+        leader.world.store.writer.put(scheduled(one, level, LEVEL_MAX), lambda *_: None)
     leader.commit()
     leader.world.clock.now += 60_000
     leader.turn()
@@ -336,7 +336,7 @@ def test_what_one_message_raises_is_told_and_tried_again(
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
         with monkeypatch.context() as patching:
-            patching.setattr(leader.world.store, "get", unreadable)
+            patching.setattr(leader.world.store.reader, "get", unreadable)
             leader.turn()
 
     def unreadable(*_: object) -> None:
@@ -383,7 +383,7 @@ def test_what_could_not_be_written_is_tried_again(leader: Replica) -> None:
     node = leader.world.node
     at = node.entries[-2][0]
     node.truncate(node.end_index - 1)
-    leader.world.store.on_rolled_back(at)
+    leader.world.store.log_user.on_rolled_back(at)
     assert leader.copies == [(1, 0)]
     leader.wait(200)
     assert leader.copies == [(1, 0), (1, 1), (1, 2)]
@@ -411,7 +411,7 @@ def check_what_waits_long_is_waited_for(leader: Replica) -> None:
 def test_a_message_that_says_nothing_is_passed_over_on_all_replicas(leader: Replica) -> None:
     other = Replica()
     raw = message(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x011")
-    leader.world.store.put(raw, lambda *_: None)
+    leader.world.store.writer.put(raw, lambda *_: None)
     leader.send(1)
     leader.commit()
     leader.wait(1_000)
@@ -504,7 +504,9 @@ def test_what_a_leader_says_of_its_entries_leaves_copies_to_be_read(leader: Repl
     leader.world.clock.now += 1_000
     leader.settle(commit=False)
     position, _, body = leader.world.node.entries[-1]
-    hint = leader.world.store.write_hint(position, position + ENTRY_HEADER_BYTES + len(body))
+    hint = leader.world.store.log_user.write_hint(
+        position, position + ENTRY_HEADER_BYTES + len(body)
+    )
     decoded = maybe_decode_hint(hint)
     assert decoded is not None
     assert [(run.kind, run.entries) for run in decoded.runs] == [(LOOKED_INTO, 1)]
@@ -523,10 +525,10 @@ def test_progress_is_kept_in_the_shape_of_rocketmq() -> None:
 
 
 CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
-    (BY_TESTS["delivery-known-to-its-leader"], check_the_next_leader_goes_on_where_the_log_stands),
-    (BY_TESTS["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
-    (BY_TESTS["delivery-told-too-early"], check_what_waits_long_is_waited_for),
-    (BY_TESTS["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
+    (ALL["delivery-known-to-its-leader"], check_the_next_leader_goes_on_where_the_log_stands),
+    (ALL["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
+    (ALL["delivery-told-too-early"], check_what_waits_long_is_waited_for),
+    (ALL["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
 ]
 each_rule = pytest.mark.parametrize(("bug", "check"), CHECKS, ids=[bug.name for bug, _ in CHECKS])
 

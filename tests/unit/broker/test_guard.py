@@ -127,3 +127,28 @@ def test_who_was_removed_from_the_group_may_not(authority):
 def test_loopback_is_what_no_other_machine_reaches():
     assert is_loopback("localhost")
     assert not any(map(is_loopback, ["", "example.org", "0.0.0.0", "::", "192.168.0.1"]))
+
+
+def may_change_settings(guard, host="10.0.0.1", credentials=None):
+    """Tell whether somebody may send what is guarded as settings are."""
+
+    async def handle(_connection, request):
+        return make_response(request, 0)
+
+    connection = SimpleNamespace(remote=(host, 1))
+    protected = guard.protect(handle, guard.refusal_of_settings)
+    return asyncio.run(protected(connection, request(credentials))).code == 0
+
+
+def test_settings_are_anybody_s_until_there_is_a_key():
+    assert may_change_settings(guard_of())
+    assert not may_change_settings(guard_of(shared_key=KEY))
+    assert not may_change_settings(guard_of(shared_key=KEY), "127.0.0.1")
+    assert may_change_settings(
+        guard_of(shared_key=KEY), credentials=KeyCredentials(KEY.encode(), "a")
+    )
+
+
+def test_planted_settings_of_anybody_are_found_here():
+    with planted(BY_TESTS["settings-are-anybody-s"]):
+        assert may_change_settings(guard_of(shared_key=KEY))

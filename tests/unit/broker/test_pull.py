@@ -503,3 +503,58 @@ def message(properties: str) -> MessageExt:
         born_timestamp=0, born_host=host, store_timestamp=0, store_host=host, reconsume_times=0,
         prepared_offset=0, body=b"b", properties=properties.encode(),
     )  # fmt: skip
+
+
+@pytest.fixture
+def slave(bench: Bench) -> Bench:
+    """A slave's: it reads, though it does not lead."""
+    bench.processor = bench.make(is_slave=True)
+    return bench
+
+
+def check_a_slave_keeps_no_offset_of_a_pull(slave: Bench) -> None:
+    slave.store.results = [found(b"one")]
+    slave.pull(SUBSCRIBED | COMMIT, commitOffset=2)
+    assert slave.connection.answers[0].code == 0
+    assert slave.offsets.query("g", "T", 0) is None
+
+
+def test_a_slave_keeps_no_offset_that_comes_with_a_pull(slave: Bench) -> None:
+    check_a_slave_keeps_no_offset_of_a_pull(slave)
+
+
+def check_a_slave_corrects_no_offset(slave: Bench, status: GetStatus) -> None:
+    slave.store.results = [nothing(status, next_offset=9), nothing(status, next_offset=9)]
+    slave.pull(SUBSCRIBED, queueOffset=30)
+    answer = slave.connection.answers[0]
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (19, "30")
+    slave.pull(SUBSCRIBED | WAIT, queueOffset=30)
+    assert len(slave.connection.answers) == 1, "it waits: its master may have given that out"
+    assert len(slave.held) == 1
+    assert slave.moved == []
+
+
+OUTSIDE = (
+    GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("status", OUTSIDE)
+def test_a_slave_that_lags_corrects_no_offset(slave: Bench, status: GetStatus) -> None:
+    check_a_slave_corrects_no_offset(slave, status)
+
+
+def test_planted_correction_by_a_slave_is_found(slave: Bench) -> None:
+    with planted(BY_TESTS["slave-corrects-offsets"]), pytest.raises((AssertionError, IndexError)):
+        check_a_slave_corrects_no_offset(slave, GetStatus.OFFSET_OVERFLOW_BADLY)
+
+
+def test_planted_way_back_by_a_slave_is_found(slave: Bench) -> None:
+    with planted(BY_TESTS["slave-sends-consumers-back"]), pytest.raises(AssertionError):
+        check_a_slave_corrects_no_offset(slave, GetStatus.OFFSET_OVERFLOW_BADLY)
+
+
+def test_planted_offsets_kept_of_pulls_at_a_slave_are_found(slave: Bench) -> None:
+    with planted(BY_TESTS["slave-keeps-offsets-of-pulls"]), pytest.raises(AssertionError):
+        check_a_slave_keeps_no_offset_of_a_pull(slave)

@@ -23,7 +23,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from typing import Any
 
 
@@ -52,14 +52,21 @@ class FakeNameServers:
 class Bench:
     def __init__(self, *servers: str) -> None:
         self.tables = "v1"
+        self.answers: list[Mapping[str, str]] = []
+        self.is_enough = True
         self.client = FakeNameServers()
         self.registrar = Registrar(
             servers,
             self.client,
             build=lambda: RemotingCommand(103, remark=self.tables),
             build_leave=lambda: RemotingCommand(104, remark="leave"),
+            on_registered=self.take,
             period_ms=30_000,
         )
+
+    def take(self, answer: Mapping[str, str]) -> bool:
+        self.answers.append(answer)
+        return self.is_enough
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -139,6 +146,25 @@ def test_without_name_servers_nothing_waits() -> None:
         await bench.registrar.publish()
         await bench.registrar.stop()
         assert bench.client.seen == []
+
+    run(scenario())
+
+
+def test_a_slave_without_a_master_asks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.cluster.registration.ASK_AGAIN_S", 0.01)
+
+    async def scenario() -> None:
+        bench = Bench("a")
+        bench.is_enough = False
+        bench.registrar.start()
+        while len(bench.answers) < 3:
+            await asyncio.sleep(0.005)
+        bench.is_enough = True
+        await bench.registrar.publish()
+        asked = len(bench.answers)
+        await asyncio.sleep(0.1)
+        assert len(bench.answers) == asked
+        await bench.registrar.stop()
 
     run(scenario())
 

@@ -49,7 +49,7 @@ def test_handlers_are_found_by_what_they_declare():
 
 
 def test_a_hot_handler_is_taken_as_it_is():
-    component, requests = Component(), broker_requests(Guard(), lambda: False)
+    component, requests = Component(), broker_requests(Guard(), lambda: False, lambda: False)
     requests.add(component)
     assert requests.hot[10] == component.handle_send
 
@@ -76,7 +76,7 @@ def test_a_hot_handler_cannot_be_guarded():
 
 def test_a_broker_asks_for_permission_and_for_leadership_first():
     leads = [True]
-    requests = broker_requests(Guard(), lambda: leads[0])
+    requests = broker_requests(Guard(), lambda: leads[0], lambda: leads[0])
     requests.add(Component())
     ask = lambda code: requests.commands[code](None, RemotingCommand(code)).code  # noqa: E731
     assert [ask(30), ask(29_004)] == [0, 16]

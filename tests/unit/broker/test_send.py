@@ -47,6 +47,7 @@ class Bench:
             door=door(),
             rng=FakeRng(),
             store_host=STORE_HOST,
+            on_half=lambda *_: None,
             puts=self.puts,
         )
 
@@ -152,7 +153,8 @@ def test_an_open_queue_is_picked_by_the_broker(bench: Bench) -> None:
         ({"b": "bad topic!"}, 1, "illegal characters"),
         ({"b": "t" * 128}, 1, "longer than"),
         ({"b": "missing"}, 17, "no such topic"),
-        ({"i": "TRAN_MSG\x01true"}, 16, "transaction"),
+        ({"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16, "forbidden"),
+        ({"b": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}, 16, "forbidden"),
         ({"f": 4}, 16, "transaction"),
     ],
 )

@@ -12,6 +12,8 @@ import pytest
 from broker.config import BrokerConfig
 from broker.processor.send import SendProcessor
 from broker.processor.send_back import SendBackProcessor
+from broker.processor.traffic import TrafficProcessor
+from broker.sends.copy_budget import DRAIN_BYTES_PER_S
 from broker.sends.creation import Creator
 from broker.sends.properties import items_of
 from broker.state.kinds import StateKind
@@ -22,7 +24,7 @@ from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
 from ledgermq.remoting.protocol.properties import format_properties, parse_properties
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import (
@@ -82,7 +84,7 @@ class Bench:
     """Sends and what is given back, over one set of tables."""
 
     def __init__(self, **settings: Any) -> None:
-        clock = FakeClock()
+        clock = self.clock = FakeClock()
         config = BrokerConfig(broker_cluster_name="C", broker_name="b", **settings)
         self.tables = Tables(config, clock)
         self.store = Store()
@@ -115,6 +117,7 @@ class Bench:
             door=door(),
             rng=FakeRng(),
             store_host=STORE_HOST,
+            on_half=lambda *_: None,
             puts=defaultdict(int),
         )
 
@@ -149,7 +152,7 @@ class Bench:
 
         async def run() -> RemotingCommand:
             giving = asyncio.create_task(
-                self.processor.handle(None, request(36, **(header | fields)))
+                self.processor.handle(self.connection, request(36, **(header | fields)))
             )
             if status is not None:
                 while not self.store.puts:
@@ -164,6 +167,17 @@ class Bench:
         answer = asyncio.run(run())
         assert not self.store.puts
         return answer
+
+    async def try_to_give_back(self) -> int:
+        """Give the message back as often as that is asked for; return the code of the answer."""
+        header = {"offset": AT, "group": "g", "delayLevel": 0, "originMsgId": "U"}
+        header |= {"originTopic": "orders", "unitMode": "false", "maxReconsumeTimes": 16}
+        giving = asyncio.create_task(self.processor.handle(self.connection, request(36, **header)))
+        while not giving.done():
+            if self.store.puts:
+                self.store.finish(PutStatus.OK)
+            await asyncio.sleep(0)
+        return giving.result().code
 
     def send(self, **fields: Any) -> None:
         header = {"a": "p", "b": "%RETRY%g", "c": "", "d": 0, "e": 0, "f": 0, "g": 5, "h": 0}
@@ -203,6 +217,18 @@ def test_a_copy_goes_to_the_retry_topic_as_rocketmq_stores_it(bench: Bench) -> N
     assert made is not None
     assert (made.write_queues, made.read_queues, made.config.perm) == (2, 2, 6)
     assert bench.new_groups == []
+
+
+def test_what_was_given_back_is_counted_under_its_first_topic(bench: Bench) -> None:
+    bench.give_back()
+    bench.store_message(topic="%RETRY%g", properties=b"RETRY_TOPIC\x01orders\x02")
+    bench.give_back()
+    bench.give_back(PutStatus.FULL)
+    counts = bench.tables.counts
+    assert counts.backs == {("orders", "g"): 2}
+    asked = request(315, statsName="SNDBCK_PUT_NUMS", statsKey="orders@g")
+    told = TrafficProcessor(counts, "C", FakeClock()).handle_view(None, asked)
+    assert msgspec.json.decode(told.body)["statsMinute"]["sum"] == 2
 
 
 @pytest.mark.parametrize(("times", "level"), [(0, 3), (1, 4), (14, 17), (-9, 1)])
@@ -266,20 +292,20 @@ def test_too_many_deliveries_or_a_wish_make_a_dead_letter(
 
 def test_one_delivery_too_many_is_seen(bench: Bench) -> None:
     bench.store_message(reconsume_times=2)
-    with planted(BY_TESTS["retry-never-dead"]):
+    with planted(ALL["retry-never-dead"]):
         assert bench.give_back(maxReconsumeTimes=2).code == 0
         assert bench.puts[0].topic == b"%RETRY%g"
 
 
 def test_a_lost_origin_is_seen(bench: Bench) -> None:
     bench.store_message(topic="%RETRY%g", properties=b"RETRY_TOPIC\x01orders")
-    with planted(BY_TESTS["retry-forgets-its-topic"]):
+    with planted(ALL["retry-forgets-its-topic"]):
         assert bench.give_back().code == 0
         assert parse_properties(bench.puts[0].properties)["RETRY_TOPIC"] == "%RETRY%g"
 
 
 def test_an_answer_before_its_copy_is_seen(bench: Bench) -> None:
-    with planted(BY_TESTS["retry-answered-before-it-is-stored"]), pytest.raises(AssertionError):
+    with planted(ALL["retry-answered-before-it-is-stored"]), pytest.raises(AssertionError):
         bench.give_back()
 
 
@@ -363,7 +389,7 @@ def test_those_who_give_back_together_share_one_creation(bench: Bench) -> None:
     async def run() -> list[RemotingCommand]:
         header = {"offset": AT, "group": "g", "delayLevel": 0}
         giving = [
-            asyncio.create_task(bench.processor.handle(None, request(36, **header)))
+            asyncio.create_task(bench.processor.handle(bench.connection, request(36, **header)))
             for _ in range(3)
         ]
         while len(bench.store.puts) < 3:
@@ -385,7 +411,7 @@ def check_that_a_copy_is_an_ordinary_message(bench: Bench) -> None:
 
 def test_a_copy_is_an_ordinary_message(bench: Bench) -> None:
     check_that_a_copy_is_an_ordinary_message(bench)
-    with planted(BY_TESTS["copy-keeps-foreign-flags"]), pytest.raises(AssertionError):
+    with planted(ALL["copy-keeps-foreign-flags"]), pytest.raises(AssertionError):
         check_that_a_copy_is_an_ordinary_message(bench)
 
 
@@ -396,7 +422,7 @@ def test_one_message_is_read_and_copied_in_a_turn(bench: Bench) -> None:
     async def most_in_a_turn() -> int:
         header = {"offset": AT, "group": "g", "delayLevel": 0}
         giving = [
-            asyncio.create_task(bench.processor.handle(None, request(36, **header)))
+            asyncio.create_task(bench.processor.handle(bench.connection, request(36, **header)))
             for _ in range(8)
         ]
         most = done = 0
@@ -408,7 +434,7 @@ def test_one_message_is_read_and_copied_in_a_turn(bench: Bench) -> None:
         return most
 
     assert asyncio.run(most_in_a_turn()) == 1
-    with planted(BY_TESTS["copies-without-turns"]):
+    with planted(ALL["copies-without-turns"]):
         assert asyncio.run(most_in_a_turn()) == 8
 
 
@@ -425,7 +451,7 @@ def test_who_waits_for_a_topic_holds_no_message(bench: Bench) -> None:
             return answer
 
         bench.creator.ensure_topic = forgetful  # type: ignore[method-assign]
-        return await bench.processor.handle(None, request(36, **header))
+        return await bench.processor.handle(bench.connection, request(36, **header))
 
     answer = asyncio.run(run())
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {AT}")
@@ -445,7 +471,7 @@ def check_that_nobody_has_no_dead_letters() -> None:
 
 def test_a_send_makes_no_dead_letters_for_a_group_that_is_not_there() -> None:
     check_that_nobody_has_no_dead_letters()
-    with planted(BY_TESTS["dead-letters-of-nobody"]), pytest.raises((AssertionError, IndexError)):
+    with planted(ALL["dead-letters-of-nobody"]), pytest.raises((AssertionError, IndexError)):
         check_that_nobody_has_no_dead_letters()
 
 
@@ -481,3 +507,44 @@ def test_a_retry_of_no_group_is_refused() -> None:
     bench.put_topic("%RETRY%g")
     bench.send(j=3)
     assert bench.connection.answers[-1].code == 26
+
+
+LARGE = 4 * 1024**2
+
+
+def test_a_client_has_only_so_many_bytes_copied() -> None:
+    bench = Bench()
+    bench.put_group()
+    bench.put_topic("%RETRY%g")
+    bench.store_message(body=bytes(LARGE))
+    assert copies_until_refused(bench) == 6  # a fifth of the room
+    bench.connection.remote = ("10.0.0.9", 1)
+    assert 0 < copies_until_refused(bench) < 6  # others have room all the same
+    bench.clock.now_ms += 1_000
+    assert copies_until_refused(bench) == DRAIN_BYTES_PER_S // LARGE
+    bench.clock.now_ms += 60_000
+    assert copies_until_refused(bench) == 6
+
+
+def test_planted_copies_without_a_budget_are_found_here() -> None:
+    with planted(ALL["copies-without-budget"]):
+        bench = Bench()
+        bench.put_group()
+        bench.put_topic("%RETRY%g")
+        bench.store_message(body=bytes(LARGE))
+        assert copies_until_refused(bench) == 40
+
+
+def copies_until_refused(bench: Bench) -> int:
+    """Give a message back until that is refused; return how often it was taken."""
+
+    async def run() -> int:
+        for copies in range(40):
+            code = await bench.try_to_give_back()
+            await asyncio.sleep(0)  # the turn of whoever comes next
+            if code:
+                assert code == 2
+                return copies
+        return 40
+
+    return asyncio.run(asyncio.wait_for(run(), 10))

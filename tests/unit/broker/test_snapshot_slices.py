@@ -11,7 +11,8 @@ import pytest
 from broker import table_text
 from broker.config import BrokerConfig
 from broker.state.kinds import StateKind
-from broker.state.snapshot import Snapshot, at_once, in_turns
+from broker.state.snapshot import Snapshot
+from broker.state.steps import at_once, in_turns
 from broker.state.table import ReplicatedTable
 from broker.tables import Tables
 from ledgermq.runtime.disk import RealDisk

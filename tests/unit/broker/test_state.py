@@ -75,6 +75,9 @@ def test_system_topics_are_those_of_rocketmq() -> None:
     queues = {name: config.write_queue_nums for name, config in made.configs().items()}
     assert queues == {
         "SELF_TEST_TOPIC": 1,
+        "RMQ_SYS_TRANS_HALF_TOPIC": 1,
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": 1,
+        "TRANS_CHECK_MAX_TIME_TOPIC": 1,
         "TBW102": 8,
         "BenchmarkTest": 1024,
         "C": 16,

@@ -11,7 +11,8 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.groups.client_registry import Client, GroupTraits, Subscription
-from broker.processor import forward, reset
+from broker.limits import FORWARDED_MAX
+from broker.processor import reset
 from broker.processor.forward import ForwardProcessor
 from broker.processor.reset import ResetProcessor
 from broker.processor.runtime import RuntimeProcessor
@@ -28,6 +29,7 @@ from ledgermq.remoting.protocol.codes import LanguageCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import ConnectionLost, InvalidHeader, RequestTimeout
 from ledgermq.remoting.protocol.tolerant_json import loads
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import FakeClock, FakeConnection, request, smaller
@@ -99,7 +101,7 @@ class Bench:
         for topic in ("T", "U"):
             for queue_id in range(2):
                 self.tables.offsets.commit("g", topic, queue_id, 5)
-        self.walks = Walks()
+        self.walks = Walks(SystemClock())
         counts = TrafficCounts(self.clock)
         store = Queues()
         self.stats = StatsProcessor(self.tables, store, config, self.clock, counts, self.walks)
@@ -233,7 +235,9 @@ INFO = {"consumerGroup": "g", "clientId": "c1"}
 
 def test_what_a_consumer_says_is_passed_on(bench: Bench) -> None:
     member = bench.join()
-    answer = run(bench.forward.handle_running_info(None, request(307, **INFO, Signature="s")))
+    answer = run(
+        bench.forward.handle_running_info(FakeConnection(), request(307, **INFO, Signature="s"))
+    )
     assert (answer.code, answer.remark, answer.body) == (5, "said", b"body")
     assert answer.opaque == 7
     (asked,) = member.asked
@@ -245,42 +249,78 @@ def test_what_a_consumer_says_is_passed_on(bench: Bench) -> None:
 )
 def test_a_consumer_that_does_not_answer(bench: Bench, error: Exception, code: int) -> None:
     bench.join().says = error
-    answer = run(bench.forward.handle_running_info(None, request(307, **INFO)))
+    answer = run(bench.forward.handle_running_info(FakeConnection(), request(307, **INFO)))
     assert answer.code == code
     assert "<g> <c1>" in (answer.remark or "")
     assert bench.forward.running == 0
 
 
-def test_only_so_many_consumers_are_asked_at_a_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forward, "FORWARDED_MAX", smaller(forward.FORWARDED_MAX, 0))
+def asked_at_a_time(bench: Bench, *askers: str) -> list[int]:
+    """Return how many questions of addresses are passed on, one after the other, at a time."""
     member = bench.join()
-    assert run(bench.forward.handle_running_info(None, request(307, **INFO))).code == 2
-    assert member.asked == []
+    silence = asyncio.Event()
+
+    async def say_nothing(command: RemotingCommand, _timeout_ms: int) -> RemotingCommand:
+        member.asked.append(command)
+        await silence.wait()
+        raise RequestTimeout("silent")
+
+    async def scenario() -> list[int]:
+        member.request = say_nothing  # type: ignore[method-assign]
+        found, tasks = [], []
+        for asker in askers:
+            connection = FakeConnection()
+            connection.remote = (asker, 1)
+            before = len(member.asked)
+            tasks += [
+                asyncio.create_task(
+                    bench.forward.handle_running_info(connection, request(307, **INFO))
+                )
+                for _ in range(50)
+            ]
+            await asyncio.sleep(0.01)
+            found.append(len(member.asked) - before)
+        silence.set()
+        await asyncio.gather(*tasks)
+        return found
+
+    return asyncio.run(scenario())
+
+
+def test_who_asks_much_leaves_room_for_others(bench: Bench) -> None:
+    found = asked_at_a_time(bench, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    assert found[0] == 6
+    assert all(found)
+    assert sum(found) < FORWARDED_MAX
+    assert bench.forward.running == 0
+
+
+def test_planted_questions_of_one_are_found_here(bench: Bench) -> None:
+    with planted(BY_TESTS["questions-without-shares"]):
+        assert asked_at_a_time(bench, "10.0.0.1", "10.0.0.2") == [32, 0]
 
 
 def test_who_is_not_there_or_too_old_is_not_asked(bench: Bench) -> None:
     for fields in (INFO, INFO | {"clientId": "c9"}, INFO | {"consumerGroup": "h"}):
-        answer = run(bench.forward.handle_running_info(None, request(307, **fields)))
+        answer = run(bench.forward.handle_running_info(FakeConnection(), request(307, **fields)))
         assert answer.code == 1
         assert "not online" in (answer.remark or "")
     old = bench.join(1, version=61)
-    assert run(bench.forward.handle_running_info(None, request(307, **INFO))).code == 1
+    assert run(bench.forward.handle_running_info(FakeConnection(), request(307, **INFO))).code == 1
     assert old.asked == []
 
 
 def test_a_message_is_found_by_its_id(bench: Bench) -> None:
     member = bench.join()
     found = request(309, **INFO, msgId="7F00000100002A9F" + f"{255:016X}")
-    assert run(bench.forward.handle_consume(None, found)).code == 5
+    assert run(bench.forward.handle_consume(FakeConnection(), found)).code == 5
     assert member.asked[0].body == b"a record"
     assert member.asked[0].ext_fields["brokerName"] == "b"
     absent = request(309, **INFO, msgId="7F00000100002A9F" + f"{256:016X}")
-    assert run(bench.forward.handle_consume(None, absent)).code == 1
+    assert run(bench.forward.handle_consume(FakeConnection(), absent)).code == 1
     for wrong in ("", "xyz", "G" * 32, "0" * 31):
         with pytest.raises(InvalidHeader):
-            run(bench.forward.handle_consume(None, request(309, **INFO, msgId=wrong)))
+            run(bench.forward.handle_consume(FakeConnection(), request(309, **INFO, msgId=wrong)))
     assert len(member.asked) == 1
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.stats import walks
 from broker.stats.walks import SLICE, Walks
+from ledgermq.runtime.clock import SystemClock
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from tests.unit.broker.fakes import request, smaller
@@ -33,7 +34,7 @@ async def turns_beside(steps: int) -> int:
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    await answer(Walks(), steps)
+    await answer(Walks(SystemClock()), steps)
     beside.cancel()
     return turns
 
@@ -46,7 +47,7 @@ def test_others_have_their_turn_meanwhile() -> None:
 
 def test_steps_without_a_row_are_left_out() -> None:
     async def scenario() -> None:
-        found = await Walks().answer(request(300), iter([b"a", None, b"b"]), b"".join)
+        found = await Walks(SystemClock()).answer(request(300), iter([b"a", None, b"b"]), b"".join)
         assert (found.code, found.body) == (0, b"ab")
 
     asyncio.run(scenario())
@@ -55,7 +56,7 @@ def test_steps_without_a_row_are_left_out() -> None:
 def test_an_answer_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "ANSWER_ROWS_MAX", smaller(walks.ANSWER_ROWS_MAX, 3))
     monkeypatch.setattr(walks, "ANSWER_BYTES_MAX", smaller(walks.ANSWER_BYTES_MAX, 10))
-    one = Walks()
+    one = Walks(SystemClock())
     for steps, width, code in ((3, 1, 0), (4, 1, 1), (3, 3, 0), (3, 4, 1)):
         found = asyncio.run(answer(one, steps, width))
         assert found.code == code
@@ -67,7 +68,7 @@ def test_only_so_many_are_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(walks, "WALKS_MAX", smaller(walks.WALKS_MAX, 2))
 
     async def scenario() -> None:
-        one = Walks()
+        one = Walks(SystemClock())
         found = await asyncio.gather(*(answer(one, 3 * SLICE) for _ in range(3)))
         assert [each.code for each in found] == [0, 0, 2]
         assert (await answer(one, 1)).code == 0

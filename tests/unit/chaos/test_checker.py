@@ -79,7 +79,7 @@ def test_message_removed_by_retention_is_not_lost():
 
 
 def test_what_lies_before_the_beginning_of_a_late_group_is_not_owed():
-    facts = [drain(min_off=2), drain(grp="auditor", min_off=0)]
+    facts = [drain(min_off=2), drain(grp="auditor", min_off=1, end_off=4)]
     got = [delivery(2), delivery(3), *(audited(key) for key in (1, 2, 3))]
     found = verdict_of(clean(deliveries=got, drain=facts), "A1")
     assert found.verdict == "valid"

@@ -10,11 +10,13 @@ from chaos.checker import check_history
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
 from chaos.verdict import check_in_process
+from tests.spark.kinds import LACKING, every_kind
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
 
 
 def alarms(found):
-    return {name: r.verdict for name, r in found.results.items() if r.verdict != "valid"}
+    quiet = {"valid", "not checked"}
+    return {name: r.verdict for name, r in found.results.items() if r.verdict not in quiet}
 
 
 def test_sound_history_has_nothing(tmp_path):
@@ -23,12 +25,28 @@ def test_sound_history_has_nothing(tmp_path):
     assert not any(result.count for result in found.results.values())
 
 
+def test_every_kind_is_judged_and_sound(tmp_path):
+    found = check_history(load_history(write_minimal(every_kind, tmp_path)))
+    assert {name: r.verdict for name, r in found.results.items() if r.verdict != "valid"} == {}
+    assert not any(result.count for result in found.results.values())
+    assert found.exit_code == 0
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_what_a_check_needs_and_the_history_lacks_is_named(name, tmp_path):
+    checks, named, spoil = LACKING[name]
+    found = check_history(load_history(write_minimal(spoil, tmp_path)))
+    assert alarms(found) == dict.fromkeys(checks, "unknown"), found.reasons
+    assert all(named in found.results[check].summary for check in checks)
+    assert found.exit_code == 2
+
+
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_each_violation_is_found_and_only_that(name, tmp_path):
     check, verdict, spoil = VIOLATIONS[name]
     found = check_history(load_history(write_minimal(spoil, tmp_path)))
     assert found.results[check].verdict == verdict, found.reasons
-    told = {n for n, r in found.results.items() if r.count or r.verdict not in {"valid"}}
+    told = {n for n, r in found.results.items() if r.count or n in alarms(found)}
     assert told == {check}, found.reasons
     assert found.exit_code != 0
 

@@ -205,7 +205,7 @@ def test_send_that_is_tried_again_on_another_queue_is_found():
 
 
 def delivered() -> SendResult:
-    return asyncio.run(Producer._deliver(Retrying(), OUTGOING, CHOSEN, 3_000))  # type: ignore[arg-type]
+    return asyncio.run(Producer.deliver(Retrying(), OUTGOING, CHOSEN, 3_000))  # type: ignore[arg-type]
 
 
 def test_success_that_a_library_makes_of_silence_is_found():

@@ -14,7 +14,9 @@ from cli.main import VERDICT_COMMANDS, app, run
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
     ["version"], ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
-    ["admin", "topicList"], ["admin", "topicRoute"], ["admin", "transferLeader"],
+    ["admin", "topicList"], ["admin", "topicStatus"], ["admin", "consumerProgress"],
+    ["admin", "resetOffsetByTime"], ["admin", "brokerStatus"],
+    ["admin", "topicRoute"], ["admin", "transferLeader"],
     ["admin", "raftEvents"], ["certs"], ["certs", "init"],
     ["certs", "node"], ["certs", "admin"], ["certs", "key"], ["certs", "show"], ["store"],
     ["store", "verify"], ["store", "dump"], ["store", "stat"],
@@ -50,6 +52,8 @@ def test_version_names_the_protocol(word: str, capsys: pytest.CaptureFixture[str
     [
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["broker"], 2, "Missing option '-c'"),
+        (["broker", "-c", "n0.conf", "-p", "brokerRole"], 2, "'brokerRole' is not KEY=VALUE"),
+        (["admin", "deleteSubGroup", "-g", "bad group!", "-n", "127.0.0.1:1"], 2, "bad group!"),
         (["namesrv", "-p", "70000"], 2, "'--port'"),
         (["namesrv", "-p", "nonsense"], 2, "neither a port nor KEY=VALUE"),
         (["produce", "-t", "t", "-n", "nowhere", "x"], 2, "'nowhere' is not HOST:PORT"),
@@ -95,6 +99,11 @@ def test_every_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         expected = 254 if words[0] in VERDICT_COMMANDS else 2
         assert run([*words, "--no-such-option"]) == expected, words
         assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_a_part_of_a_suite_needs_the_suite(capsys) -> None:
+    assert run(["bench", "--part", "sql"]) == 2
+    assert "--part needs --store or --kinds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "code"), [(["chaos", "walk"], 254), (["bench", "--walk"], 2)])

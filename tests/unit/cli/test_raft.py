@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.main import run
-from cli.raft import validator
+from cli.raft import slaves_of, validator
 from dledger.config import DLedgerConfig
 from dledger.core.model import Role
 from dledger.core.ready import Event, EventKind
@@ -52,6 +52,45 @@ def test_broker_that_does_not_answer_and_one_without_a_leader():
     rows = [{"address": "a:1", "error": "gone"}, {"address": "a:2", "leader": None}]
     assert validator(rows) == []
     assert [row["health"] for row in rows] == ["no answer", "no leader"]
+
+
+def master(mode, *slaves):
+    return {"address": "a:1", "node": "a", "leader": "a", "mode": mode, "slaves": list(slaves)}
+
+
+SLAVE = {"remote": "127.0.0.1:5", "position": 7, "behind": 2, "confirms": True}
+
+
+@pytest.mark.parametrize(
+    ("row", "health"),
+    [
+        (master("SYNC_MASTER"), "no slave"),
+        (master("SYNC_MASTER", SLAVE), "ok"),
+        (master("SYNC_MASTER", {**SLAVE, "confirms": False}), "no slave"),
+        (master("ASYNC_MASTER"), "ok"),
+    ],
+)
+def test_a_synchronous_master_needs_a_slave(row, health):
+    validator([row])
+    assert row["health"] == health
+
+
+@pytest.mark.parametrize(
+    ("state", "health"),
+    [
+        ("connected", "ok"), ("following", "ok"), ("no master is known", "no master is known"),
+        ("m:1 has another log", "m:1 has another log"),
+    ],
+)  # fmt: skip
+def test_a_slave_that_does_not_follow_says_what_is_wrong(state, health):
+    row = {"address": "s:1", "leader": "m:1", "following": {"master": "m:1", "state": state}}
+    validator([row])
+    assert row["health"] == health
+
+
+def test_slaves_are_shown_as_their_master_sees_them():
+    rows = [master("SYNC_MASTER", SLAVE), {"address": "s:1", "leader": "a"}]
+    assert slaves_of(rows) == [{"master": "a:1", "slave": "127.0.0.1:5", **SLAVE}]
 
 
 @pytest.fixture

@@ -101,6 +101,10 @@ class FakeGroup:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     send_back_refusal: tuple[int, str] | None = (3, " request type 36 not supported")
     sent_back: list[dict[str, str]] = field(default_factory=list)
+    send_back_answers_lost: int = 0
+    """How many copies are made whose makers learn nothing of it."""
+    resets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Where the next pull of a group in a queue is sent, once, as RocketMQ 5 does."""
     locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     """Who has locked which queue, by group, topic and queue id; no lease ends by itself."""
 
@@ -161,10 +165,18 @@ class FakeBroker:
     def __init__(self, group: FakeGroup, *, leader: bool = True) -> None:
         self.group = group
         self.leader = leader
+        self.serves_reads = False
+        """As a slave of the classic modes does, and the follower of a Raft group does not."""
+        self.suggests = 0
+        """The broker id that answers to pulls suggest."""
+        self.illegal = False
+        """Whether it calls all offsets illegal, and says to go on at 0."""
         self.port = 0
         self.misbehave: deque[Misbehave] = deque()
         self.requests: list[RemotingCommand] = []
         self.clients: dict[str, dict[str, Connection]] = defaultdict(dict)
+        self.producers: dict[str, Connection] = {}
+        """The connection of the last producer of each group that sent a heartbeat."""
         self.heartbeats: list[dict] = []
         self.unregistered: list[str] = []
         self.commits: list[tuple[str, int, int]] = []
@@ -174,6 +186,7 @@ class FakeBroker:
         handlers = {
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self._send,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -187,6 +200,7 @@ class FakeBroker:
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
+            RequestCode.END_TRANSACTION: lambda _connection, _request: None,
         }
         self._server = RemotingServer(
             name="fake-broker",
@@ -278,7 +292,7 @@ class FakeBroker:
 
     async def _pull(self, _connection, request):
         fields = request.ext_fields
-        if not self.leader:
+        if not self.leader and not self.serves_reads:
             return not_leader(self, _connection, request)
         key = fields["topic"], int(fields["queueId"])
         offset, group = int(fields["queueOffset"]), self.group
@@ -293,7 +307,12 @@ class FakeBroker:
             except TimeoutError:
                 pass
         found = stored[offset : offset + int(fields["maxMsgNums"])]
-        if offset > len(stored):
+        reset = group.resets.pop((fields["consumerGroup"], *key), None)
+        if self.illegal:
+            code, following, found = 21, 0, []
+        elif reset is not None:
+            code, following, found = 21, reset, []
+        elif offset > len(stored):
             code, following = 21, len(stored)
         else:
             code, following = 0 if found else 19, offset + len(found)
@@ -301,7 +320,7 @@ class FakeBroker:
             request,
             code,
             ext_fields={
-                "suggestWhichBrokerId": "0",
+                "suggestWhichBrokerId": str(self.suggests),
                 "nextBeginOffset": str(following),
                 "minOffset": "0",
                 "maxOffset": str(len(stored)),
@@ -312,6 +331,8 @@ class FakeBroker:
     def _heartbeat(self, connection, request):
         data = msgspec.json.decode(request.body)
         self.heartbeats.append(data)
+        for producer in data.get("producerDataSet", []):
+            self.producers[producer["groupName"]] = connection
         for consumer in data.get("consumerDataSet", []):
             members = self.clients[consumer["groupName"]]
             if data["clientID"] not in members:
@@ -358,7 +379,7 @@ class FakeBroker:
     async def _update_offset(self, connection, request):
         if self.commits_wait_for is not None:
             await self.commits_wait_for.wait()
-        if not self.leader:
+        if not self.leader and not self.serves_reads:
             return not_leader(self, connection, request)
         key, offset = _offset_key(request), int(request.ext_fields["commitOffset"])
         self.group.offsets[key] = offset
@@ -366,10 +387,14 @@ class FakeBroker:
         return make_response(request, 0)
 
     def _max_offset(self, _connection, request):
+        if not self.leader and not self.serves_reads:
+            return not_leader(self, _connection, request)
         stored = self.group.queues[_queue_key(request)]
         return make_response(request, 0, ext_fields={"offset": str(len(stored))})
 
     def _min_offset(self, _connection, request):
+        if not self.leader and not self.serves_reads:
+            return not_leader(self, _connection, request)
         return make_response(request, 0, ext_fields={"offset": "0"})
 
     def _search_offset(self, _connection, request):
@@ -416,6 +441,9 @@ class FakeBroker:
         ]
         group.copy_to_retry(given[0], f"%RETRY%{fields['group']}")
         await group.wake()
+        if group.send_back_answers_lost:
+            group.send_back_answers_lost -= 1
+            return connection.abort("told to")
         return make_response(request, 0)
 
 

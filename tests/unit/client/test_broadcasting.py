@@ -20,7 +20,7 @@ from ledgermq.client import (
 from ledgermq.client.local_offsets import LocalOffsets
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.disk import RealDisk
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
@@ -102,7 +102,7 @@ def test_every_member_gets_every_message_and_no_broker_an_offset(tmp_path):
 
 def test_a_planted_share_of_a_broadcast_is_noticed(tmp_path):
     with (
-        planted(BY_TESTS["broadcast-is-shared"]),
+        planted(ALL["client-broadcast-is-shared"]),
         pytest.raises((AssertionError, TimeoutError)),
     ):
         run(lambda cluster: two_members_get_everything(cluster, tmp_path))
@@ -132,7 +132,7 @@ def test_a_member_goes_on_where_it_stopped(tmp_path):
 
 
 def test_planted_offsets_that_are_never_written_are_noticed(tmp_path):
-    with planted(BY_TESTS["local-offsets-not-written"]), pytest.raises(AssertionError):
+    with planted(ALL["local-offsets-not-written"]), pytest.raises(AssertionError):
         run(lambda cluster: goes_on_where_it_stopped(cluster, tmp_path))
 
 

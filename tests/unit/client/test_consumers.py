@@ -50,6 +50,7 @@ class Recorder:
         self.seen = []
         self.fail = fail or (lambda _message: False)
         self.commits = []
+        self.fetches = []
         self.assigned = {}
         self._changed = asyncio.Event()
 
@@ -68,6 +69,10 @@ class Recorder:
         assert t_start_ns <= t_end_ns
         self.commits.append((queue, offset, ok))
         self._changed.set()
+
+    def on_fetch(self, queue, offset, t_start_ns, t_end_ns):
+        assert t_start_ns <= t_end_ns
+        self.fetches.append((queue, offset))
 
     async def until(self, condition):
         async with asyncio.timeout(8):
@@ -220,8 +225,44 @@ def test_push_goes_on_where_the_group_stopped():
         async with consumer_of(cluster, second):
             await second.until(lambda: len(second.seen) == 10)
         assert sorted(second.seen) == sorted(b"%d" % i for i in range(10, 20))
+        of_topic = [offset for queue, offset in first.fetches if queue.topic == TOPIC]
+        assert of_topic == [-1] * 4, "the group had none"
+        assert sum(offset for queue, offset in second.fetches if queue.topic == TOPIC) == 10
 
     run(body)
+
+
+async def goes_where_the_server_resets(cluster):
+    """Have one pull answered as RocketMQ 5 resets a group; return whether the member goes there."""
+    await produce(cluster, 20)
+    recorder = Recorder()
+    async with consumer_of(cluster, recorder):
+        await recorder.until(lambda: len(recorder.seen) == 20)
+        assert await committed(cluster, 20)
+        for queue in range(4):
+            cluster.group.resets[GROUP, TOPIC, queue] = 3
+        return await seen_again(recorder, 20 + 4 * 2)
+
+
+async def seen_again(recorder, goal):
+    """Return whether so many messages come in the end, and no more."""
+    for _ in range(200):
+        if len(recorder.seen) >= goal:
+            break
+        await asyncio.sleep(0.02)
+    return len(recorder.seen) == goal
+
+
+def test_a_member_goes_where_its_broker_resets_the_group():
+    async def body(cluster):
+        assert await goes_where_the_server_resets(cluster)
+
+    async def spoilt(cluster):
+        assert not await goes_where_the_server_resets(cluster)
+
+    run(body)
+    with planted(BY_TESTS["reset-of-the-server-waited-out"]):
+        run(spoilt)
 
 
 COMMITS_ONLY = ConsumeOptions(

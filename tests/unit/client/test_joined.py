@@ -5,8 +5,10 @@ import logging
 
 import pytest
 
+from cli.consume import Printer, Wanted, check_expression, print_messages
 from cli.main import run as command_line
-from cli.messages import Wanted, _consume, _produce, check_expression
+from cli.messages import Tally
+from cli.produce import Sending, send_all
 from ledgermq.client import (
     ClientConfig,
     ConsumeStatus,
@@ -39,6 +41,15 @@ def wanted(**others):
         "topic": TOPIC, "expression": "*", "sql": "", "group": "cli", "count": 1, "seconds": 2.0
     }  # fmt: skip
     return Wanted(**(default | others))
+
+
+async def consume(servers, what):
+    return await print_messages(servers, what, Printer(what))
+
+
+async def given(*texts):
+    for text in texts:
+        yield text
 
 
 async def never_answered():
@@ -91,12 +102,12 @@ def test_consume_prints_what_it_takes_and_says_why_it_takes_nothing(capsys):
         servers = tuple(server.addr for server in cluster.name_servers)
         async with Producer(cluster.config(group="pg")) as producer:
             await producer.send(Message(TOPIC, b"hello", "red"))
-        assert await _consume(servers, wanted(seconds=8.0)) == 0
+        assert await consume(servers, wanted(seconds=8.0)) == 0
         assert "hello" in capsys.readouterr().out
-        assert await _consume(servers, wanted(topic="nobody-knows", seconds=0.5)) == 1
+        assert await consume(servers, wanted(topic="nobody-knows", seconds=0.5)) == 1
         said = capsys.readouterr().err
         assert "topic nobody-knows can not be consumed" in said
-        assert await _consume(servers, wanted(expression="blue", seconds=1.0)) == 1
+        assert await consume(servers, wanted(expression="blue", seconds=1.0)) == 1
         said = capsys.readouterr().err
         assert "0 of 1 messages of orders with tags blue came in 1 s" in said
 
@@ -109,10 +120,10 @@ def test_consume_takes_messages_in_order_or_for_itself_alone(how, capsys, tmp_pa
 
     async def body(cluster):
         servers = tuple(server.addr for server in cluster.name_servers)
-        message = Message(TOPIC, b"hello", sharding_key="order-7")
-        assert await _produce(servers, [message] * 3) == 0
+        sending = Sending(topic=TOPIC, shard="order-7", count=3)
+        assert await send_all(servers, given("hello"), sending, Tally("sent")) == 0
         assert len(set(capsys.readouterr().out.split()[::3])) == 1
-        assert await _consume(servers, wanted(seconds=8.0, count=3, **how)) == 0
+        assert await consume(servers, wanted(seconds=8.0, count=3, **how)) == 0
         assert capsys.readouterr().out.count("hello") == 3
         assert bool(cluster.replicas[0].count(RequestCode.LOCK_BATCH_MQ)) is ("orderly" in how)
         assert bool(list(tmp_path.rglob("offsets.json"))) is ("broadcast" in how)

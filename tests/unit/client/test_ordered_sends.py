@@ -17,7 +17,7 @@ from ledgermq.client import (
     select_by_random,
 )
 from ledgermq.remoting.protocol.properties import SHARDING_KEY, java_string_hash
-from mutants.patches import ALL, BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from tests.unit.client import fakes
 from tests.unit.client.cluster import TOPIC, run
@@ -63,7 +63,7 @@ def test_the_messages_of_a_key_keep_their_queue_and_order_through_failures():
     run(sent_in_order, groups=2, replicas=1)
 
 
-PLANTED = (BY_TESTS["selected-anew-for-each-try"], ALL["client-retried-on-another-queue"])
+PLANTED = (ALL["selected-anew-for-each-try"], ALL["client-retried-on-another-queue"])
 
 
 @pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)

@@ -19,7 +19,7 @@ from ledgermq.client import (
 from ledgermq.client.queue_locks import RENEW_MS, VALID_MS
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.runtime.clock import SystemClock
-from mutants.patches import BY_TESTS
+from mutants.patches import ALL
 from mutants.planting import planted
 from tests.unit.client.cluster import TOPIC, run
 
@@ -125,7 +125,7 @@ def test_a_failing_message_is_tried_again_and_nothing_overtakes_it():
 
 
 def test_a_planted_skip_is_noticed():
-    with planted(BY_TESTS["orderly-retry-skips"]), pytest.raises((AssertionError, TimeoutError)):
+    with planted(ALL["client-orderly-retry-skips"]), pytest.raises((AssertionError, TimeoutError)):
         run(a_failing_message_holds_its_queue)
 
 
@@ -247,7 +247,7 @@ def test_locks_are_renewed_before_they_run_out():
 
 
 def test_planted_locks_that_are_never_renewed_are_noticed():
-    mutant = BY_TESTS["orderly-lock-never-renewed"]
+    mutant = ALL["orderly-lock-never-renewed"]
     with planted(mutant), pytest.raises((AssertionError, TimeoutError)):
         run(locks_are_renewed_in_time)
 
@@ -279,7 +279,7 @@ def test_a_lock_that_ran_out_ends_consumption_until_it_is_taken_anew():
 
 
 def test_a_planted_listener_call_without_a_lock_is_noticed():
-    with planted(BY_TESTS["orderly-without-lock"]), pytest.raises(AssertionError):
+    with planted(ALL["orderly-without-lock"]), pytest.raises(AssertionError):
         run(a_lock_that_ran_out_ends_consumption)
 
 
@@ -350,7 +350,7 @@ def test_a_revoked_queue_is_given_away_only_when_nothing_of_it_is_in_hand():
 
 
 def test_a_planted_unlock_of_what_is_in_hand_is_noticed():
-    with planted(BY_TESTS["unlocked-before-it-ended"]), pytest.raises(AssertionError):
+    with planted(ALL["unlocked-before-it-ended"]), pytest.raises(AssertionError):
         run(a_revoked_queue_ends_before_it_is_given_away)
 
 

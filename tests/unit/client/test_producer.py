@@ -292,7 +292,7 @@ def test_an_unknown_topic_uses_the_default_topics_route():
 
 def test_no_route_at_all_is_a_certain_failure():
     async def body(cluster):
-        async with Producer(cluster.config(send_timeout_ms=100)) as producer:
+        async with Producer(cluster.config(send_timeout_ms=500)) as producer:
             with pytest.raises(SendFailed, match="no name server knows it") as caught:
                 await producer.send(Message("nowhere", b"x"))
         assert caught.value.outcome is Outcome.FAILED

@@ -139,6 +139,25 @@ def test_what_the_broker_does_not_copy_is_sent_from_here(level, delay, times_max
     run(body)
 
 
+def test_two_copies_for_a_lost_answer_are_known_by_id_and_times():
+    """At least once: docs/client.md says how the second copy is recognised."""
+
+    async def body(cluster):
+        cluster.group.send_back_refusal = None
+        cluster.group.send_back_answers_lost = 1
+        msg_id = await produce_one(cluster)
+        listener = Failing(1)
+        async with consuming(cluster, listener):
+            await listener.until(lambda: len(listener.seen) == 3)
+            await committed(cluster, TOPIC, 1)
+        first, *copies = listener.seen
+        assert first == (TOPIC, 0, msg_id)
+        assert copies == [(TOPIC, 1, msg_id)] * 2
+        assert len(cluster.group.sent_back) + len(sends_to_retry(cluster)) == 2
+
+    run(body)
+
+
 def test_a_broker_that_keeps_no_retries_is_sent_none():
     async def body(cluster):
         await produce_one(cluster)

@@ -1,11 +1,14 @@
 """Names and settings that are refused, with errors that say why."""
 
+import re
+
 import pytest
 
 from ledgermq.client.config import ClientConfig, ConsumeOptions
 from ledgermq.client.errors import InvalidMessage
 from ledgermq.client.ids import make_client_id
-from ledgermq.client.validation import check_group, check_topic
+from ledgermq.client.message import Message
+from ledgermq.client.validation import check_attributes, check_group, check_topic
 from ledgermq.remoting.protocol.errors import Outcome
 from ledgermq.runtime.clock import SystemClock
 
@@ -57,3 +60,24 @@ def test_client_ids_are_unique_unless_named():
     first, second = (make_client_id("1.2.3.4", "", 7, clock) for _ in range(2))
     assert first != second
     assert first.startswith("1.2.3.4@")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("delay_level", "3"), ("delay_level", 1.5), ("delay_level", 19), ("delay_level", -1),
+     ("tags", 5), ("keys", ["k"]), ("sharding_key", 7)],
+)  # fmt: skip
+def test_what_has_the_wrong_type_or_size_is_said(name, value):
+    with pytest.raises(InvalidMessage, match=f"^{name} .*{re.escape(str(value))}"):
+        check_attributes(Message("t", b"x", **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_cached_messages", 0), ("max_cached_bytes", 0), ("max_offset_span", 0),
+     ("flow_control_wait_ms", 0), ("local_retry_ms", -1), ("suspend_ms", -1),
+     ("consume_timestamp_ms", -1), ("max_reconsume_times", -5)],
+)  # fmt: skip
+def test_settings_under_which_nothing_would_be_consumed_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be at least .*, not {value}"):
+        ConsumeOptions(**{name: value})

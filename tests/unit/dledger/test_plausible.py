@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.retention.compaction import StateImage, state_problem
+from broker.state.snapshot import FIRST_TABLES
 from dledger.codec.entry import encode_span
 from dledger.codec.peer import PeerCodec
 from dledger.codec.snapshot import encode_snapshot
@@ -289,9 +290,10 @@ def unsound_state_is_refused(path):
 
 
 def test_a_state_that_no_broker_wrote_is_not_installed(tmp_path):
-    image = msgspec.msgpack.encode(StateImage({"topics.json": b"{}"}, []))
+    tables = dict.fromkeys(FIRST_TABLES, b"{}")
+    image = msgspec.msgpack.encode(StateImage(tables, []))
     assert install(tmp_path / "a", snapshot(state_=image), 30, validator=state_problem) is not None
-    spoilt = msgspec.msgpack.encode(StateImage({"topics.json": b"{"}, []))
+    spoilt = msgspec.msgpack.encode(StateImage(tables | {"topics.json": b"{"}, []))
     assert install(tmp_path / "b", snapshot(state_=spoilt), 30, validator=state_problem) is None
     assert unsound_state_is_refused(tmp_path / "c")
     with planted(BY_TESTS["snapshot-installed-unverified"]):

@@ -20,6 +20,8 @@ from dledger.storage.snapshot_files import SnapshotFiles
 from ledgermq.remoting.protocol.frame import FrameDecoder
 from ledgermq.runtime.disk import NO_SPACE, RealDisk
 from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from tests.unit.dledger.cluster import Cluster, MemoryStore
 from tests.unit.dledger.trouble import TRIMMING, run_trouble
 
@@ -517,3 +519,29 @@ def test_older_snapshot_never_replaces_a_newer_one(tmp_path):
     assert not store.snapshots.save(snapshot(state=b"other"))
     assert store.snapshots.save(snapshot(last_index=31))
     store.close()
+
+
+def reads_of_an_installed_state(path):
+    """Return how often the file is read for the state, the first time and the second."""
+    reads = []
+
+    class Reads(RealDisk):
+        def read(self, name):
+            reads.append(name)
+            return super().read(name)
+
+    data = snapshot()
+    store = do_install(path, Reads(), data)
+    counts = []
+    for _ in range(2):
+        reads.clear()
+        assert store.snapshots.state() == decode_snapshot(data)[1]
+        counts.append(len(reads))
+    store.close()
+    return counts
+
+
+def test_the_state_that_was_installed_is_at_hand_once(tmp_path):
+    assert reads_of_an_installed_state(tmp_path / "a") == [0, 1]
+    with planted(BY_TESTS["installed-state-read-again"]):
+        assert reads_of_an_installed_state(tmp_path / "b") == [1, 1]

@@ -96,7 +96,7 @@ def correction() -> int:
 
 def begin_after_a_trim() -> int:
     queue = SimpleNamespace(min_offset=2, max_offset=9)
-    start.settle(SimpleNamespace(maybe_make=lambda *_: queue), [("T", 0, 5)])  # type: ignore[arg-type]
+    start.LogStart(SimpleNamespace(maybe_make=lambda *_: queue)).settle([("T", 0, 5)])  # type: ignore[arg-type]
     return int(queue.min_offset)
 
 
@@ -126,7 +126,8 @@ def begins_told() -> list[int]:
         return
 
     store = SimpleNamespace(
-        write_checkpoint=nothing, resolve_queue_starts=nothing, covered=999, on_trimmed=told.append
+        checkpoints=SimpleNamespace(write=nothing, covered=999),
+        log_start=SimpleNamespace(resolve=nothing, advance_to=told.append),
     )
     log = SimpleNamespace(
         config=SimpleNamespace(segment_bytes=100), first_position=0, end_position=950,
@@ -160,7 +161,8 @@ def registrar(code: int = 0) -> tuple[Registrar, Client]:
     client = Client(code)
     made = Registrar(
         ["ns:1"], client, build=lambda: RemotingCommand(103),
-        build_leave=lambda: RemotingCommand(104), period_ms=30_000,
+        build_leave=lambda: RemotingCommand(104), on_registered=lambda _answer: True,
+        period_ms=30_000,
     )  # fmt: skip
     client.on_request = made.change
     return made, client

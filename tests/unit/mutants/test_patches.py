@@ -16,6 +16,7 @@ from dledger.core.model import HardState
 from dledger.storage.state_files import HardStateFile
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
+from mutants import patches
 from mutants.__main__ import main
 from mutants.patches import ALL, BY_TESTS, MUTANTS
 from mutants.planting import PRODUCT, Mutant, StaleMutantError, patch, planted, uproot
@@ -163,6 +164,12 @@ def test_every_mutant_says_what_it_breaks_and_who_had_it(mutant: Mutant) -> None
 
 def test_there_are_enough_of_them() -> None:
     assert len(MUTANTS) >= 26
+
+
+def test_no_two_bugs_have_one_name() -> None:
+    for bugs in (patches._SIMULATED, patches._BY_TESTS):
+        names = [mutant.name for mutant in bugs]
+        assert len(set(names)) == len(names)
 
 
 def test_a_bug_is_found_by_the_simulator_or_by_a_test_that_plants_it() -> None:

@@ -18,7 +18,7 @@ class FakeDisk:
     def read(self, path: str) -> bytes | None:
         return self.files.get(path)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         self.files[path] = data
 
 

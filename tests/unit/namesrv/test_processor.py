@@ -18,12 +18,12 @@ from ledgermq.remoting.protocol.certificates import Identity, Role, node_identit
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
 from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
-from ledgermq.remoting.protocol.signing import KeyCredentials, Trust, sign
+from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, Trust, sign
 from ledgermq.remoting.protocol.tolerant_json import loads
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.config import NamesrvConfig
-from namesrv.guard import AUDIENCE, Guard
+from namesrv.guard import Guard
 from namesrv.guard import _may as may
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
@@ -72,7 +72,7 @@ class Server:
         self.connection = FakeConnection()
         self.others: dict[int, FakeConnection] = {}
         self.credentials: KeyCredentials | None = None
-        self.audience = AUDIENCE
+        self.audience = NAMESRV_AUDIENCE
         self.nonce = 0
         processor = self.processor = Processor(
             NamesrvConfig(**config), self.table, kv_config, FakeClock(), self.find
@@ -154,6 +154,15 @@ def test_a_broken_registration_changes_nothing():
         server.register(zlib.compress(b"xx"), compressed="true")
     with pytest.raises(InvalidHeader):
         server.register(brokerId="none")
+    assert loads(server.ask(106).body)["brokerAddrTable"] == {}
+
+
+@pytest.mark.parametrize("field", ["brokerAddr", "haServerAddr"])
+@pytest.mark.parametrize("address", ["..:10911", "a\0b:10911", "host:" + "1" * 200])
+def test_an_address_that_no_resolver_takes_is_not_registered(field, address):
+    server = Server()
+    with pytest.raises(InvalidHeader):
+        server.register(**{field: address})
     assert loads(server.ask(106).body)["brokerAddrTable"] == {}
 
 
@@ -261,6 +270,46 @@ def test_a_claim_alone_displaces_no_broker_that_lives(claim, holder_id):
     assert server.ask(106).body == before
 
 
+@pytest.mark.parametrize(
+    ("claim", "advice"),
+    [
+        ({"brokerId": "0"}, "; give one of the two another brokerName"),
+        ({"brokerId": "3"}, "; give one of the two another brokerId"),
+        ({"brokerId": "0", "raftTerm": "5"}, "and it lives"),
+        ({"brokerId": "7", "brokerAddr": "a:1"}, "and it lives"),
+    ],
+)
+def test_who_is_kept_out_is_told_what_to_change(claim, advice):
+    server = Server()
+    for broker_id in ("0", "3"):
+        server.connection = FakeConnection(int(broker_id) + 1, int(broker_id))
+        server.others[server.connection.id] = server.connection
+        server.register(brokerId=broker_id, brokerAddr=f"{'a' if broker_id == '0' else 's'}:1")
+    answer = server.as_other(rival(9)).register(**({"brokerAddr": "second:1"} | claim))
+    assert (answer.code, (answer.remark or "").endswith(advice)) == (1, True), answer.remark
+
+
+def test_a_refusal_is_told_once_for_each_reason_and_again_after_a_success(caplog):
+    server = Server()
+    first, second = server.connection, rival()
+    server.register()
+    server.as_other(second)
+
+    def told(address):
+        return caplog.text.count(f"event=register_refused broker=b id=0 addr={address} ")
+
+    for _ in range(3):
+        assert server.register(brokerAddr="second:1").code == 1
+    server.register(brokerAddr="third:1")
+    assert (told("second:1"), told("third:1")) == (1, 1)
+    first.broker_id = None
+    assert server.register(brokerAddr="second:1").code == 0
+    first.broker_id, second.broker_id = 0, None
+    assert server.as_other(first).register().code == 0
+    assert server.as_other(second).register(brokerAddr="second:1").code == 1
+    assert told("second:1") == 2
+
+
 @pytest.mark.parametrize("holder_id", [None, 2], ids=["silent", "a follower by now"])
 def test_who_is_gone_or_gave_up_its_place_is_displaced(holder_id):
     server = Server()
@@ -303,7 +352,9 @@ def test_a_broker_is_taken_out_only_by_the_connection_that_registered_it():
         {"brokerAddr": "a:99999"},
         {"brokerAddr": "a:" + "9" * 5000},
         {"brokerAddr": "a" * 400 + ":1"},
+        {"brokerAddr": "..:10911"},
         {"haServerAddr": "nowhere"},
+        {"haServerAddr": "a" * 64 + ".example:10912"},
     ],
 )
 def test_a_registration_that_cannot_be_true_is_refused(changes):
@@ -410,7 +461,7 @@ def test_with_a_key_only_signed_registrations_count():
     server.credentials = KeyCredentials(KEY, "b/n0")
     server.audience = "b/n0"
     assert server.register().code == 16, "it was meant for a broker"
-    server.audience = AUDIENCE
+    server.audience = NAMESRV_AUDIENCE
     assert server.register().code == 0
     server.credentials = None
     fields = {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "c", "brokerId": "0"}

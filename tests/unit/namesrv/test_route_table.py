@@ -346,3 +346,48 @@ def test_the_topics_of_a_large_registration_are_taken_step_by_step(monkeypatch):
     assert "T2" not in names(table), "a later registration has come"
     assert len(list(later.rest)) == 0
     assert names(table) == ["T0", "T1", "U0", "U1", "U2"]
+
+
+def test_a_slave_keeps_the_routes_of_a_master_that_is_gone_and_gives_them_back():
+    table = RouteTable()
+    table.register(registration(), 0)
+    table.register(registration(1, "s:1", connection=2), 0)
+    assert table.on_connection_closed(1) == ["a:1"]
+    assert addrs(table) == {1: "s:1"}
+    result = table.register(registration(1, "s:1", connection=2, topics=topics(9, X=1)), 1)
+    assert (result.master_addr, result.ha_addr) == (None, None)
+    assert table.route("X") is None
+    assert table.route("T").queue_datas[0].write_queue_nums == 4
+    table.register(registration(connection=3, topics=topics(1, T=8)), 2)
+    assert addrs(table) == {0: "a:1", 1: "s:1"}
+    assert table.route("T").queue_datas[0].read_queue_nums == 8
+
+
+def test_a_slave_that_leaves_or_expires_takes_nothing_of_its_master_along():
+    for leave in (
+        lambda table: table.unregister("b", "s:1"),
+        lambda table: table.on_connection_closed(2),
+        lambda table: table.expire(EXPIRY_MS + 1),
+    ):
+        table = RouteTable()
+        table.register(registration(1, "s:1", connection=2), 0)
+        table.register(registration(), 5)
+        leave(table)
+        assert addrs(table) == {0: "a:1"}
+        assert table.cluster_info().broker_addr_table["b"].broker_addrs == {0: "a:1"}
+
+
+def test_masters_of_two_names_and_their_slaves_share_a_topic():
+    table = RouteTable()
+    for name in ("a", "b"):
+        table.register(registration(0, f"{name}:1", broker_name=name, connection=1), 0)
+        table.register(registration(1, f"{name}:2", broker_name=name, connection=2), 0)
+    route = table.route("T")
+    assert [one.broker_addrs for one in route.broker_datas] == [
+        {0: "a:1", 1: "a:2"}, {0: "b:1", 1: "b:2"},
+    ]  # fmt: skip
+    assert table.cluster_info().cluster_addr_table == {"c": ["a", "b"]}
+    assert set_perm(table, "a", allowed=False) == 1
+    assert [one.perm for one in table.route("T").queue_datas] == [4, 6]
+    table.register(registration(1, "a:2", broker_name="a", connection=2), 1)
+    assert table.route("T").queue_datas[0].perm == 4, "a slave's registration changes no topic"

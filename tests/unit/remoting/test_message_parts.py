@@ -93,6 +93,8 @@ def test_what_is_no_host_is_refused():
         ("127.0.0.1:9876", ("127.0.0.1", 9876)),
         (" broker-0:80 ", ("broker-0", 80)),
         ("[::1]:5", ("::1", 5)),
+        ("[fe80::1%eth0]:5", ("fe80::1%eth0", 5)),
+        ("broker_0.example.:80", ("broker_0.example.", 80)),
     ],
 )
 def test_addresses_are_parsed(text, address):
@@ -103,6 +105,28 @@ def test_addresses_are_parsed(text, address):
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(LocalProtocolError):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "..:1",
+        ":::1000000",
+        "a..b:1",
+        "x" * 64 + ".y:1",
+        "a\0b:1",
+        "a\nb:1",
+        "[]:1",
+        "host:" + "1" * 5_000,
+        "\ud800:1",
+        "\xe9" * 80 + ":1",
+    ],
+)
+def test_what_no_resolver_takes_is_no_address(text):
+    """A resolver would raise what nobody expects of it."""
+    with pytest.raises(LocalProtocolError) as caught:
+        parse_address(text)
+    assert len(str(caught.value)) < 1_000
 
 
 @given(st.binary(max_size=2000))

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from ledgermq.remoting.transport.shares import one_to_close, slowest_sender
+import pytest
+
+from ledgermq.remoting.transport.shares import ByAddress, one_to_close, slowest_sender
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 
 
 @dataclass(eq=False)
@@ -18,29 +22,36 @@ class Held:
         return (self.host, 1)
 
 
+def of(connections):
+    by_address = ByAddress()
+    for one in connections:
+        by_address.add(one)
+    return by_address
+
+
 def test_the_oldest_silent_one_of_the_largest_address_goes():
     silent = Held(has_spoken=False, quiet_sweeps=1)
     later = Held(has_spoken=False, quiet_sweeps=1)
     other = Held("b", has_spoken=False, quiet_sweeps=9)
-    assert one_to_close([Held(), silent, other, later], Held()) is silent
+    assert one_to_close(of([Held(), silent, other, later]), Held()) is silent
 
 
 def test_the_idlest_goes_where_all_have_spoken():
     idle = Held(quiet_sweeps=3)
-    assert one_to_close([Held(), Held(quiet_sweeps=2), idle], Held()) is idle
+    assert one_to_close(of([Held(), Held(quiet_sweeps=2), idle]), Held()) is idle
 
 
 def test_busy_connections_are_not_closed_for_one_more_of_their_own_address():
-    assert one_to_close([Held(), Held(quiet_sweeps=1)], Held()) is None
-    assert one_to_close([Held(has_spoken=False)], Held(has_spoken=False)) is None
+    assert one_to_close(of([Held(), Held(quiet_sweeps=1)]), Held()) is None
+    assert one_to_close(of([Held(has_spoken=False)]), Held(has_spoken=False)) is None
 
 
 def test_a_smaller_address_takes_one_from_a_larger_even_if_all_are_busy():
     crowd = [Held() for _ in range(10)]
     few = [Held("b") for _ in range(4)]
-    assert one_to_close([*crowd, *few], Held("b")) in crowd
+    assert one_to_close(of([*crowd, *few]), Held("b")) in crowd
     more = [Held("b") for _ in range(5)]
-    assert one_to_close([*crowd, *more], Held("b")) is None
+    assert one_to_close(of([*crowd, *more]), Held("b")) is None
 
 
 def test_the_largest_half_of_a_frame_goes_of_the_address_that_takes_most():
@@ -48,3 +59,38 @@ def test_the_largest_half_of_a_frame_goes_of_the_address_that_takes_most():
     half = Held(receive_bytes=1 << 23, partial_bytes=5)
     other = Held("b", receive_bytes=1 << 23, partial_bytes=1 << 22)
     assert slowest_sender([whole, half, other]) is half
+
+
+def test_addresses_without_connections_are_forgotten():
+    one, two = Held(), Held("b")
+    by_address = of([one, two])
+    by_address.remove(one)
+    assert (by_address.count("a"), by_address.count("b")) == (0, 1)
+    assert list(by_address.largest()) == [two]
+    by_address.remove(two)
+    assert not by_address._all
+
+
+def looked_at():
+    """Return how often a full server looks at its connections to take one more."""
+    looks = []
+
+    class Seen(Held):
+        @property
+        def remote(self):
+            looks.append(self)
+            return (self.host, 1)
+
+    full = of([Seen(has_spoken=False) for _ in range(1_000)])
+    looks.clear()
+    assert one_to_close(full, Held("b")) is not None
+    return len(looks)
+
+
+def test_a_full_server_does_not_look_at_all_for_each_new_one():
+    assert looked_at() <= 1
+
+
+def test_looks_at_all_are_found_here():
+    with planted(BY_TESTS["all-counted-for-each-connection"]), pytest.raises(AssertionError):
+        assert looked_at() <= 1

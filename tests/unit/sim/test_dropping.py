@@ -23,7 +23,7 @@ class Broker:
         self.world, self.takes_ms = world, takes_ms
         queue = SimpleNamespace(topic="orders", queue_id=0, min_offset=4)
         self.store = SimpleNamespace(
-            on_trimmed=lambda _position: None,
+            log_start=SimpleNamespace(advance_to=lambda _position: None),
             _queues=SimpleNamespace(by_key={QUEUE: queue}),
         )
         retained = SimpleNamespace(drop_before=self.drop)
@@ -37,7 +37,7 @@ class Broker:
 
     async def drop(self, position):
         self.world.pass_ms(self.takes_ms)
-        self.store.on_trimmed(position)
+        self.store.log_start.advance_to(position)
 
     def round(self):
         asyncio.run(self._retention._retained.drop_before(4_096))
@@ -94,7 +94,7 @@ def test_above_the_level_that_forces_it_age_does_not_count():
     broker = Broker(world, "n0")
     broker.round()
     assert (world.expired, world.dropping.has_forced) == ([], True)
-    broker.store.on_trimmed(4_096)  # a snapshot of whoever was forced
+    broker.store.log_start.advance_to(4_096)  # a snapshot of whoever was forced
     assert world.expired == []
     world.used = 0.1
     broker.round()
@@ -103,7 +103,7 @@ def test_above_the_level_that_forces_it_age_does_not_count():
 
 def test_a_snapshot_stands_for_what_is_old_at_whoever_made_it():
     world = World()
-    Broker(world, "n0").store.on_trimmed(4_096)
+    Broker(world, "n0").store.log_start.advance_to(4_096)
     assert world.expired == [("n0", 4_096, WALL_MS + 60_000 - AGE_MS)]
 
 

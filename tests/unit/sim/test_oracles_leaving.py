@@ -3,9 +3,11 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from ledgermq.client import ConsumeContext, ConsumeStatus, MessageQueue
 from sim.oracles.base import Findings
-from sim.oracles.leaving import NAME, Leaving
+from sim.oracles.leaving import DUE, NAME, Leaving
 
 QUEUE = MessageQueue("orders", "b", 0)
 STOP_MS = 5_000
@@ -16,7 +18,7 @@ class Push:
 
     client_id = "c"
 
-    def __init__(self, commits_at_stop=True, stop_ms=10):
+    def __init__(self, commits_at_stop=True, stop_ms=10, is_lost=False):
         self.now_ms = 0
         self.clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         self.config = SimpleNamespace(stop_timeout_ms=STOP_MS)
@@ -26,12 +28,14 @@ class Push:
         self.offset = None
         self.status = ConsumeStatus.CONSUME_SUCCESS
         held = SimpleNamespace(
-            process_queue=SimpleNamespace(queue=QUEUE, maybe_commit_offset=lambda: self.offset),
+            process_queue=SimpleNamespace(
+                queue=QUEUE, lost=is_lost, pulled=True, maybe_commit_offset=lambda: self.offset
+            ),
             puller=SimpleNamespace(_on_illegal_offset=self.jump),
         )
         self.assignment = SimpleNamespace(
             _held={QUEUE: held}, held=[held], _take=self.take, _release=self.release,
-            _commit=self.commit, commit_all=self.commit_all,
+            _commit=self.commit, commit_all=self.commit_all, commit_due=self.commit_due,
         )  # fmt: skip
         self.service = SimpleNamespace(_listener=self.listen)
         self.findings = Findings()
@@ -51,6 +55,10 @@ class Push:
 
     async def commit_all(self):
         pass
+
+    async def commit_due(self):
+        if self._commits_at_stop:
+            await self.assignment._commit(self.assignment._held[QUEUE])
 
     async def jump(self, result):
         pass
@@ -137,3 +145,21 @@ def test_a_second_stop_says_nothing():
     push.hand_out(5)
     push.do(push.stop())
     assert push.found is None
+
+
+def test_who_has_lost_the_lock_of_a_queue_commits_nothing_of_it():
+    for leave in ("stop", "release"):
+        push = Push(commits_at_stop=False, is_lost=True)
+        push.hand_out(4, 5)
+        push.do(push.stop() if leave == "stop" else push.assignment._release(QUEUE))
+        assert push.found is None, leave
+
+
+@pytest.mark.parametrize(("commits", "is_sound"), [(True, True), (False, False)])
+def test_what_is_finished_is_committed_when_that_is_due(commits, is_sound):
+    push = Push(commits_at_stop=commits)
+    push.hand_out(0, 1)
+    push.offset = 2
+    push.do(push.assignment.commit_due())
+    found = push.findings.first
+    assert found is None if is_sound else found.oracle == DUE

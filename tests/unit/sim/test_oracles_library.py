@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -111,6 +112,9 @@ def test_who_is_followed_is_checked():
         async def send_batch(self, messages, queue, timeout_ms):
             raise SendFailed("gone", (REFUSED,))
 
+        async def attempt(self, *_):
+            return result()
+
     sender = Sender()
     network.library.follow(sender)
     message = SimpleNamespace(keys="42")
@@ -136,3 +140,40 @@ def test_each_request_of_a_send_asks_for_the_queue_that_was_chosen(chosen, is_so
 
     asyncio.run(send())
     assert network.is_sound() == is_sound, "although nobody is told that it was stored"
+
+
+@pytest.mark.parametrize(
+    ("again", "code", "names", "chosen", "is_sound"),
+    [
+        ("b", 14, "bc", False, False),
+        ("b", None, "bc", False, False),
+        ("c", 14, "bc", False, True),
+        ("b", 2, "bc", False, True),
+        ("b", 14, "b", False, True),
+        ("b", 14, "bc", True, True),
+    ],
+)
+def test_a_send_is_tried_at_another_broker_if_there_is_one(again, code, names, chosen, is_sound):
+    network = Network()
+    targets = [SimpleNamespace(broker_name=name) for name in names]
+
+    class Sender:
+        _topics: ClassVar = {"orders": SimpleNamespace(all=targets)}
+
+        async def attempt(self, *_):
+            return result()
+
+    if chosen:
+        network.library._chosen["42"] = QUEUE
+    attempt = network.library._watched(Sender())
+    outgoing = SimpleNamespace(topic="orders", properties_json=b"KEYS\\u000142", body=b"")
+
+    async def send():
+        link = SimpleNamespace(addr="10.0.0.1:10911")
+        await attempt(link, SimpleNamespace(broker_name="b"), outgoing, 0, ())
+        failed = Attempt("10.0.0.1:10911", 0, 1, code, "Failed", Outcome.FAILED)
+        link = link if again == "b" else SimpleNamespace(addr="10.0.0.2:10911")
+        await attempt(link, SimpleNamespace(broker_name=again), outgoing, 0, (failed,))
+
+    asyncio.run(send())
+    assert network.is_sound() == is_sound

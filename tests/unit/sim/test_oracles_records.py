@@ -57,7 +57,7 @@ def asked(*, found, applied=0, committed=0, is_corrupt=False, indexed=True):
     store = SimpleNamespace(
         _index=object() if indexed else None,
         _queues=SimpleNamespace(by_name={("orders", 3): SimpleNamespace(min_offset=0)}),
-        messages_of_key=lambda *_: SimpleNamespace(records=records),
+        reader=SimpleNamespace(messages_of_key=lambda *_: SimpleNamespace(records=records)),
     )
     node = SimpleNamespace(commit_index=committed)
     controller = SimpleNamespace(store=store, node=node)

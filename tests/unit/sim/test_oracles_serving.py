@@ -19,6 +19,7 @@ class Store:
     """A queue with so many messages."""
 
     def __init__(self, end=0):
+        self.reader = self.writer = self
         self.writable = True
         self.end = end
 

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from broker.delays.progress import DelayProgress
 from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.state.queue_lock import QueueLockTable
 from broker.state.replicated_state import ReplicatedState
 from broker.state.subscription import GroupChange, SubscriptionGroupConfig, SubscriptionGroupTable
 from broker.state.topic_config import TopicChange, TopicTable
+from broker.transactions.table import HalfTable
 from dledger.core.model import Role
 from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import MessageExt, encode_record
@@ -45,6 +47,7 @@ LOG = [
     ("lock", lock("c2", 1)),
     ("unlock", lock("c1")),
     ("unlock", lock("c1", 1)),
+    ("delivered", b"[3,6]"),
 ]
 
 
@@ -74,6 +77,8 @@ class One:
             offsets=ConsumerOffsetTable(),
             locks=QueueLockTable(self.clock.monotonic_ms),
         )
+        self.state.progress = DelayProgress()
+        self.state.halves = HalfTable()
         state = ReplicatedState(*vars(self.state).values())
         self.truth = Truth(("n0",))
         for index, (kind, payload) in enumerate(LOG):
@@ -82,6 +87,8 @@ class One:
             self.truth.state_indexes.append(index)
         controller = SimpleNamespace(
             tables=self.state,
+            _processors=SimpleNamespace(transactions=SimpleNamespace(table=self.state.halves)),
+            _services=SimpleNamespace(delays=SimpleNamespace(progress=self.state.progress)),
             node=SimpleNamespace(reader=SimpleNamespace(snapshot_meta=None)),
             state_index=-1,
         )
@@ -123,6 +130,9 @@ SPOILT = {
     "topic that is in no log": lambda s: s.topics._put(TopicConfig(topic_name="other")),
     "group that is gone": lambda s: s.groups._groups.pop("g"),
     "version that was not counted": spoil_version,
+    "half that is open": lambda s: s.halves.open(b"[3,7,8,-1,0]"),
+    "level that is not delivered": lambda s: s.progress._offsets.clear(),
+    "level that is delivered further": lambda s: s.progress.apply(b"[3,7]"),
 }
 
 

@@ -36,7 +36,7 @@ def checked(*routes):
     """Ask once for each route; return the questions that were judged."""
     heard = []
     answers = SimpleNamespace(
-        places_of=lambda key: [("orders", 6, 10)],
+        places_of=lambda key, topic: [("orders", 6, 10)],
         on_found=lambda question, before, found, limit: heard.append((question, before, found)),
     )
     validators = SimpleNamespace(answers=lambda queue: answers, questions=[])

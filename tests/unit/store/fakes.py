@@ -136,7 +136,7 @@ class FakeDisk:
         data = self.files.get(path)
         return None if data is None else bytes(data)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes | bytearray) -> None:
         if self.writes_left is not None:
             self.writes_left -= 1
             if self.writes_left < 0:
@@ -405,8 +405,9 @@ class World:
             on_fatal=self.fatal.append,
             call_soon=self.soon.append,
         )
-        self.log = self.listener.log = self.node.listener = ReplicatedLog(self.node, self.store)
+        self.log = self.listener.log = self.node.listener = ReplicatedLog(self.node)
         self.store.attach(self.log)
+        self.log.serve(self.store.log_user)
         self.answers: list[tuple[object, ...]] = []
 
     def begin(self, state_applied_index: int = -1) -> "World":
@@ -432,7 +433,9 @@ class World:
         return count
 
     def put(self, name: str = "x", **fields) -> None:
-        self.store.put(message(**fields), lambda *answer: self.answers.append((name, *answer)))
+        self.store.writer.put(
+            message(**fields), lambda *answer: self.answers.append((name, *answer))
+        )
 
     def take_answers(self) -> list[tuple[object, ...]]:
         answers = list(self.answers)
@@ -441,7 +444,7 @@ class World:
 
     def queue_bytes(self) -> dict[str, bytes]:
         """All consume queue files, without trailing zeros, after a flush."""
-        assert self.store.flush()
+        assert self.store.checkpoints.write_now()
         return {
             path: bytes(data).rstrip(b"\0")
             for path, data in self.disk.files.items()

@@ -9,6 +9,7 @@ from ledgermq.runtime.tasks import SERVING
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
+from store.write.uncommitted import OwnState, Uncommitted
 from tests.unit.store.fakes import FakeNode, World, batch_of, message
 
 
@@ -38,9 +39,9 @@ def answers_of_the_others(put):
 
 
 PUTS = {
-    "one": lambda store: store.put(message(), fail),
-    "batch": lambda store: store.put_batch(batch_of([message(), message()]), fail),
-    "state": lambda store: store.propose_state("TOPIC", b"{}", fail),
+    "one": lambda store: store.writer.put(message(), fail),
+    "batch": lambda store: store.writer.put_batch(batch_of([message(), message()]), fail),
+    "state": lambda store: store.writer.propose_state("TOPIC", b"{}", fail),
 }
 
 
@@ -62,8 +63,8 @@ def test_puts_that_lose_the_leadership_are_all_answered():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         world = World().begin()
         world.node.lead()
-        world.store.put(message(), fail)
-        world.store.propose_state("TOPIC", b"{}", fail)
+        world.store.writer.put(message(), fail)
+        world.store.writer.propose_state("TOPIC", b"{}", fail)
         world.put("after")
         world.node.follow(truncate=False)
         assert [(name, status) for name, status, *_ in world.take_answers()] == [
@@ -105,12 +106,25 @@ def test_content_that_trips_a_put_leaves_the_log_as_it_was(kind, monkeypatch):
     odd = message(topic="SCHEDULE_TOPIC_XXXX")
     monkeypatch.setattr("store.write.commit_log.delivery_code", broken)
     with pytest.raises(FatalError):
-        world.store.put_batch(batch_of([odd, odd]), fail) if kind == "batch" else world.store.put(
-            odd, fail
-        )
+        world.store.writer.put_batch(
+            batch_of([odd, odd]), fail
+        ) if kind == "batch" else world.store.writer.put(odd, fail)
     assert world.node.end_index == last
     world.put()
     world.node.commit()
     assert [(status, offset) for _, status, offset, _ in world.take_answers()] == [
         (PutStatus.OK, 0)
     ]
+
+
+def test_what_a_snapshot_stands_for_is_answered_and_forgotten():
+    """A record that is committed, and that a snapshot jumps over, is never applied here."""
+    uncommitted, heard = Uncommitted(48), []
+    for physical in (100, 300):
+        uncommitted.add_state(OwnState(physical, 50, "k", b"", heard.append))
+    uncommitted.acknowledge(400)
+    assert heard == []
+    uncommitted.forget_before(200)
+    assert heard == [PutStatus.UNKNOWN]
+    assert uncommitted.take_state(100) is None
+    assert uncommitted.take_state(300) is not None

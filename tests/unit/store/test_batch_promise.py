@@ -18,10 +18,10 @@ class Sent:
         self.first = self.world.node.end_index + 1
         self.answers = []
         batch = batch_of([message(body=b"%d" % number, **options) for number in range(4)])
-        self.world.store.put_batch(batch, lambda *answer: self.answers.append(answer))
+        self.world.store.writer.put_batch(batch, lambda *answer: self.answers.append(answer))
 
     def readable(self):
-        return self.world.store.max_offset("t", 0)
+        return self.world.store.reader.max_offset("t", 0)
 
 
 def test_nobody_is_told_before_its_last_message_is_committed():

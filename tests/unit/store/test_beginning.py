@@ -10,6 +10,7 @@ from store.config import StoreConfig
 from store.layout import UNIT, UNIT_BYTES
 from store.queues import start as beginning
 from store.queues.consume_queue import ConsumeQueues
+from store.queues.start import LogStart
 from store.recovery.start import load_queues
 from tests.unit.store.fakes import FakeDisk
 
@@ -48,19 +49,19 @@ def test_offset_at_a_place_in_the_log(queues):
         0, 1, 1, 2, 24, 25, 25,
     ]  # fmt: skip
     fill(queues, "Later", 3, start=5000)
-    assert beginning.bases_at(queues, 1000) == [("T", 0, 10)]
-    assert beginning.bases_at(queues, 9999) == [("Later", 0, 3), ("T", 0, 25)]
+    assert LogStart(queues).queue_starts_at(1000) == [("T", 0, 10)]
+    assert LogStart(queues).queue_starts_at(9999) == [("Later", 0, 3), ("T", 0, 25)]
 
 
 def test_trimmed_queue_keeps_counting_and_loses_whole_files(queues):
     queue = fill(queues, "T", 25)
-    beginning.advance_to(queues, 1500)
+    LogStart(queues).advance_to(1500)
     assert (queue.min_offset, queue.max_offset) == (15, 25)
     queue.drop_files()
     assert queue.first_file == FILE_UNITS * UNIT_BYTES
     assert queues.files.disk.names("/s/consumequeue/T/0") == [f"{n * 200:020}" for n in (1, 2)]
     assert UNIT.unpack(queue.read(15, 1))[0] == 1500
-    beginning.advance_to(queues, 9999)
+    LogStart(queues).advance_to(9999)
     queue.drop_files()
     assert (queue.min_offset, queue.max_offset, queue.file_count) == (25, 25, 1)
     queue.tail += UNIT.pack(2500, 100, 0)
@@ -71,10 +72,11 @@ def test_trimmed_queue_keeps_counting_and_loses_whole_files(queues):
 
 def test_offsets_of_many_queues_are_found_while_messages_come(queues, monkeypatch):
     monkeypatch.setattr(beginning, "SLICE_QUEUES", 2)
+    log_start = LogStart(queues)
     made = [fill(queues, f"T{number}", 25) for number in range(5)]
 
     async def scenario():
-        looking = asyncio.create_task(beginning.look_up(queues, 1500))
+        looking = asyncio.create_task(log_start.resolve(1500))
         turns = 0
         while not looking.done():
             await asyncio.sleep(0)
@@ -86,12 +88,12 @@ def test_offsets_of_many_queues_are_found_while_messages_come(queues, monkeypatc
     assert asyncio.run(scenario()) > 2, "the loop had its turns"
     late = fill(queues, "Late", 3, start=9000)
     monkeypatch.setattr(beginning, "offset_at", lambda queue, position: queue.min_offset)
-    assert beginning.bases_at(queues, 1500) == [(f"T{number}", 0, 15) for number in range(5)]
-    beginning.advance_to(queues, 1500)
+    assert log_start.queue_starts_at(1500) == [(f"T{number}", 0, 15) for number in range(5)]
+    log_start.advance_to(1500)
     assert [queue.min_offset for queue in (*made, late)] == [15] * 5 + [0]
-    beginning.advance_to(queues, 1500)
+    log_start.advance_to(1500)
     assert made[0].min_offset == 15
-    assert beginning.bases_at(queues, 2000) == [(f"T{number}", 0, 15) for number in range(5)], (
+    assert log_start.queue_starts_at(2000) == [(f"T{number}", 0, 15) for number in range(5)], (
         "nothing is known of another position"
     )
 
@@ -99,7 +101,7 @@ def test_offsets_of_many_queues_are_found_while_messages_come(queues, monkeypatc
 def test_snapshot_replaces_all_queues(queues):
     fill(queues, "Old", 5)
     queue = fill(queues, "T", 3)
-    beginning.install(queues, [("T", 0, 17), ("New", 2, 20)])
+    LogStart(queues).install([("T", 0, 17), ("New", 2, 20)])
     assert sorted(queues.by_name) == [("New", 2), ("T", 0)]
     queue = queues.by_name["T", 0]
     assert (queue.min_offset, queue.max_offset, queue.first_file) == (17, 17, 200)
@@ -112,20 +114,20 @@ def test_snapshot_replaces_all_queues(queues):
 @pytest.mark.parametrize("held", [0, 4, 17, 25])
 def test_queue_never_falls_below_its_base(queues, held):
     queue = fill(queues, "T", held)
-    beginning.settle(queues, [("T", 0, 17)])
+    LogStart(queues).settle([("T", 0, 17)])
     assert (queue.min_offset, queue.max_offset) == (17, max(17, held))
 
 
 def test_name_of_no_queue_is_left_out(queues):
-    beginning.settle(queues, [("../x", 0, 5), ("T", 0, 1)])
+    LogStart(queues).settle([("../x", 0, 5), ("T", 0, 1)])
     assert sorted(queues.by_name) == [("T", 0)]
 
 
-def test_nothing_on_disk_begins_at_the_bases(config):
+def test_nothing_on_disk_begins_where_the_log_does(config):
     disk = FakeDisk()
     queues = make(config, disk)
     recovered = load_queues("/s", disk, queues, [("T", 0, 9)])
-    beginning.settle(queues, [("T", 0, 9)])
+    LogStart(queues).settle([("T", 0, 9)])
     assert recovered.rebuild
     assert queues.by_name["T", 0].max_offset == 9
 

@@ -7,6 +7,7 @@ from ledgermq.remoting.protocol.message import decode_record
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.layout import STATE_TOPIC
+from store.origins import origin_of
 from store.results import PutStatus
 from tests.unit.store.fakes import BORN, HOST, REFUSALS, World, batch_of, message
 
@@ -45,8 +46,8 @@ def test_host_widths_are_told_by_sys_flag(born, host):
     record = decode_record(world.node.entries[-1][2])
     assert (record.born_host, record.store_host) == (born, host)
     world.node.commit()
-    assert world.store.get("t", 0, 0, 1, 1000, None).count == 1
-    assert world.store.earliest_store_time("t", 0) == world.clock.now
+    assert world.store.reader.get("t", 0, 0, 1, 1000, None).count == 1
+    assert world.store.reader.earliest_store_time("t", 0) == world.clock.now
 
 
 def test_puts_are_answered_in_order_after_commit(world):
@@ -123,7 +124,7 @@ def test_limits(fields, status):
 def test_topic_that_is_no_utf8_is_refused(world):
     illegal = message()
     illegal.topic = b"\xff\xfe"
-    world.store.put(illegal, lambda *answer: world.answers.append(answer))
+    world.store.writer.put(illegal, lambda *answer: world.answers.append(answer))
     assert world.answers == [(ILLEGAL, -1, -1)]
 
 
@@ -131,8 +132,10 @@ def test_topic_that_is_no_utf8_is_refused(world):
 def test_refusals_of_the_log_are_told_at_once_and_cost_no_offset(world, status):
     world.node.refuse = REFUSALS[status]
     world.put("a")
-    world.store.put_batch(batch_of([message()]), lambda *answer: world.answers.append(answer))
-    world.store.propose_state("k", b"", world.answers.append)
+    world.store.writer.put_batch(
+        batch_of([message()]), lambda *answer: world.answers.append(answer)
+    )
+    world.store.writer.propose_state("k", b"", world.answers.append)
     assert world.take_answers() == [("a", status, -1, -1), (status, -1, []), status]
     world.node.refuse = None
     world.put("b")
@@ -144,10 +147,12 @@ def test_not_writable_before_the_own_noop_is_applied():
     world = World().begin()
     world.put("early")
     world.node.lead(commit=False)
-    assert not world.store.writable
+    assert not world.store.writer.writable
     world.put("waiting")
-    world.store.propose_state("k", b"", world.answers.append)
-    world.store.put_batch(batch_of([message()]), lambda *answer: world.answers.append(answer))
+    world.store.writer.propose_state("k", b"", world.answers.append)
+    world.store.writer.put_batch(
+        batch_of([message()]), lambda *answer: world.answers.append(answer)
+    )
     not_leader = PutStatus.NOT_LEADER
     assert world.take_answers() == [
         ("early", not_leader, -1, -1),
@@ -156,14 +161,14 @@ def test_not_writable_before_the_own_noop_is_applied():
         (not_leader, -1, []),
     ]
     world.node.commit()
-    assert world.store.writable
+    assert world.store.writer.writable
     assert world.listener.events == [("writable", True, 1)]
 
 
 def test_step_down_answers_everything_unknown_in_order(world):
     world.put("a")
-    world.store.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
-    world.store.put_batch(
+    world.store.writer.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
+    world.store.writer.put_batch(
         batch_of([message(), message()]), lambda *answer: world.answers.append(answer)
     )
     world.put("b")
@@ -175,7 +180,7 @@ def test_step_down_answers_everything_unknown_in_order(world):
         (UNKNOWN, 1, entries[2:4]),
         ("b", UNKNOWN, 3, entries[4]),
     ]
-    assert not world.store.writable
+    assert not world.store.writer.writable
     assert world.listener.events[-1] == ("writable", False, 2)
     assert UNKNOWN.outcome_unknown
     assert not OK.outcome_unknown
@@ -208,13 +213,13 @@ def test_unknown_put_may_commit_later_and_then_counts(world):
     world.put("b")
     world.node.commit()
     assert [(a[0], a[1], a[2]) for a in world.answers] == [("a", UNKNOWN, 0), ("b", OK, 1)]
-    assert world.store.max_offset("t", 0) == 2
+    assert world.store.reader.max_offset("t", 0) == 2
 
 
 def test_late_puts_are_answered_once_and_are_still_dispatched(world):
     world.put("a")
-    world.store.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
-    world.store.put_batch(
+    world.store.writer.propose_state("k", b"v", lambda status: world.answers.append(("s", status)))
+    world.store.writer.put_batch(
         batch_of([message(), message()]), lambda *answer: world.answers.append(answer[0])
     )
     world.store.tick()
@@ -231,20 +236,20 @@ def test_late_puts_are_answered_once_and_are_still_dispatched(world):
     world.store.tick()
     world.node.commit()
     assert [(a[0], a[1]) for a in world.take_answers()] == [("young", OK)]
-    assert world.store.max_offset("t", 0) == 4
+    assert world.store.reader.max_offset("t", 0) == 4
     assert world.listener.states == [(2, "k", b"v")]
 
 
 def test_batch_is_consecutive_and_answered_once(world):
     world.put("a")
     batch = [message(body=b"1"), message(body=b"22"), message(body=b"333")]
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
     world.node.commit(world.node.end_index - 1)
     assert len(world.take_answers()) == 1
     world.node.commit()
     physicals = [position + 48 for position, _, _ in world.node.entries[-3:]]
     assert world.answers == [(OK, 1, physicals)]
-    assert world.store.max_offset("t", 0) == 4
+    assert world.store.reader.max_offset("t", 0) == 4
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_batch_is_consecutive_and_answered_once(world):
 def test_batch_outside_the_limits_is_refused_whole(batch, status):
     world = World(max_body_bytes=100).begin()
     world.node.lead()
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
     assert world.answers == [(status, -1, [])]
     assert world.node.end_index == 0
 
@@ -278,8 +283,8 @@ def test_messages_of_a_batch_become_what_they_become_alone(topic, born, host):
     for world in (alone, together):
         world.node.lead()
     for one in messages:
-        alone.store.put(one, lambda *_: None)
-    together.store.put_batch(batch_of(messages), lambda *_: None)
+        alone.store.writer.put(one, lambda *_: None)
+    together.store.writer.put_batch(batch_of(messages), lambda *_: None)
     assert together.node.entries == alone.node.entries
     for world in (alone, together):
         world.node.commit()
@@ -293,21 +298,21 @@ def test_messages_of_a_batch_become_what_they_become_alone(topic, born, host):
 def test_what_of_a_batch_is_committed_is_readable_though_dispatch_lags_behind(world):
     """It is answered by its last message, whether dispatch has come to it or not."""
     batch = [message(body=b"%d" % number) for number in range(4)]
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer))
     world.store._commit_log.uncommitted.acknowledge(world.node.end_index - 1)
     assert world.answers == []
     world.node.commit(world.node.end_index - 1)
-    assert world.store.max_offset("t", 0) == 3
+    assert world.store.reader.max_offset("t", 0) == 3
     world.node.commit()
     assert [answer[:2] for answer in world.take_answers()] == [(OK, 0)]
-    assert world.store.max_offset("t", 0) == 4
+    assert world.store.reader.max_offset("t", 0) == 4
 
 
 def test_rest_of_a_batch_is_late_when_the_whole_of_it_would_be():
     world = World(max_wait_ack_ms=1_000).begin()
     world.node.lead()
     batch = [message(body=b"%d" % number) for number in range(4)]
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     log = world.store._commit_log
     log.expire(0)
     world.node.commit(world.node.end_index - 2)
@@ -323,7 +328,7 @@ def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
     world.put("a")
     first = world.node.end_index
     batch = [message(body=b"%d" % number) for number in range(3)]
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     world.node.truncate(first + written)
     world.log.on_rolled_back(first + written)
     status = PutStatus.DISK_FULL if written == 1 else UNKNOWN
@@ -331,22 +336,22 @@ def test_what_of_a_batch_found_no_space_gives_its_offsets_back(world, written):
     world.put("b")
     world.node.commit()
     assert [answer[:3] for answer in world.answers] == [("a", OK, 0), ("b", OK, written)]
-    assert world.store.max_offset("t", 0) == written + 1
+    assert world.store.reader.max_offset("t", 0) == written + 1
 
 
 def test_batch_whose_beginning_is_committed_was_not_refused(world):
     first = world.node.end_index
     batch = [message(body=b"%d" % number) for number in range(3)]
-    world.store.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
+    world.store.writer.put_batch(batch_of(batch), lambda *answer: world.answers.append(answer[:2]))
     world.node.commit(first + 1)
     world.node.truncate(first + 2)
     world.log.on_rolled_back(first + 2)
     assert world.take_answers() == [(UNKNOWN, 0)]
-    assert world.store.max_offset("t", 0) == 1
+    assert world.store.reader.max_offset("t", 0) == 1
 
 
 def test_state_record_is_one_no_queue_has(world):
-    world.store.propose_state("topic", b'{"a":1}', world.answers.append)
+    world.store.writer.propose_state("topic", b'{"a":1}', world.answers.append)
     assert world.listener.states == []
     record = decode_record(world.node.entries[-1][2], check_crc=True)
     assert (record.topic, record.sys_flag & 0xC, record.queue_offset) == (STATE_TOPIC, 4, 0)
@@ -366,8 +371,9 @@ def test_prepared_messages_take_no_queue_offset(world):
     assert [(a[0], a[2]) for a in world.answers] == [
         ("half", 0), ("rolled back", 0), ("committed", 0),
     ]  # fmt: skip
-    assert world.store.max_offset("t", 0) == 1
-    assert world.listener.states == []
+    assert world.store.reader.max_offset("t", 0) == 1
+    said = [(kind, payload) for _, kind, payload in world.listener.states]
+    assert said == [("tx-copied", b"0")], "a committed message says which half it stands for"
 
 
 def test_entries_the_log_forgot_are_refused_and_give_back_their_offsets(world):
@@ -375,7 +381,7 @@ def test_entries_the_log_forgot_are_refused_and_give_back_their_offsets(world):
     world.store.tick()
     first = world.node.end_index + 1
     world.put("dropped")
-    world.store.propose_state("k", b"", lambda status: world.answers.append(("s", status)))
+    world.store.writer.propose_state("k", b"", lambda status: world.answers.append(("s", status)))
     world.store.tick()
     world.node.truncate(first)
     world.log.on_rolled_back(first)
@@ -392,9 +398,9 @@ def test_a_put_made_by_a_callback_is_taken(world):
     def again(*answer):
         world.answers.append(answer[:2])
         if len(world.answers) < 3:
-            world.store.put(message(), again)
+            world.store.writer.put(message(), again)
 
-    world.store.put(message(), again)
+    world.store.writer.put(message(), again)
     for _ in range(3):
         world.node.commit()
     assert world.answers == [(OK, 0), (OK, 1), (OK, 2)]
@@ -404,6 +410,26 @@ def test_a_repeated_role_of_the_same_term_changes_nothing(world):
     from dledger.core.model import Role
 
     world.put("a")
-    world.store.on_role(Role.LEADER, world.node.term, "n0")
+    world.store.log_user.on_role(Role.LEADER, world.node.term, "n0")
     assert world.take_answers() == []
-    assert world.store.writable
+    assert world.store.writer.writable
+
+
+def put_beyond_the_limit(prepared_offset):
+    """Return how a message ends whose body is larger than the settings have it."""
+    world = World(max_body_bytes=100).begin()
+    world.node.lead()
+    world.put(body=bytes(101), prepared_offset=prepared_offset)
+    world.node.commit()
+    ((_, status, _, _),) = world.take_answers()
+    return status
+
+
+def test_a_copy_of_what_waited_may_be_larger_than_the_limit_of_now():
+    assert put_beyond_the_limit(origin_of(1, 7)) is OK
+    assert put_beyond_the_limit(0) is ILLEGAL
+
+
+def test_planted_limits_for_what_was_accepted_are_found_here():
+    with planted(BY_TESTS["accepted-copies-limited"]):
+        assert put_beyond_the_limit(origin_of(1, 7)) is ILLEGAL

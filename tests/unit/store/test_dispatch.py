@@ -29,7 +29,7 @@ def fill(world, count=40, queues=3):
     states = []
     for number in range(count):
         if number % 7 == 3:
-            world.store.propose_state("k", b"%d" % number, lambda status: None)
+            world.store.writer.propose_state("k", b"%d" % number, lambda status: None)
             states.append((world.node.end_index, "k", b"%d" % number))
         elif number % 11 == 5:
             world.put(sys_flag=4)
@@ -59,10 +59,10 @@ def test_nothing_uncommitted_is_readable():
     world = World().begin()
     world.node.lead()
     world.put()
-    assert world.store.max_offset("t", 0) == 0
-    assert world.store.get("t", 0, 0, 32, 1000, None).count == 0
+    assert world.store.reader.max_offset("t", 0) == 0
+    assert world.store.reader.get("t", 0, 0, 32, 1000, None).count == 0
     world.node.commit()
-    assert world.store.max_offset("t", 0) == 1
+    assert world.store.reader.max_offset("t", 0) == 1
     assert world.applied_index == 1
 
 
@@ -144,14 +144,14 @@ def test_who_becomes_leader_has_caught_up_before_it_is_writable():
     follower.node.commit_index = 15
     follower.log.on_committed(15)
     follower.node.lead(commit=False)
-    assert not follower.store.writable
+    assert not follower.store.writer.writable
     follower.node.commit()
-    assert follower.store.writable
+    assert follower.store.writer.writable
     assert follower.listener.states == states
     leader.node.commit()
     follower.put(topic="a")
     follower.node.commit()
-    assert follower.store.max_offset("a", 0) == leader.store.max_offset("a", 0) + 1
+    assert follower.store.reader.max_offset("a", 0) == leader.store.reader.max_offset("a", 0) + 1
 
 
 def test_what_waits_on_a_follower_is_dispatched_before_a_checkpoint_counts_it():
@@ -160,8 +160,8 @@ def test_what_waits_on_a_follower_is_dispatched_before_a_checkpoint_counts_it():
     fill(leader)
     follower = follower_of(leader)
     follower.node.commit(12)
-    assert follower.store.flush()
-    assert follower.store.covered == 0
+    assert follower.store.checkpoints.write_now()
+    assert follower.store.checkpoints.covered == 0
     again = World(disk=follower.disk, node=follower.node).begin()
     leader.node.commit()
     again.node.commit()
@@ -188,7 +188,7 @@ def test_unit_of_a_scheduled_message_is_its_delivery_time():
     now = world.clock.now
     world.put(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x012", tags_code=5)
     delayed = message(topic="SCHEDULE_TOPIC_XXXX", queue_id=1, properties=b"DELAY\x011")
-    world.store.put_batch(batch_of([delayed]), lambda *answer: None)
+    world.store.writer.put_batch(batch_of([delayed]), lambda *answer: None)
     world.node.commit()
     codes = [unit[2] for unit in units_of(world, "SCHEDULE_TOPIC_XXXX", 1)]
     assert codes == [now + 5000, now + 1000]
@@ -210,7 +210,9 @@ def test_listener_hears_once_per_queue_and_turn():
 def test_state_is_applied_before_its_proposer_hears():
     world = World().begin()
     world.node.lead()
-    world.store.propose_state("k", b"v", lambda status: world.listener.events.append((status,)))
+    world.store.writer.propose_state(
+        "k", b"v", lambda status: world.listener.events.append((status,))
+    )
     world.node.commit()
     assert world.listener.events[-2:] == [("state", "k"), (OK,)]
 
@@ -221,9 +223,9 @@ def test_new_leader_is_writable_only_after_all_earlier_state():
     states = fill(leader)
     world = World(node=log_of(leader), dispatch_batch=10).begin()
     world.node.lead()
-    assert not world.store.writable
+    assert not world.store.writer.writable
     world.turns()
-    assert world.store.writable
+    assert world.store.writer.writable
     assert world.listener.states == states
     assert world.listener.events[-1][0] == "writable"
 
@@ -259,19 +261,19 @@ def test_a_full_disk_stops_dispatch_keeps_what_is_readable_and_resumes_by_itself
     world.store.tick()
     for _ in range(9):
         world.put()
-        world.store.propose_state("k", b"v", world.answers.append)
+        world.store.writer.propose_state("k", b"v", world.answers.append)
         world.node.commit()
-    assert world.store.max_offset("t", 0) == 4
-    assert world.store.get("t", 0, 0, 32, 10_000, None).count == 4
+    assert world.store.reader.max_offset("t", 0) == 4
+    assert world.store.reader.get("t", 0, 0, 32, 10_000, None).count == 4
     assert [a for a in world.answers if isinstance(a, tuple)][-1][:3] == ("x", OK, 11)
     assert len(world.listener.states) == len([a for a in world.answers if a is OK]) == 1
     world.store.tick()
-    assert not world.store.flush()
-    assert world.store.max_offset("t", 0) == 4
+    assert not world.store.checkpoints.write_now()
+    assert world.store.reader.max_offset("t", 0) == 4
     world.disk.writes_left = None
     world.store.tick()
     world.turns()
-    assert world.store.max_offset("t", 0) == 12
+    assert world.store.reader.max_offset("t", 0) == 12
     assert len(world.listener.states) == len([a for a in world.answers if a is OK]) == 9
     assert [unit[0] for unit in units_of(world)] == [a[3] for a in world.answers if a is not OK]
 
@@ -283,7 +285,7 @@ def test_a_checkpoint_that_finds_no_space_loses_nothing(failing):
     fill(world)
     world.node.commit()
     world.disk.writes_left = failing
-    assert world.store.flush() is (failing == 6)
+    assert world.store.checkpoints.write_now() is (failing == 6)
     world.disk.writes_left = None
     again = World(disk=world.disk, node=world.node).begin()
     assert again.queue_bytes() == world.queue_bytes()
@@ -302,10 +304,13 @@ def test_a_queue_whose_head_was_removed_begins_late(first):
         node.add(node.end, 1, record("t", offset, node.end + 48))
     node.commit_index = 1
     world = World(node=node).begin()
-    assert (world.store.min_offset("t", 0), world.store.max_offset("t", 0)) == (first, first + 2)
+    assert (world.store.reader.min_offset("t", 0), world.store.reader.max_offset("t", 0)) == (
+        first,
+        first + 2,
+    )
     queues = world.queue_bytes()
     again = World(disk=world.disk, node=node).begin()
-    assert again.store.min_offset("t", 0) == first
+    assert again.store.reader.min_offset("t", 0) == first
     assert again.queue_bytes() == queues
 
 
@@ -316,11 +321,11 @@ def test_another_failure_of_the_checkpoint_is_fatal():
     world.node.commit()
     world.disk.sync_fails = True
     with pytest.raises(FatalError, match="cannot sync /s/consumequeue: "):
-        world.store.flush()
+        world.store.checkpoints.write_now()
     world.disk.sync_fails = False
     world.disk.writes_left, world.disk.error = 0, errno.EIO
     with pytest.raises(FatalError, match="cannot write a checkpoint in /s"):
-        world.store.flush()
+        world.store.checkpoints.write_now()
 
 
 def test_own_entries_wait_for_those_that_a_full_disk_held_back():
@@ -333,10 +338,10 @@ def test_own_entries_wait_for_those_that_a_full_disk_held_back():
     world.put("waits")
     world.disk.writes_left = None
     world.store.tick()
-    assert world.store.max_offset("t", 0) == 4
+    assert world.store.reader.max_offset("t", 0) == 4
     world.node.commit()
     assert [answer[2] for answer in world.answers] == [0, 1, 2, 3, 4]
-    assert world.store.max_offset("t", 0) == 5
+    assert world.store.reader.max_offset("t", 0) == 5
 
 
 @pytest.mark.parametrize("at", [4, 15, 40, 60], ids=lambda at: f"byte {at}")
@@ -372,11 +377,11 @@ def test_a_new_leader_takes_no_sends_before_a_damaged_entry_is_repaired():
     world.node.corrupt(20)
     world.node.lead()
     world.turns()
-    assert not world.store.writable
+    assert not world.store.writer.writable
     world.node.corrupt(20)
     world.store.tick()
     world.turns()
-    assert world.store.writable
+    assert world.store.writer.writable
 
 
 def test_what_fails_in_a_later_turn_is_fatal_and_the_last_thing_done():
@@ -420,13 +425,38 @@ def turns_for_many_keys():
     follower = World(node=log_of(leader), index=index).begin()
     follower.node.commit()
     turns = follower.turns()
-    assert follower.store.max_offset("t", 0) == 40
+    assert follower.store.reader.max_offset("t", 0) == 40
     assert follower.applied_index == 40
     return turns
 
 
 def test_no_turn_indexes_more_than_some_thousand_words():
     assert turns_for_many_keys() >= 40 * 4000 // LONG_TEXTS_BYTES - 1
+
+
+def turns_for_own_keys():
+    """Return how many turns a leader needs for 40 of its own, each with 2,000 words of KEYS."""
+    leader = World(index=IndexConfig(slots=16, entries=200_000)).begin()
+    leader.node.lead()
+    text = b"KEYS\x01" + b" ".join(b"%d" % (word % 10) for word in range(2000)) + b"\x02"
+    for number in range(40):
+        leader.put(str(number), properties=text, body=b"%d" % number)
+    leader.node.commit()
+    assert [answer[:3] for answer in leader.take_answers()] == [
+        (str(number), OK, number) for number in range(40)
+    ]
+    turns = leader.turns()
+    assert leader.store.reader.max_offset("t", 0) == 40
+    return turns
+
+
+def test_no_turn_of_a_leader_indexes_more_than_some_thousand_words():
+    assert turns_for_own_keys() >= 40 * 4000 // LONG_TEXTS_BYTES - 2
+
+
+def test_planted_turns_of_a_leader_without_a_bound_are_found_here():
+    with planted(BY_TESTS["all-own-keys-in-one-turn"]):
+        assert turns_for_own_keys() == 0
 
 
 def test_planted_turns_without_a_bound_are_found_here():

@@ -50,7 +50,7 @@ def note_of(world, first, last):
     node = world.node
     end = node.position_after(last) if last <= node.end_index else node.end_position + 100
     start = node.entries[first][0] if first <= node.end_index else node.end_position
-    return world.store.write_hint(start, end)
+    return world.store.log_user.write_hint(start, end)
 
 
 class Group:
@@ -89,13 +89,13 @@ class Group:
                 )
             )  # fmt: skip
         if len(made) == 1 and not fields.get("batch"):
-            self.leader.store.put(made[0], lambda *answer: None)
+            self.leader.store.writer.put(made[0], lambda *answer: None)
         else:
-            self.leader.store.put_batch(batch_of(made), lambda *answer: None)
+            self.leader.store.writer.put_batch(batch_of(made), lambda *answer: None)
 
     def state(self):
         self.count += 1
-        self.leader.store.propose_state("k", b"%d" % self.count, lambda status: None)
+        self.leader.store.writer.propose_state("k", b"%d" % self.count, lambda status: None)
 
     def send(self):
         """Close a span, and let the followers have it."""
@@ -287,7 +287,7 @@ def test_without_hashes_in_a_hint_an_index_needs_the_records():
     group.put()
     group.send()
     group.commit()
-    group.leader.store._commit_log.keys = None
+    group.leader.store._commit_log._keys = None
     group.put(("t", 0), *[("", "k", True)] * 3)
     hint = group.send()
     assert not maybe_decode_hint(hint).has_keys

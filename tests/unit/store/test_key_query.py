@@ -33,7 +33,7 @@ def put(made, number, keys="", topic="t", **fields):
 
 
 def bodies(made, key, topic="t", limit=64, span=ALWAYS):
-    result = made.store.messages_of_key(topic, key, limit, span)
+    result = made.store.reader.messages_of_key(topic, key, limit, span)
     return [decode_record(record).body.decode() for record in result.records]
 
 
@@ -70,12 +70,12 @@ def test_a_key_that_no_message_can_have_is_not_looked_for(monkeypatch):
 def test_the_answer_says_how_far_the_index_reaches():
     made = leading()
     fill(made, 3)
-    result = made.store.messages_of_key("t", "all", 64, ALWAYS)
+    result = made.store.reader.messages_of_key("t", "all", 64, ALWAYS)
     newest = decode_record(result.records[-1])
     assert (result.last_timestamp, result.last_physical) == (
         newest.store_timestamp, newest.physical_offset,
     )  # fmt: skip
-    nothing = made.store.messages_of_key("t", "missing", 64, ALWAYS)
+    nothing = made.store.reader.messages_of_key("t", "missing", 64, ALWAYS)
     assert (nothing.last_timestamp, nothing.last_physical) == (0, 0)
 
 
@@ -134,7 +134,7 @@ def test_prepared_messages_are_found_rolled_back_and_state_records_are_not():
     made = leading()
     put(made, 0, "p", sys_flag=4, body=b"half")
     put(made, 1, "r", sys_flag=12, body=b"gone")
-    made.store.propose_state("k", b"x", lambda _status: None)
+    made.store.writer.propose_state("k", b"x", lambda _status: None)
     made.node.commit()
     made.turns()
     assert FLAG_NOT_INDEXED == 4
@@ -146,7 +146,7 @@ def test_prepared_messages_are_found_rolled_back_and_state_records_are_not():
 def test_a_batch_is_found_message_by_message():
     made = leading()
     batch = [message(properties=support.properties(f"U{n}", "k"), body=b"b%d" % n) for n in (1, 2)]
-    made.store.put_batch(batch_of(batch), lambda *_: None)
+    made.store.writer.put_batch(batch_of(batch), lambda *_: None)
     made.node.commit()
     assert bodies(made, "k") == ["b1", "b2"]
     assert bodies(made, "U2") == ["b2"]
@@ -164,7 +164,7 @@ def test_after_any_start_every_key_is_found_and_nothing_twice(before, more, flus
     made = leading()
     fill(made, before)
     if flushes:
-        assert made.store.flush()
+        assert made.store.checkpoints.write_now()
     fill(made, before + more, before)
     made.store.tick()
     disk = made.disk
@@ -182,9 +182,9 @@ def test_after_any_start_every_key_is_found_and_nothing_twice(before, more, flus
 def test_what_the_log_lost_is_not_found(count, lost):
     made = leading()
     fill(made, count)
-    assert made.store.flush()
+    assert made.store.checkpoints.write_now()
     fill(made, count + lost, count)
-    assert made.store.flush()
+    assert made.store.checkpoints.write_now()
     made.node.truncate(len(made.node.entries) - lost)
     made.node.commit_index = made.node.end_index
     again = world(made.disk, made.node).begin()
@@ -211,7 +211,7 @@ def test_a_damaged_message_is_refused_unless_there_are_others():
 def test_a_large_answer_has_the_newest(monkeypatch):
     made = leading()
     fill(made, 9)
-    size = len(made.store.messages_of_key("t", "all", 1, ALWAYS).records[0])
+    size = len(made.store.reader.messages_of_key("t", "all", 1, ALWAYS).records[0])
     monkeypatch.setattr("store.read.key_query.ANSWER_BYTES_MAX", 3 * size)
     assert bodies(made, "all") == ["m6", "m7", "m8"]
     monkeypatch.setattr("store.read.key_query.ANSWER_BYTES_MAX", 1)
@@ -224,9 +224,9 @@ def test_without_an_index_nothing_is_found_and_nothing_written():
     put(made, 0, "k")
     made.node.commit()
     assert bodies(made, "k") == []
-    assert made.store.flush()
+    assert made.store.checkpoints.write_now()
     assert not [path for path in made.disk.files if "index" in path]
-    assert made.store.index_timestamp == 0
+    assert made.store.checkpoints.index_timestamp == 0
 
 
 def test_with_the_disk_full_messages_are_taken_and_found_later():
@@ -238,7 +238,7 @@ def test_with_the_disk_full_messages_are_taken_and_found_later():
     assert bodies(made, "all") == expected(9, "all")
     made.disk.writes_left = None
     made.store.tick()
-    assert made.store.flush()
+    assert made.store.checkpoints.write_now()
     again = world(made.disk, made.node).begin()
     assert bodies(again, "all") == expected(9, "all")
 
@@ -270,7 +270,7 @@ def test_dispatch_waits_when_too_many_entries_wait(monkeypatch):
 def test_whatever_happens_to_index_files_no_wrong_message_is_found(damages, in_use, random):
     made = leading()
     fill(made, 20)
-    assert made.store.flush()
+    assert made.store.checkpoints.write_now()
     disk, node = made.disk, made.node
     paths = sorted(path for path in disk.files if "/index" in path)
     assert len(paths) > 5

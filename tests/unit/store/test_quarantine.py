@@ -60,21 +60,21 @@ def test_what_is_no_message_is_named_and_all_others_are_served(bad, caplog):
         world = World(node=node).begin()
     assert caplog.text.count(f"event=record_quarantined position={node.entries[1][0] + 48} ") == 1
     assert (world.store.status()["quarantined"], world.fatal) == (1, [])
-    assert world.store.max_offset("t", 0) == 4
+    assert world.store.reader.max_offset("t", 0) == 4
     assert units_of(world)[1][1] == SKIPPED_BYTES
-    first = world.store.get("t", 0, 0, 32, 10_000, None)
+    first = world.store.reader.get("t", 0, 0, 32, 10_000, None)
     assert (first.status, first.count, first.next_offset) == (GetStatus.FOUND, 1, 1)
-    behind = world.store.get("t", 0, 1, 32, 10_000, None)
+    behind = world.store.reader.get("t", 0, 1, 32, 10_000, None)
     assert (behind.status, behind.count, behind.next_offset) == (GetStatus.FOUND, 2, 4)
-    assert world.store.max_offset("u", 0) == 1
-    assert world.store.offset_by_time("t", 0, 2) in (0, 1, 2, 3)
+    assert world.store.reader.max_offset("u", 0) == 1
+    assert world.store.reader.offset_by_time("t", 0, 2) in (0, 1, 2, 3)
 
 
 def test_a_slice_that_ends_at_it_says_where_to_go_on():
     node = old_log()
     node.commit_index = node.end_index
     world = World(node=node).begin()
-    alone = world.store.get("t", 0, 1, 1, 10_000, frozenset({5}))
+    alone = world.store.reader.get("t", 0, 1, 1, 10_000, frozenset({5}))
     assert (alone.status, alone.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
 
 
@@ -101,7 +101,7 @@ def test_every_replica_and_every_start_decide_alike(data):
             world.node.commit(index)
             world.turns()
             if data.draw(st.booleans()):
-                assert world.store.flush()
+                assert world.store.checkpoints.write_now()
             world = World(disk=world.disk, node=world.node, dispatch_batch=batch).begin()
         world.node.commit()
         world.turns()
@@ -113,8 +113,8 @@ def test_every_replica_and_every_start_decide_alike(data):
     other = replica(data.draw(st.integers(1, 5)), stops)
     assert other.queue_bytes() == one.queue_bytes()
     for topic in ends:
-        assert other.store.max_offset(topic, 0) == one.store.max_offset(topic, 0)
-        assert other.store.min_offset(topic, 0) == one.store.min_offset(topic, 0)
+        assert other.store.reader.max_offset(topic, 0) == one.store.reader.max_offset(topic, 0)
+        assert other.store.reader.min_offset(topic, 0) == one.store.reader.min_offset(topic, 0)
 
 
 def log_of_node(node):
@@ -142,8 +142,8 @@ def test_a_queue_that_an_earlier_version_filled_by_itself_is_put_right():
     world.log.on_committed(2)
     world.turns()
     assert not world.fatal
-    assert world.store.max_offset("t", 0) == 2
-    found = world.store.get("t", 0, 1, 32, 10_000, None)
+    assert world.store.reader.max_offset("t", 0) == 2
+    found = world.store.reader.get("t", 0, 1, 32, 10_000, None)
     assert b"the message" in bytes(found.buffers[0])
 
 
@@ -158,7 +158,7 @@ def test_a_unit_of_an_earlier_version_is_passed_over():
     node.entries[1] = (position, term, spoilt)
     entry = encode_entry(1, term, position, spoilt)
     node.segments[0][position : position + len(entry)] = entry
-    found = world.store.get("t", 0, 0, 32, 10_000, None)
+    found = world.store.reader.get("t", 0, 0, 32, 10_000, None)
     assert (found.count, found.next_offset) == (2, 3)
 
 
@@ -180,7 +180,7 @@ def test_it_is_said_why(body, reason, caplog):
     world = World(node=node).begin()
     assert "event=record_quarantined position=48 " in caplog.text
     assert reason in caplog.text
-    assert world.store.max_offset("t", 0) == 1
+    assert world.store.reader.max_offset("t", 0) == 1
 
 
 def test_an_entry_without_anything_is_nothing_worth_naming(caplog):
@@ -190,7 +190,7 @@ def test_an_entry_without_anything_is_nothing_worth_naming(caplog):
     node.commit_index = 1
     world = World(node=node).begin()
     assert world.store.status()["quarantined"] == 0
-    assert world.store.max_offset("t", 0) == 1
+    assert world.store.reader.max_offset("t", 0) == 1
 
 
 @pytest.mark.parametrize("offset", [2, 70_000, 2**62])
@@ -202,7 +202,7 @@ def test_a_message_that_lies_about_its_queue_offset_is_left_out(offset, caplog):
     node.commit_index = 2
     world = World(node=node).begin()
     assert f"queue offset {offset} where 1 comes next" in caplog.text
-    assert world.store.max_offset("t", 0) == 2
+    assert world.store.reader.max_offset("t", 0) == 2
 
 
 def test_a_message_that_states_the_offset_of_another_is_left_out(caplog):
@@ -212,7 +212,7 @@ def test_a_message_that_states_the_offset_of_another_is_left_out(caplog):
     node.commit_index = 3
     world = World(node=node).begin()
     assert "queue offset 0 is that of an earlier message" in caplog.text
-    assert world.store.max_offset("t", 0) == 3
+    assert world.store.reader.max_offset("t", 0) == 3
 
 
 def test_a_queue_that_lost_units_is_no_matter_for_quarantine():
@@ -234,8 +234,8 @@ def test_a_hint_of_an_earlier_version_is_not_believed():
     leader.node.lead()
     fill(leader, 12)
     first = leader.node.end_index + 1
-    leader.store.put_batch(batch_of([message(body=b"%d" % n) for n in range(4)]), _ignore)
-    hint = leader.store.write_hint(leader.node.entries[first][0], leader.node.end_position)
+    leader.store.writer.put_batch(batch_of([message(body=b"%d" % n) for n in range(4)]), _ignore)
+    hint = leader.store.log_user.write_hint(leader.node.entries[first][0], leader.node.end_position)
     leader.node.commit()
     for version, taken in ((hint[0], True), (1, False)):
         follower = World(node=log_of(leader)).begin()
@@ -244,7 +244,7 @@ def test_a_hint_of_an_earlier_version_is_not_believed():
         )
         old = bytes([version]) + hint[1:]
         follower.node.hints = [HintedSpan(first, follower.node.end_index, 1, units, old)]
-        assert follower.store.is_sound_hint(old, 4) == taken
+        assert follower.store.log_user.is_sound_hint(old, 4) == taken
 
 
 def _ignore(*answer):

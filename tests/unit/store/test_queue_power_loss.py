@@ -45,7 +45,7 @@ def units(world):
 
 def write_half(world, count):
     """Begin a checkpoint, and get as far as ``count`` of its writes."""
-    checkpointer = world.store._checkpointer
+    checkpointer = world.store.checkpoints._queues
     if not world.store._queues.flush() or checkpointer.is_busy:
         return
     work = checkpointer._work(
@@ -61,7 +61,7 @@ def write_half(world, count):
 
 def stop(world):
     """What `MessageStore.stop` does last, without a loop."""
-    checkpointer = world.store._checkpointer
+    checkpointer = world.store.checkpoints._queues
     if world.store._queues.flush():
         applied = world.store._dispatcher.applied
         work = checkpointer._work(checkpointer._picture_now(applied), is_last=True)
@@ -84,7 +84,7 @@ def run(steps, seed, queue_count=QUEUES):
         elif step == "write":
             world.store._queues.flush(argument)
         elif step == "checkpoint":
-            assert world.store.flush()
+            assert world.store.checkpoints.write_now()
         elif step == "half":
             write_half(world, argument)
         else:

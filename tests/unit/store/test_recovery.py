@@ -45,7 +45,7 @@ def led(count=40, *, checkpoint_at=20):
     world.node.lead()
     fill(world, checkpoint_at)
     world.node.commit()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     fill(world, count - checkpoint_at)
     world.node.commit()
     world.store.tick()
@@ -54,7 +54,7 @@ def led(count=40, *, checkpoint_at=20):
 
 def test_a_clean_restart_dispatches_only_what_is_new():
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     before = world.queue_bytes()
     again = World(disk=world.disk, node=world.node)
     again.load(40)
@@ -70,10 +70,10 @@ def test_a_clean_stop_is_believed_once():
     assert clean in world.disk.files
     again = restart(world)
     assert clean not in world.disk.files
-    assert again.store._recovered.clean
-    assert not restart(world).store._recovered.clean
+    assert again.store._loading.recovered.clean
+    assert not restart(world).store._loading.recovered.clean
     asyncio.run(again.store.stop())  # nothing came: the checkpoint is the same
-    assert restart(world).store._recovered.clean
+    assert restart(world).store._loading.recovered.clean
 
 
 def test_a_clean_stop_says_nothing_of_an_older_checkpoint():
@@ -83,9 +83,9 @@ def test_a_clean_stop_says_nothing_of_an_older_checkpoint():
     again = restart(world)
     again.node.lead()
     again.node.commit()
-    assert again.store.flush()
+    assert again.store.checkpoints.write_now()
     world.disk.files["/s/" + CLEAN_FILE] = clean
-    assert not restart(world).store._recovered.clean
+    assert not restart(world).store._loading.recovered.clean
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ def read_all(world):
     """Everything that can be read, by queue, and whether that was all."""
     found, whole = {}, True
     for topic, queue_id in sorted(world.store._queues.by_name):
-        offset = world.store.min_offset(topic, queue_id)
+        offset = world.store.reader.min_offset(topic, queue_id)
         records = found[topic, queue_id] = []
-        while offset < world.store.max_offset(topic, queue_id):
-            result = world.store.get(topic, queue_id, offset, 32, 10**6, None)
+        while offset < world.store.reader.max_offset(topic, queue_id):
+            result = world.store.reader.get(topic, queue_id, offset, 32, 10**6, None)
             if not result.buffers:
                 assert result.status is GetStatus.DAMAGED
                 whole = False
@@ -152,7 +152,7 @@ def test_what_the_log_has_no_more_is_not_repaired(unhurried, caplog):
     world.node.drop_before(61)
     again = restart(world)
     for _ in range(3):
-        assert again.store.get("t0", 0, 0, 1, 99, None).status is GetStatus.DAMAGED
+        assert again.store.reader.get("t0", 0, 0, 1, 99, None).status is GetStatus.DAMAGED
         again.store.tick()
     assert caplog.text.count("event=queue_corruption file=") == 1
     assert caplog.text.count("event=queue_not_repaired topic=t0 queue=0 units_from=0") == 1
@@ -189,7 +189,7 @@ def test_a_start_after_a_crash_opens_no_queue_file_twice(hurt):
     world.node.lead()
     fill(world, 80, queues=20)
     world.node.commit()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     if hurt:  # units that no checkpoint knows of: they are zeroed, with the file open
         fill(world, 80, queues=20)
         world.node.commit()
@@ -197,7 +197,7 @@ def test_a_start_after_a_crash_opens_no_queue_file_twice(hurt):
     disk.opens.clear()
     again = World(disk=disk, node=world.node, open_files_max=2)
     again.load(10**6)
-    again.store._agree_with_log()
+    again.store._agree()
     queues = {path: n for path, n in disk.opens.items() if "/consumequeue/" in path}
     assert len(queues) > 15
     assert set(queues.values()) == {1}
@@ -216,8 +216,8 @@ def test_units_behind_the_checkpoint_are_not_served_before_they_are_dispatched()
     names = ("t0", "t1", "t2", "SCHEDULE_TOPIC_XXXX")
     for name in names:
         for queue_id in (0, 1):
-            expected = model.store.max_offset(name, queue_id)
-            assert again.store.max_offset(name, queue_id) == expected
+            expected = model.store.reader.max_offset(name, queue_id)
+            assert again.store.reader.max_offset(name, queue_id) == expected
 
 
 damage = st.one_of(
@@ -296,7 +296,7 @@ def test_queues_ahead_of_the_log_are_cut_back(steps, keep, data):
     for count in steps:
         fill(world, count)
         world.node.commit()
-        assert world.store.flush()
+        assert world.store.checkpoints.write_now()
     node = world.node
     node.truncate(keep % (node.end_index + 1))
     node.commit_index = min(node.commit_index, node.end_index)
@@ -325,7 +325,7 @@ def test_a_checkpoint_may_find_some_queues_further_than_it_says(before, after, w
     assert again.store._queues.flush()
     again.node.commit()
     assert again.store._queues.flush(written)
-    checkpointer = again.store._checkpointer
+    checkpointer = again.store.checkpoints._queues
     work = checkpointer._work(checkpointer._picture_now(applied), is_last=False)
     assert checkpointer._sync(work)
     logging.disable(logging.WARNING)
@@ -347,7 +347,7 @@ def test_a_start_that_is_itself_cut_short_is_repeated(writes):
     logging.disable(logging.WARNING)
     try:
         broken = World(disk=world.disk, node=world.node, unflushed_units_max=3).begin()
-        broken.store.flush()
+        broken.store.checkpoints.write_now()
         world.disk.writes_left = None
         assert restart(world).queue_bytes() == rebuilt(world.node)
     finally:
@@ -356,7 +356,7 @@ def test_a_start_that_is_itself_cut_short_is_repeated(writes):
 
 def test_other_file_size_means_new_files():
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     again = restart(world, queue_file_bytes=400)
     model = World(node=world.node, queue_file_bytes=400).begin()
     assert again.queue_bytes() == model.queue_bytes()
@@ -364,27 +364,27 @@ def test_other_file_size_means_new_files():
 
 def test_an_interrupted_rebuild_does_not_move_the_checkpoint_back():
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     before = world.disk.files[CHECKPOINT]
     again = World(disk=world.disk, node=world.node, dispatch_batch=5)
     again.load(7)
     again.log.on_committed(40)
     assert again.applied_index == 12
-    again.store._checkpointer.tick(10**15, 12)
+    again.store.checkpoints._queues.tick(10**15, 12)
     assert world.disk.files[CHECKPOINT] == before
 
 
 def test_an_empty_directory_and_an_empty_log_are_a_beginning():
     world = World().begin()
     assert world.applied_index == -1
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     again = World(disk=world.disk).begin()
     assert again.applied_index == -1
 
 
 def test_a_log_whose_head_was_removed_is_dispatched_from_what_is_left():
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     node = world.node
     node.drop_before(41)
     again = World(disk=world.disk, node=node)
@@ -442,7 +442,7 @@ def test_a_checkpoint_of_another_shape_is_none():
 
 def test_rocketmq_s_checkpoint_holds_the_last_store_timestamp():
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     data = bytes(world.disk.files["/s/checkpoint"])
     assert len(data) == 4096
     assert data == encode_times(StoreTimes(*[int.from_bytes(data[:8], "big")] * 2, 0))
@@ -487,7 +487,7 @@ def test_a_checkpoint_that_names_the_impossible_means_a_rebuild(mark):
 def test_a_queue_may_begin_anywhere_near_the_end_of_what_the_checkpoint_has(beyond):
     """Files below the base are gone, or about to be; units in them are not looked at any more."""
     world = led()
-    assert world.store.flush()
+    assert world.store.checkpoints.write_now()
     lasts = {key: queue.max_offset for key, queue in world.store._queues.by_name.items()}
     bases = [(*key, last + beyond) for key, last in lasts.items() if last + beyond > 0]
     assert bases
@@ -496,5 +496,5 @@ def test_a_queue_may_begin_anywhere_near_the_end_of_what_the_checkpoint_has(beyo
     again.log.on_committed(0)
     again.turns()
     for topic, queue_id, base in bases:
-        assert again.store.min_offset(topic, queue_id) == base
-        assert again.store.max_offset(topic, queue_id) == max(base, lasts[topic, queue_id])
+        assert again.store.reader.min_offset(topic, queue_id) == base
+        assert again.store.reader.max_offset(topic, queue_id) == max(base, lasts[topic, queue_id])

@@ -22,7 +22,7 @@ def timed(times, dropped):
         world.put()
     world.node.commit()
     if dropped:
-        world.store.on_trimmed(world.answers[dropped][3])
+        world.store.log_start.advance_to(world.answers[dropped][3])
     return world.store
 
 
@@ -55,7 +55,7 @@ def nearest(times, dropped, timestamp):
 def test_without_a_boundary_it_is_as_4_9_does_it(times, timestamp, dropped):
     dropped = min(dropped, len(times) - 1)
     store = timed(times, dropped)
-    assert store.offset_by_time("t", 0, timestamp) in nearest(times, dropped, timestamp)
+    assert store.reader.offset_by_time("t", 0, timestamp) in nearest(times, dropped, timestamp)
 
 
 @given(TIMES, st.integers(0, 50), st.integers(0, 34))
@@ -63,9 +63,9 @@ def test_with_a_boundary_it_is_as_5_does_it(times, timestamp, dropped):
     dropped = min(dropped, len(times) - 1)
     store = timed(times, dropped)
     kept = range(dropped, len(times))
-    lower = store.offset_by_time("t", 0, timestamp, Boundary.LOWER)
+    lower = store.reader.offset_by_time("t", 0, timestamp, Boundary.LOWER)
     assert lower == next((n for n in kept if times[n] >= timestamp), len(times))
-    upper = store.offset_by_time("t", 0, timestamp, Boundary.UPPER)
+    upper = store.reader.offset_by_time("t", 0, timestamp, Boundary.UPPER)
     assert upper == next((n for n in reversed(kept) if times[n] <= timestamp), 0)
 
 
@@ -73,11 +73,11 @@ def test_with_a_boundary_it_is_as_5_does_it(times, timestamp, dropped):
 def test_a_time_after_all_and_one_before_all(times):
     store = timed(times, 0)
     last = len(times) - 1
-    assert store.offset_by_time("t", 0, 10**15) == last
-    assert store.offset_by_time("t", 0, 10**15, Boundary.LOWER) == last + 1
-    assert store.offset_by_time("t", 0, 10**15, Boundary.UPPER) == last
+    assert store.reader.offset_by_time("t", 0, 10**15) == last
+    assert store.reader.offset_by_time("t", 0, 10**15, Boundary.LOWER) == last + 1
+    assert store.reader.offset_by_time("t", 0, 10**15, Boundary.UPPER) == last
     for boundary in (None, Boundary.LOWER, Boundary.UPPER):
-        assert store.offset_by_time("t", 0, -(10**15), boundary) == 0
-        assert store.offset_by_time("t", 1, 20, boundary) == 0
-    assert store.earliest_store_time("t", 0) == times[0]
-    assert store.earliest_store_time("t", 1) == -1
+        assert store.reader.offset_by_time("t", 0, -(10**15), boundary) == 0
+        assert store.reader.offset_by_time("t", 1, 20, boundary) == 0
+    assert store.reader.earliest_store_time("t", 0) == times[0]
+    assert store.reader.earliest_store_time("t", 1) == -1

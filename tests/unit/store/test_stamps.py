@@ -173,7 +173,7 @@ def stamps_around_a_leap():
     world.put()
     clock.wall += YEARS
     world.put()
-    world.store.propose_state("k", b"", lambda status: None)
+    world.store.writer.propose_state("k", b"", lambda status: None)
     clock.wall -= YEARS
     clock.wall += 10
     world.put()

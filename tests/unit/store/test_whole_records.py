@@ -55,12 +55,11 @@ messages = st.builds(
 @st.composite
 def batches(draw):
     count = draw(st.integers(0, 5))
-    lists = [
-        draw(st.lists(values, min_size=count, max_size=count))
-        for values in (INT32, BODIES, TEXTS, INT64)
-    ]
+    kinds = (INT32, BODIES, TEXTS, INT64)
+    lists = [draw(st.lists(values, min_size=count, max_size=count)) for values in kinds]
     if draw(st.integers(0, 9)) == 0:
-        lists[draw(st.integers(0, 3))].append(draw(INT32))
+        longer = draw(st.integers(0, 3))
+        lists[longer].append(draw(kinds[longer]))
     return PutBatch(
         draw(TOPICS), draw(st.integers(-1, 3) | INT32), draw(INT32), draw(INT64), draw(HOSTS),
         draw(INT32), *lists,
@@ -128,7 +127,7 @@ def check_followers(world):
 def test_any_message_is_refused_or_read_back_equal(put, store_host):
     world = writing(store_host)
     count, answers = len(world.node.entries), []
-    world.store.put(put, lambda *answer: answers.append(answer))
+    world.store.writer.put(put, lambda *answer: answers.append(answer))
     if answers:
         assert answers[0][0] in REFUSED
         assert answers[0][1:] == (-1, -1)
@@ -154,7 +153,7 @@ def test_any_message_is_refused_or_read_back_equal(put, store_host):
 def test_any_batch_is_refused_whole_or_read_back_equal(put, store_host):
     world = writing(store_host)
     count, answers = len(world.node.entries), []
-    world.store.put_batch(put, lambda *answer: answers.append(answer))
+    world.store.writer.put_batch(put, lambda *answer: answers.append(answer))
     if answers:
         assert answers[0][0] in REFUSED
         assert answers[0][1:] == (-1, [])
@@ -180,7 +179,7 @@ def test_any_batch_is_refused_whole_or_read_back_equal(put, store_host):
 def test_any_state_is_refused_or_applied_alike_everywhere(kind, payload, store_host):
     world = writing(store_host)
     count, answers = len(world.node.entries), []
-    world.store.propose_state(kind, payload, answers.append)
+    world.store.writer.propose_state(kind, payload, answers.append)
     if answers:
         assert answers == [PutStatus.MESSAGE_ILLEGAL]
         assert len(world.node.entries) == count

@@ -71,9 +71,9 @@ def check(steps, *, raft):
             store = cluster.store()
             for when in {*stamps, *(stamp + 1 for stamp in stamps), stamps[0] - 1}:
                 lower, upper = search(stamps, when)
-                assert store.offset_by_time("t", 0, when, Boundary.LOWER) == lower
-                assert store.offset_by_time("t", 0, when, Boundary.UPPER) == upper
-                nearest = stamps[store.offset_by_time("t", 0, when)]
+                assert store.reader.offset_by_time("t", 0, when, Boundary.LOWER) == lower
+                assert store.reader.offset_by_time("t", 0, when, Boundary.UPPER) == upper
+                nearest = stamps[store.reader.offset_by_time("t", 0, when)]
                 assert abs(nearest - when) == least_distance(stamps, when)
             segments = cluster.brokers["n0"]._mode.retained.segments()
             closed = [segment.closed_ms for segment in segments if segment.closed_ms is not None]

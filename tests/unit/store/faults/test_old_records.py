@@ -29,7 +29,7 @@ def put(cluster, body, sys_flag=0, name="n0"):
     message = make("t0", 0, body, b"")
     message.sys_flag = sys_flag
     cluster.do(
-        lambda: cluster.store(name).put(message, lambda *got: answers.append(got)), name=name
+        lambda: cluster.store(name).writer.put(message, lambda *got: answers.append(got)), name=name
     )
     cluster.loop.run_until_true(lambda: answers or not cluster.is_alive(name), 10_000)
     return answers[0][0] if answers else None
@@ -42,8 +42,8 @@ def bodies(cluster, name="n0"):
     def pull():
         nonlocal offset
         store = cluster.store(name)
-        while offset < store.max_offset("t0", 0):
-            result = store.get("t0", 0, offset, 32, 1 << 20, None)
+        while offset < store.reader.max_offset("t0", 0):
+            result = store.reader.get("t0", 0, offset, 32, 1 << 20, None)
             assert result.next_offset > offset, result
             found.extend(r.body for r in decode_records(b"".join(result.buffers), check_crc=True))
             offset = result.next_offset

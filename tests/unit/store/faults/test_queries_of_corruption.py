@@ -28,12 +28,12 @@ def test_times_of_a_damaged_message(at):
         physical, _ = sent.acknowledged["t0", 0, 0]
         corrupt(cluster, physical + at)
         for ask in (
-            lambda: store.earliest_store_time("t0", 0),
-            lambda: store.offset_by_time("t0", 0, 1),
-            lambda: store.offset_by_time("t0", 0, 1, Boundary.LOWER),
+            lambda: store.reader.earliest_store_time("t0", 0),
+            lambda: store.reader.offset_by_time("t0", 0, 1),
+            lambda: store.reader.offset_by_time("t0", 0, 1, Boundary.LOWER),
         ):
             with pytest.raises(DamagedEntry):
                 ask()
-        assert store.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.DAMAGED
+        assert store.reader.get("t0", 0, 0, 32, 1 << 20, None).status is GetStatus.DAMAGED
     finally:
         cluster.close()

@@ -114,7 +114,7 @@ def test_behind_the_checkpoint_no_queue_is_asked_whether_it_was_made_again(monke
         for number in range(20):
             cluster.put("T", number, b"%d of %d" % (part, number))
         if part == 0:
-            assert cluster.do(cluster.store().flush)
+            assert cluster.do(cluster.store().checkpoints.write_now)
     cluster.kill()
     read = []
     with monkeypatch.context() as patch:

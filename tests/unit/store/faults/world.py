@@ -193,7 +193,7 @@ class Cluster:
 
     def is_writable(self, name="n0"):
         broker = self.brokers.get(name)
-        return broker is not None and broker._started and broker.store.writable
+        return broker is not None and broker._started and broker.store.writer.writable
 
     def writable(self):
         """Return the name of who takes sends, None if nobody does."""
@@ -248,7 +248,7 @@ class Cluster:
         def put():
             for number, (topic, queue_id, body, properties) in enumerate(messages):
                 self.sent.send(topic, queue_id, body, properties)
-                self.store(name).put(
+                self.store(name).writer.put(
                     make(topic, queue_id, body, properties),
                     lambda *answer, number=number: self._on_answer(
                         answers, number, messages, answer
@@ -270,7 +270,7 @@ class Cluster:
         def put():
             for body in bodies:
                 self.sent.send(topic, queue_id, body, b"")
-            self.store(name).put_batch(
+            self.store(name).writer.put_batch(
                 batch_of([make(topic, queue_id, body, b"") for body in bodies]),
                 lambda *answer: answers.append(answer),
             )
@@ -292,7 +292,9 @@ class Cluster:
     def propose(self, payload, kind=StateKind.TOPIC.value, *, name="n0"):
         answers = []
         self.sent.proposed += 1
-        self.do(lambda: self.store(name).propose_state(kind, payload, answers.append), name=name)
+        self.do(
+            lambda: self.store(name).writer.propose_state(kind, payload, answers.append), name=name
+        )
         self.loop.run_until_true(lambda: answers or not self.is_alive(name), LIMIT_MS)
         if answers == [PutStatus.OK]:
             self.sent.states.append(payload)
@@ -321,7 +323,7 @@ class Cluster:
     def find_by_key(self, topic, key, name="n0"):
         """Return what a query by key finds."""
         records = self.do(
-            lambda: self.store(name).messages_of_key(topic, key, 64, (0, 1 << 60)).records,
+            lambda: self.store(name).reader.messages_of_key(topic, key, 64, (0, 1 << 60)).records,
             name=name,
         )
         return [decode_records(bytes(record), check_crc=True)[0] for record in records]
@@ -332,9 +334,9 @@ class Cluster:
         for queue in list(store._queues.by_key.values()):
             place = (queue.topic, queue.queue_id)
             messages = found[place] = {}
-            offset, end = store.min_offset(*place), store.max_offset(*place)
+            offset, end = store.reader.min_offset(*place), store.reader.max_offset(*place)
             while offset < end:
-                result = store.get(*place, offset, 32, 1 << 20, None)
+                result = store.reader.get(*place, offset, 32, 1 << 20, None)
                 if result.status is GetStatus.DAMAGED:
                     messages[offset] = None
                     offset += 1

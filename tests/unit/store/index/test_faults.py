@@ -37,7 +37,7 @@ class KeyedCluster(Cluster):
 
     def read(self, name="n0"):
         found = super().read(name)
-        if self.store(name).writable:  # who does not lead refuses queries by key
+        if self.store(name).writer.writable:  # who does not lead refuses queries by key
             self.do(lambda: check_keys(self.store(name), found), name=name)
         return found
 
@@ -55,10 +55,10 @@ def check_keys(store, found):
             if key is not None:
                 by_key.setdefault((message.topic, key), []).append(message.physical_offset)
     for (topic, key), physicals in by_key.items():
-        records = store.messages_of_key(topic, key, 64, ALWAYS).records
+        records = store.reader.messages_of_key(topic, key, 64, ALWAYS).records
         there = [int.from_bytes(record[28:36], "big") for record in records]
         assert there == sorted(physicals)[-64:], (topic, key)
-    assert not store.messages_of_key("t0", "nobody", 64, ALWAYS).records
+    assert not store.reader.messages_of_key("t0", "nobody", 64, ALWAYS).records
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,70 @@
+"""Tables that slaves ask their master for: consumer offsets (43), progress of delays (45).
+
+Topics (21) and groups (201) tools ask for, too: `broker.processor.topics`,
+`broker.processor.groups`. Keys that are numbers are in quotes: RocketMQ writes them without, and
+reads both.
+Source: spec/disk.md 7; RocketMQ AdminBrokerProcessor.getAllConsumerOffset, getAllDelayOffset.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.delays.progress import DelayProgress
+from broker.limits import ANSWER_BYTES_MAX, WALKS_MAX
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.protocol.command import RemotingCommand, make_response
+from ledgermq.remoting.transport.requests import ServedBy, serves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.state.consumer_offset import ConsumerOffsetTable
+    from broker.state.replicated_state import ReplicatedState
+    from broker.stats.walks import Walks
+
+KEYS_PER_STEP: Final = 64
+
+
+class SlaveTablesProcessor:
+    """Answers what slaves of one broker ask."""
+
+    def __init__(self, state: ReplicatedState, offsets: ConsumerOffsetTable, walks: Walks) -> None:
+        self._state = state
+        self._offsets = offsets
+        self._walks = walks
+
+    @serves(
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        what="all consumer offsets, for slaves",
+        limits=(ANSWER_BYTES_MAX, WALKS_MAX),
+        served_by=ServedBy.LEADER,
+    )
+    async def handle_offsets(
+        self, _connection: object, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Take GET_ALL_CONSUMER_OFFSET (43)."""
+
+        def body(parts: list[bytes]) -> bytes:
+            return b'{"offsetTable":{' + b",".join(parts) + b"}}"
+
+        return await self._walks.answer(request, self._parts(), body)
+
+    @serves(
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        what="up to where delayed messages are delivered, for slaves",
+        served_by=ServedBy.LEADER,
+    )
+    def handle_delays(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
+        """Take GET_ALL_DELAY_OFFSET (45)."""
+        body = self._state.tables[DelayProgress.file].snapshot()
+        return make_response(request, ResponseCode.SUCCESS, body=body)
+
+    def _parts(self) -> Iterator[bytes]:
+        """Return members of the table, some at each step."""
+        rows = self._offsets.rows()
+        while some := dict(islice(rows, KEYS_PER_STEP)):
+            yield msgspec.json.encode(some)[1:-1]

@@ -1,0 +1,159 @@
+"""What groups committed to this broker while it was a slave, and its master does not have.
+
+Consumers commit to a slave while their master is gone. When it is back, it has older offsets; the
+slave keeps the newer ones until the master says something else than it said before: then somebody
+has committed there, or an administrator has moved the group, and that counts. One that has no
+offset any more lost it when it died. Meanwhile the slave gives them back to the master. RocketMQ's
+slave overwrites them with what the master says.
+
+They lie beside the replicated offsets (`ConsumerOffsetTable`, as what is pending), in a file of
+their own. A broker that is started as the master on this directory replicates them as its own, up
+to where its queues end: what the dead master gave out beyond that is lost, and other messages will
+take its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from broker.state.table import ReplicatedTable
+from broker.table_text import text_in_steps
+from ledgermq.remoting.protocol.bodies import decode_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from broker.state.consumer_offset import ConsumerOffsetTable, OffsetMap
+    from broker.state.table import Gauge
+
+
+_log = logging.getLogger(__name__)
+
+
+class OwnOffset(NamedTuple):
+    """One offset that this broker took as a slave."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+    told: int | None
+    """What the master has instead, as it says."""
+
+
+class _Saved(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, dict[int, tuple[int, int | None]]]
+    """topic@group -> queue id -> the offset, and what the master had said before."""
+
+
+class OwnOffsets(ReplicatedTable):
+    """Those of one broker. No record of the log changes it."""
+
+    file = "slaveOffset.json"
+
+    def __init__(self, offsets: ConsumerOffsetTable) -> None:
+        self._offsets = offsets
+        self._bases: dict[str, dict[int, int | None]] = {}
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Take a committed offset; see `ConsumerOffsetTable.commit`."""
+        key = topic + "@" + group
+        base = self._offsets.applied_offset(key, queue_id)
+        is_first = self._offsets.pending_offset(key, queue_id) is None
+        if not self._offsets.commit(group, topic, queue_id, offset):
+            return False
+        if self._offsets.pending_offset(key, queue_id) is not None:
+            if is_first:
+                self._bases.setdefault(key, {})[queue_id] = base
+            self.changes += 1
+        return True
+
+    def compare(self, told: OffsetMap) -> list[OwnOffset]:
+        """Forget what the master has by now or knows better; return what it should be given."""
+        due: list[OwnOffset] = []
+        for key, bases in list(self._bases.items()):
+            said = told.get(key, {})
+            topic, _, group = key.rpartition("@")
+            for queue_id, base in list(bases.items()):
+                own = self._offsets.pending_offset(key, queue_id)
+                is_as_before = said.get(queue_id) in {base, None}
+                if own is not None and is_as_before and own != base:
+                    due.append(OwnOffset(topic, group, queue_id, own, said.get(queue_id)))
+                    continue
+                self._offsets.drop(key, queue_id)
+                del bases[queue_id]
+                self.changes += 1
+            if not bases:
+                del self._bases[key]
+        return due
+
+    def bound(self, max_offset: Callable[[str, int], int]) -> None:
+        """Take back what is past the end of a queue; of the master, before it proposes any.
+
+        Args:
+            max_offset: returns where a queue ends, by topic and queue id.
+        """
+        for key, bases in self._bases.items():
+            topic, _, group = key.rpartition("@")
+            for queue_id, base in bases.items():
+                own = self._offsets.pending_offset(key, queue_id)
+                end = max_offset(topic, queue_id)
+                if own is None or own <= end:
+                    continue
+                self._offsets.drop(key, queue_id)
+                if base is None or end > base:
+                    self._offsets.commit(group, topic, queue_id, end)
+                self.changes += 1
+                _log.warning(
+                    "event=offset_past_the_end group=%s topic=%s queue=%d offset=%d end=%d",
+                    group, topic, queue_id, own, end,
+                )  # fmt: skip
+
+    def forget_settled(self) -> None:
+        """Forget what is replicated, or was taken away; of the master, again and again.
+
+        What is in the file would come back at a start, once the offset is again what it was.
+        """
+        for key, bases in list(self._bases.items()):
+            for queue_id in list(bases):
+                if self._offsets.pending_offset(key, queue_id) is None:
+                    del bases[queue_id]
+                    self.changes += 1
+            if not bases:
+                del self._bases[key]
+
+    def appliers(self) -> Mapping[str, Callable[[bytes], object]]:
+        """See `ReplicatedTable`; the log does not contain it."""
+        return {}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """See `ReplicatedTable`; they are counted as offsets."""
+        return ()
+
+    def snapshot_steps(self) -> Iterator[bytes]:
+        """Return the parts of ``slaveOffset.json`` as it is now."""
+        rows = {}
+        for key, bases in self._bases.items():
+            pending = {number: self._offsets.pending_offset(key, number) for number in bases}
+            rows[key] = {
+                number: (own, bases[number]) for number, own in pending.items() if own is not None
+            }
+        return text_in_steps(lambda part: _Saved(dict(part)), rows.items())
+
+    def restore(self, data: bytes) -> None:
+        """See `ReplicatedTable`; called after the offsets were restored.
+
+        Where these have changed since an offset was taken, it is of the past.
+        """
+        self._bases = {}
+        for key, rows in decode_file(data, _Saved).offset_table.items():
+            topic, _, group = key.rpartition("@")
+            for queue_id, (offset, base) in rows.items():
+                is_due = self._offsets.applied_offset(key, queue_id) == base
+                if is_due and self._offsets.commit(group, topic, queue_id, offset):
+                    self._bases.setdefault(key, {})[queue_id] = base
+                else:
+                    self.changes += 1

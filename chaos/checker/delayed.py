@@ -1,0 +1,81 @@
+"""Messages that wait: delayed ones too early and too late: A25 A56.
+
+The invocation of a send is the earliest time at which it can have been stored, its completion the
+latest: what comes before the one plus its delay is early, what comes long after the other is late.
+Source: spec/proof.md A25, A56.
+"""
+
+from chaos.checker.model import IDLE, History, Result, Row, is_copy, lacking, result, undecided
+from chaos.history.domains import EARLY_NS
+
+MARGIN_NS = 3_000_000_000
+"""A fault that was lifted so long before a message was due may still have made it late."""
+
+
+def delayed_sends(history: History) -> list[Row]:
+    """Return the sends of messages that wait."""
+    return [s for s in history.sends if s.get("kind") == "delay"]
+
+
+def check_early(history: History) -> Result:
+    """A56: a delayed message that anybody got before its time."""
+    sends = delayed_sends(history)
+    if missing := lacking("sends", sends, "delay_ms"):
+        return undecided("A56", f"needs {missing} of delayed messages")
+    first: dict[int, Row] = {}
+    for row in history.own:
+        if row["msg_key"] is not None and not is_copy(row):
+            known = first.setdefault(row["msg_key"], row)
+            if row["t_recv"] < known["t_recv"]:
+                first[row["msg_key"]] = row
+    found = []
+    for send in sends:
+        came = first.get(send["msg_key"])
+        due = send["t_inv"] + send["delay_ms"] * 1_000_000
+        if came is not None and came["t_recv"] < due - EARLY_NS:
+            early = (due - came["t_recv"]) / 1e6
+            explain = (
+                f"message {send['msg_key']} was to wait for {send['delay_ms']} ms and came to "
+                f"{came['grp']} {early:.0f} ms before its time"
+            )
+            found.append({"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain})
+    return result("A56", found, f"{len(sends)} delayed messages, {len(found)} came too early")
+
+
+def check_late(history: History) -> Result:
+    """A25: for how long delayed messages were overdue; judged where the contract bounds it.
+
+    Where a fault was in force, or had just been lifted, nothing is promised.
+    """
+    sends = [s for s in delayed_sends(history) if s["outcome"] == "ok" and s["t_cmp"] is not None]
+    if missing := lacking("sends", sends, "delay_ms"):
+        return undecided("A25", f"needs {missing} of delayed messages")
+    first: dict[int, int] = {}
+    for row in history.to_groups:
+        if row["msg_key"] is not None and not is_copy(row):
+            first[row["msg_key"]] = min(first.get(row["msg_key"], row["t_recv"]), row["t_recv"])
+    bound = history.contract.get("late_ms_max")
+    worst, found = None, []
+    for send in sends:
+        t, due = first.get(send["msg_key"]), send["t_cmp"] + send["delay_ms"] * 1_000_000
+        if t is None or _disturbed(history, send["t_inv"], t):
+            continue
+        late = (t - due) / 1e6
+        worst = late if worst is None else max(worst, late)
+        if bound is not None and late > bound:
+            explain = f"message {send['msg_key']} came {late:.0f} ms after its time"
+            found.append({"msg_key": send["msg_key"], "op_id": send["op_id"], "explain": explain})
+    words = "nothing to measure" if worst is None else f"at worst {worst:.0f} ms overdue"
+    return result("A25", found, f"{len(sends)} delayed messages, {words}", overdue_ms=worst)
+
+
+def _disturbed(history: History, start: int, end: int) -> bool:
+    """Tell whether a fault was in force between two times, or had just been lifted."""
+    for fault in history.faults:
+        begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
+        lifted = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
+        if begin is None or fault["status"] in IDLE or begin > end:
+            continue
+        if lifted is None or lifted + MARGIN_NS >= start:
+            return True
+    return False

@@ -1,0 +1,175 @@
+"""Batches, queues and offsets of groups: A12 A16 A18 A19.
+
+The messages of a batch lie in their order; the auditor finds one at each offset; a group is not
+told less than it committed, and did not commit what is not there.
+Source: spec/proof.md A12, A16 to A19.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.checker.redelivery import unsettled
+
+Queue = tuple[str, str, int]
+"""Group, topic, queue."""
+SPREAD_NS = 3_000_000_000
+"""By then a commit that a leader took has come to the others: it is sent on once a second."""
+SETTLE_NS = 12_000_000_000
+"""Whoever was told an offset so long ago has committed since, or gave the queue up: until then its
+pulls may carry what it was told."""
+
+
+def check_batches(history: History) -> Result:
+    """A12: the messages of one batch lie in its order, where readers found them.
+
+    Between sends A11 asks it.
+    """
+    sends = [s for s in history.ok_sends if s.get("kind") == "batch"]
+    if missing := lacking("sends", sends, "seq"):
+        return undecided("A12", f"needs {missing} of batches")
+    seen: dict[tuple[int, str, int], int] = {}
+    for row in history.placed:
+        if row["msg_key"] is not None and row["queue_offset"] is not None:
+            where = (row["msg_key"], row["topic"], row["queue_id"])
+            read_at = int(row["queue_offset"])
+            seen[where] = min(seen.get(where, read_at), read_at)
+    batches: dict[tuple[int, str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for send in sends:
+        if send["queue_offset"] is not None:
+            where = (send["msg_key"], send["topic"], send["queue_id"])
+            offset = seen.get(where, int(send["queue_offset"]))
+            batch = (send["op_id"], send["topic"], send["queue_id"])
+            batches[batch].append((send["seq"], offset, send["msg_key"]))
+    found: list[Row] = []
+    for (op_id, topic, queue_id), members in sorted(batches.items()):
+        highest = -1
+        for _, offset, key in sorted(members):
+            if offset <= highest:
+                explain = (
+                    f"message {key} lies at {topic}/{queue_id}@{offset}, an earlier one of its "
+                    f"batch (op {op_id}) at @{highest}"
+                )
+                found.append({"msg_key": key, "op_id": op_id, "explain": explain})
+            highest = max(highest, offset)
+    return result("A12", found, f"{len(batches)} batches, {len(found)} messages out of their order")
+
+
+def check_holes(history: History) -> Result:
+    """A16: offsets of a queue, from its first to its end, at which the auditor found nothing."""
+    auditors = {row["grp"] for row in history.placed if row.get("auditor")}
+    facts = [row for row in history.drain if row["grp"] in auditors]
+    if not facts:
+        return unchecked("A16", "nobody read the queues from their first message to their end")
+    if missing := lacking("drain", facts, "min_off", "end_off"):
+        return undecided("A16", f"needs {missing} of the auditor")
+    if any(not row["drained"] for row in facts):
+        return undecided("A16", "the auditor did not come to the end of every queue")
+    seen: dict[Queue, set[int]] = defaultdict(set)
+    for row in history.placed:
+        if row.get("auditor") and row["queue_offset"] is not None:
+            seen[row["grp"], row["topic"], row["queue_id"]].add(row["queue_offset"])
+    found = []
+    for row in sorted(facts, key=lambda row: (row["grp"], row["topic"], row["queue_id"])):
+        topic, queue_id = row["topic"], row["queue_id"]
+        if topic not in history.epochs:
+            continue
+        for low, high in _holes(seen[row["grp"], topic, queue_id], row["min_off"], row["end_off"]):
+            explain = f"{row['grp']} found nothing at {topic}/{queue_id}@{low} to @{high - 1}"
+            found.append({"place": f"{topic}/{queue_id}@{low}", "explain": explain})
+    return result("A16", found, f"{len(facts)} queues were read whole, {len(found)} holes in them")
+
+
+def _holes(seen: set[int], low: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of ``low..end`` of which nothing was seen."""
+    at = low
+    for offset in [*sorted(offset for offset in seen if low <= offset < end), end]:
+        if offset > at:
+            yield at, offset
+        at = offset + 1
+
+
+def check_falls(history: History) -> Result:
+    """A18: a group is told a lower offset than what it had committed last.
+
+    Less may be told after a reset, soon after a commit whose outcome nobody knows, and while
+    somebody who had been told less may still commit it. A leader answers a commit before the others
+    have it: one that was answered amid a fault or a change of the leader, or soon before, may be
+    gone.
+    """
+    fetches = [a for a in history.acks if a["kind"] == "fetch" and a["outcome"] == "ok"]
+    if not fetches:
+        return unchecked("A18", "nobody recorded which offsets groups were told")
+    columns = ("topic", "queue_id", "value_offset", "t_inv")
+    if missing := lacking("acks", fetches, *columns):
+        return undecided("A18", f"needs {missing} of fetches")
+    unrest = [(one.start, one.end) for one in unsettled(history)]
+    queues: dict[Queue, list[Row]] = defaultdict(list)
+    for ack in history.acks:
+        told = ack["value_offset"] is not None or ack["kind"] == "reset"
+        at = ack["t_cmp"] if ack["kind"] == "commit" and ack["outcome"] == "ok" else ack["t_inv"]
+        if ack["queue_id"] is not None and at is not None and told:
+            queue = (ack["grp"], ack["topic"], ack["queue_id"])
+            queues[queue].append(ack | {"at": at, "sure": _is_sure(ack, unrest)})
+    found = [one for queue, rows in sorted(queues.items()) for one in _falls(queue, rows)]
+    return result("A18", found, f"{len(fetches)} offsets were told, {len(found)} too low")
+
+
+def _is_sure(ack: Row, unrest: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a commit stands, whoever leads."""
+    begin, end = ack["t_inv"], ack["t_cmp"]
+    if ack["kind"] != "commit" or ack["outcome"] != "ok" or begin is None:
+        return False
+    return not any(start <= end + SPREAD_NS and begin <= over for start, over in unrest)
+
+
+def _falls(queue: Queue, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the fetches of a queue that were told less than they had to be."""
+    floor = -1
+    others: list[tuple[int, int]] = []
+    # At one instant nothing is known to be earlier: questions go first.
+    for row in sorted(rows, key=_order_of):
+        kind, value = row["kind"], row["value_offset"]
+        if kind == "reset":
+            floor = -1
+        elif row["sure"]:
+            floor = value
+        elif kind == "commit" and row["outcome"] != "fail":
+            others.append((row["at"], value))
+        elif kind == "fetch" and row["outcome"] == "ok":
+            recent = [v for t, v in others if row["at"] - SETTLE_NS <= t < row["at"]]
+            if value < min([floor, *recent]):
+                group, topic, queue_id = queue
+                explain = f"{group} was told {value} of {topic}/{queue_id}, and committed {floor}"
+                yield {"place": f"{topic}/{queue_id}", "explain": explain}
+            others.append((row["at"], value))
+
+
+def _order_of(row: Row) -> tuple[int, bool, int]:
+    value = row["value_offset"]
+    return row["at"], row["kind"] != "fetch", -1 if value is None else value
+
+
+def check_beyond(history: History) -> Result:
+    """A19: a group committed an offset behind the end that its queue had when all was over."""
+    if not history.drain:
+        return unchecked("A19", "nobody recorded where queues end")
+    if missing := lacking("drain", history.drain, "end_off"):
+        return undecided("A19", f"needs {missing}")
+    ends: dict[tuple[str, int], int] = defaultdict(int)
+    for row in history.drain:
+        queue = (row["topic"], row["queue_id"])
+        ends[queue] = max(ends[queue], row["end_off"])
+    highest: dict[Queue, int] = defaultdict(lambda: -1)
+    for ack in history.acks:
+        if ack["kind"] == "commit" and ack["outcome"] == "ok" and ack["value_offset"] is not None:
+            who = (ack["grp"], ack["topic"], ack["queue_id"])
+            highest[who] = max(highest[who], ack["value_offset"])
+    found = []
+    for (group, topic, queue_id), value in sorted(highest.items(), key=str):
+        end = ends.get((topic, queue_id))
+        if end is not None and value > end:
+            explain = f"{group} committed {value} of {topic}/{queue_id}, which ends at {end}"
+            found.append({"place": f"{topic}/{queue_id}", "explain": explain})
+    summary = f"{len(highest)} offsets were committed, {len(found)} beyond the end"
+    return result("A19", found, summary)

@@ -1,0 +1,161 @@
+"""In which order groups read: A13 A14 A17.
+
+A poll that goes back, a poll that skips, and an orderly group whose calls overlap or whose shards
+come in another order than they were sent. Only the first delivery of a place to a group counts:
+what comes again is for A9 to judge. Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+from chaos.checker.model import History, Place, Result, Row, lacking, result, unchecked, undecided
+
+Reader = tuple[str, str, int, str, int, int]
+"""Group, consumer, generation, topic, epoch, queue: one stretch of reading forwards."""
+POLLED = ("consumer", "generation", "t_fetch_inv")
+CALLED = ("consumer", "op_id", "t_proc_begin", "t_proc_end")
+
+
+def check_backwards(history: History) -> Result:
+    """A13: what a consumer polled later of a queue lies before what it had polled there."""
+    stretches = _polls(history, "A13")
+    if isinstance(stretches, Result):
+        return stretches
+    found = []
+    for reader, rows in sorted(stretches.items()):
+        highest = -1
+        for _, fetch in groupby(rows, key=lambda row: row["t_fetch_inv"]):
+            offsets = [row["queue_offset"] for row in fetch]
+            for offset in offsets:
+                if offset < highest:
+                    explain = f"{reader[1]} polled {_at(reader, offset)} after @{highest}"
+                    found.append({"place": _at(reader, offset), "explain": explain})
+            highest = max(highest, *offsets)
+    return result("A13", found, f"{len(found)} polls went back in a queue")
+
+
+def check_skips(history: History) -> Result:
+    """A14: a consumer passed over a message that its group got only later, and from another.
+
+    What it polls last, before it gives a queue up or dies, may be cut anywhere.
+    """
+    stretches = _polls(history, "A14")
+    if isinstance(stretches, Result):
+        return stretches
+    firsts: dict[tuple[object, ...], tuple[Reader, Row]] = {
+        (reader[0], *reader[3:], row["queue_offset"]): (reader, row)
+        for reader, rows in stretches.items()
+        for row in rows
+    }
+    found: dict[tuple[object, ...], Row] = {}
+    for reader, rows in sorted(stretches.items()):
+        last = rows[-1]["t_fetch_inv"]
+        kept = sorted(
+            (row for row in rows if row["t_fetch_inv"] < last), key=lambda row: row["queue_offset"]
+        )
+        for before, row in pairwise(kept):
+            for offset in range(before["queue_offset"] + 1, row["queue_offset"]):
+                where = (reader[0], *reader[3:], offset)
+                other, first = firsts.get(where, (reader, row))
+                if other[:3] != reader[:3] and first["t_recv"] > row["t_recv"]:
+                    explain = (
+                        f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "
+                        f"which {reader[0]} got later from {other[1]}"
+                    )
+                    found.setdefault(where, {"place": _at(reader, offset), "explain": explain})
+    return result("A14", list(found.values()), f"{len(found)} messages were passed over")
+
+
+def _polled(row: Row) -> tuple[int, str, int, int]:
+    """Return by what the first of several deliveries is told; what is not known comes first."""
+    generation, t = (-1 if row.get(name) is None else row[name] for name in POLLED[1:])
+    return row["t_recv"], row.get("consumer") or "", generation, t
+
+
+def _at(reader: Reader, offset: int) -> str:
+    return f"{reader[3]}/{reader[5]}@{offset}"
+
+
+def _polls(history: History, check: str) -> dict[Reader, list[Row]] | Result:
+    """Return the first deliveries of each stretch of reading, in the order of their polls.
+
+    Or why there are none: the columns that say who polled, and when, are not there.
+    """
+    firsts: dict[tuple[str, Place], Row] = {}
+    for row in history.placed:
+        place = history.place(row)
+        if place is not None and not row.get("auditor") and not row.get("reconsume"):
+            known = firsts.setdefault((row["grp"], place), row)
+            if _polled(row) < _polled(known):
+                firsts[row["grp"], place] = row
+    told = [row for (group, _), row in firsts.items() if group in history.modes]
+    if missing := lacking("deliveries", told, *POLLED):
+        return undecided(check, f"needs {missing} of the groups that run.json names in modes")
+    found: dict[Reader, list[Row]] = defaultdict(list)
+    for (group, place), row in firsts.items():
+        if not any(row.get(name) is None for name in POLLED):
+            topic, epoch, queue_id, _ = place
+            found[group, row["consumer"], row["generation"], topic, epoch, queue_id].append(row)
+    if firsts and not found:
+        return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
+    for rows in found.values():
+        rows.sort(key=lambda row: (row["t_fetch_inv"], row["queue_offset"]))
+    return dict(found)
+
+
+def check_shards(history: History) -> Result:
+    """A17: an orderly group gets each shard in the order of its sends, in one call at a time."""
+    orderly = {group for group, mode in history.modes.items() if mode == "orderly"}
+    rows = [row for row in history.to_groups if row["grp"] in orderly]
+    if not rows:
+        return unchecked("A17", "run.json names no orderly group that got anything")
+    sends = [s for s in history.ok_sends if s.get("kind") == "orderly"]
+    missing = [lacking("deliveries", rows, *CALLED), lacking("sends", sends, "shard_key", "t_cmp")]
+    if any(missing):
+        return undecided("A17", f"needs {', '.join(filter(None, missing))}")
+    found = [*_overlapping(rows), *_overtaking(sends, rows)]
+    return result("A17", found, f"{len(found)} times an orderly group was not served in order")
+
+
+def _overlapping(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the calls of a queue's listeners that began before an earlier one had ended."""
+    calls: dict[tuple[str, str, int], dict[tuple[str, int], tuple[int, int]]] = defaultdict(dict)
+    for row in rows:
+        queue, call = (row["grp"], row["topic"], row["queue_id"]), (row["consumer"], row["op_id"])
+        begin, end = calls[queue].get(call, (row["t_proc_begin"], row["t_proc_end"]))
+        span = (min(begin, row["t_proc_begin"]), max(end, row["t_proc_end"]))
+        calls[queue][call] = span
+    for (group, topic, queue_id), spans in sorted(calls.items()):
+        busy = -1
+        for (begin, end), (consumer, _) in sorted((span, call) for call, span in spans.items()):
+            if begin < busy:
+                explain = (
+                    f"{consumer} began with {topic}/{queue_id} of {group} at {begin}, and the call "
+                    f"before it ended at {busy}"
+                )
+                yield {"place": f"{topic}/{queue_id}", "explain": explain}
+            busy = max(busy, end)
+
+
+def _overtaking(sends: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield messages that were acknowledged before another was sent, and given after it."""
+    by_key = {send["msg_key"]: send for send in sends}
+    firsts: dict[tuple[str, int], tuple[int, int]] = {}
+    for row in rows:
+        who = (row["grp"], row["msg_key"])
+        at = (row["t_proc_begin"], row.get("pos") or 0)
+        firsts[who] = min(firsts.get(who, at), at)
+    shards: dict[tuple[str, str, str], list[tuple[tuple[int, int], int]]] = defaultdict(list)
+    for (group, key), at in firsts.items():
+        send = by_key.get(key)
+        if send is not None:
+            shards[group, send["topic"], send["shard_key"]].append((at, key))
+    for (group, _, shard), given in sorted(shards.items()):
+        latest = -1
+        for _, key in sorted(given):
+            send = by_key[key]
+            if send["t_cmp"] < latest:
+                explain = f"message {key} of shard {shard} came to {group} after later ones"
+                yield {"msg_key": key, "explain": explain}
+            latest = max(latest, send["t_inv"])

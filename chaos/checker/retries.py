@@ -1,0 +1,139 @@
+"""What listeners refuse: the ladder of retries, and dead letters (A26 A28 A29 A57).
+
+A message comes again only after it was refused, not before its time, and not more often than its
+group allows; what is refused once more then lies in the dead letter queue, and nothing else does.
+Source: spec/proof.md A26, A28, A29, A57.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+
+from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+from chaos.history.domains import EARLY_NS
+
+Refused = tuple[str, int]
+"""Group and message."""
+
+
+def check_ladder(history: History) -> Result:
+    """A26: a retry that comes before its time, without a refusal, or beyond its group's limit.
+
+    A message that says that it comes for the n-th time was refused n times, and the n-th of these
+    refusals to be over is over.
+    """
+    again = [d for d in history.to_groups if (d.get("reconsume") or 0) and d["msg_key"] is not None]
+    who = {(d["grp"], d["msg_key"]) for d in again}
+    nacks = [a for a in _nacks(history) if (a["grp"], a["msg_key"]) in who]
+    if again and not history.acks:
+        return undecided("A26", "needs acks: messages came again, and nobody recorded refusals")
+    if missing := lacking("acks", nacks, "t_inv", "delay_ms"):
+        return undecided("A26", f"needs {missing} of what was refused and came again")
+    over: dict[Refused, list[int]] = defaultdict(list)
+    for ack in nacks:
+        over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + ack["delay_ms"] * 1_000_000)
+    for times in over.values():
+        times.sort()
+    found = []
+    for row in again:
+        times = over.get((row["grp"], row["msg_key"]), [])
+        # What a consumer keeps and tries again itself was received only once.
+        given = max(row["t_recv"], row.get("t_proc_begin") or 0)
+        waited = bisect_right(times, given + EARLY_NS)
+        most = history.reconsume_max.get(row["grp"])
+        beyond = most is not None and row["reconsume"] > most
+        if row["reconsume"] > waited or beyond:
+            limit = f", beyond the limit of {most}" if beyond else ""
+            explain = (
+                f"message {row['msg_key']} came to {row['grp']} for the {row['reconsume']}. time "
+                f"again{limit}; {waited} refusals of it were over"
+            )
+            found.append({"msg_key": row["msg_key"], "explain": explain})
+    return result("A26", found, f"{len(again)} came again, {len(found)} of them against the rules")
+
+
+def check_false_letters(history: History) -> Result:
+    """A28: a dead letter of what was not refused as often as its group allows."""
+    known = _letters(history, "A28")
+    if isinstance(known, Result):
+        return known
+    letters, last = known
+    found = [
+        _told(who, "is a dead letter of {}, and was not refused for the last time")
+        for who in sorted(letters)
+        if not last[who]
+    ]
+    return result("A28", found, f"{len(letters)} dead letters, {len(found)} without a reason")
+
+
+def check_letters_twice(history: History) -> Result:
+    """A29: more dead letters of one message than it was refused for the last time."""
+    known = _letters(history, "A29")
+    if isinstance(known, Result):
+        return known
+    letters, last = known
+    found = [
+        _told(who, f"is {len(places)} dead letters of {{}}, refused {last[who]} times at last")
+        for who, places in sorted(letters.items())
+        if last[who] and len(places) > last[who]
+    ]
+    return result("A29", found, f"{len(letters)} dead letters, {len(found)} more than once")
+
+
+def check_missing_letters(history: History) -> Result:
+    """A57: what was refused for the last time, lies in no dead letter queue, nor came again."""
+    known = _letters(history, "A57")
+    if isinstance(known, Result):
+        return known
+    letters, last = known
+    given: dict[Refused, int] = defaultdict(lambda: -1)
+    for row in history.to_groups:
+        who = (row["grp"], row["msg_key"])
+        given[who] = max(given[who], row["t_recv"], row.get("t_proc_end") or 0)
+    refused: dict[Refused, int] = {}
+    for ack in _nacks(history):
+        if last[ack["grp"], ack["msg_key"]]:
+            who = (ack["grp"], ack["msg_key"])
+            refused[who] = max(refused.get(who, 0), ack["t_inv"] or 0)
+    found = [
+        _told(who, "was refused by {} for the last time and is no dead letter")
+        for who, t in sorted(refused.items())
+        if who not in letters and given[who] <= t
+    ]
+    if found and not (history.drain and all(d["drained"] for d in history.drain)):
+        return undecided("A57", f"{len(found)} are no dead letters, but queues were not drained")
+    return result("A57", found, f"{len(refused)} refused for good, {len(found)} no dead letters")
+
+
+def _told(who: Refused, words: str) -> Row:
+    return {"msg_key": who[1], "explain": f"message {who[1]} {words.format(who[0])}"}
+
+
+def _nacks(history: History) -> list[Row]:
+    return [a for a in history.acks if a["kind"] == "nack" and a["msg_key"] is not None]
+
+
+def _letters(
+    history: History, check: str
+) -> tuple[dict[Refused, set[tuple[int, int]]], Counter[Refused]] | Result:
+    """Return the places of the dead letters, and how often each message was refused at last.
+
+    Or why they cannot be told. A refusal is the last if its message had come again as often as
+    its group allows.
+    """
+    letters: dict[Refused, set[tuple[int, int]]] = defaultdict(set)
+    for row in history.own:
+        if row.get("is_dlq") and row["msg_key"] is not None:
+            place = (row["queue_id"], row["queue_offset"])
+            letters[row["grp"], row["msg_key"]].add(place)
+    most = history.reconsume_max
+    if unnamed := sorted({group for group, _ in letters} - most.keys()):
+        return undecided(check, f"needs reconsume_max of {', '.join(unnamed)} in run.json")
+    if not most:
+        return unchecked(check, "run.json names no limit of retries (reconsume_max)")
+    nacks = [ack for ack in _nacks(history) if ack["grp"] in most]
+    if missing := lacking("acks", nacks, "reconsume", "t_inv"):
+        return undecided(check, f"needs {missing} of the groups that reconsume_max names")
+    last = Counter(
+        (ack["grp"], ack["msg_key"]) for ack in nacks if ack["reconsume"] >= most[ack["grp"]]
+    )
+    return letters, last

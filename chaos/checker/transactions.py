@@ -1,0 +1,104 @@
+"""Messages of transactions: A53 A54 A55.
+
+What was rolled back is not seen, what was committed is, and not before somebody said so. A
+transaction is decided by its producer's word or by its answer to a check-back.
+Source: spec/proof.md A53 to A55.
+"""
+
+from collections import defaultdict
+
+from chaos.checker.messages import lies_before, where_found
+from chaos.checker.model import History, Result, Row, lacking, result, unchecked, undecided
+
+
+def check_rolled_back(history: History) -> Result:
+    """A53: a message that was delivered, of a transaction that was rolled back and never committed.
+
+    Where both were said, by a producer that contradicts itself, the system may take either.
+    """
+    said = _decisions(history, "A53")
+    if isinstance(said, Result):
+        return said
+    seen = _first_seen(history)
+    found = [
+        {"msg_key": key, "explain": f"message {key} was rolled back, and delivered"}
+        for key, words in sorted(said.items())
+        if key in seen and words["rollback"] and not words["commit"]
+    ]
+    return result("A53", found, f"{len(said)} transactions, {len(found)} rolled back and delivered")
+
+
+def check_undecided(history: History) -> Result:
+    """A54: a message that was delivered before anybody said that it is committed."""
+    said = _decisions(history, "A54")
+    if isinstance(said, Result):
+        return said
+    seen = _first_seen(history)
+    found = []
+    for key, words in sorted(said.items()):
+        begun = [row["t_inv"] for row in words["commit"]]
+        waits = not begun and not words["rollback"]
+        if key in seen and (waits or (begun and seen[key] < min(begun))):
+            explain = f"message {key} was delivered before its transaction was committed"
+            found.append({"msg_key": key, "explain": explain})
+    return result("A54", found, f"{len(said)} transactions, {len(found)} delivered undecided")
+
+
+def check_committed_missing(history: History) -> Result:
+    """A55: a committed message that a group which consumes its topic never got."""
+    said = _decisions(history, "A55")
+    if isinstance(said, Result):
+        return said
+    found = []
+    for key, words in sorted(said.items()):
+        send = next(iter(history.by_key.get(key, [])), None)
+        sure = any(row["outcome"] == "ok" for row in words["commit"]) and not words["rollback"]
+        if send is None or not sure:
+            continue
+        for group, topics in sorted(history.groups.items()):
+            owed = send["topic"] in topics and history.is_subscribed(group, send)
+            if owed and (group, key) not in history.got and not _came_late(history, group, send):
+                explain = f"message {key} was committed, and never delivered to {group}"
+                found.append({"msg_key": key, "explain": explain})
+    if found and not (history.drain and all(d["drained"] for d in history.drain)):
+        return undecided("A55", f"{len(found)} did not come, but queues were not drained")
+    return result("A55", found, f"{len(said)} transactions, {len(found)} committed and not given")
+
+
+def _came_late(history: History, group: str, send: Row) -> bool:
+    """Tell whether a group began behind the place at which the message was found."""
+    place = where_found(history, send)
+    queue = (group, place["topic"], place["queue_id"])
+    begins = [d for d in history.drain if (d["grp"], d["topic"], d["queue_id"]) == queue]
+    return any(lies_before(place, row["min_off"]) for row in begins)
+
+
+def _decisions(history: History, check: str) -> dict[int, dict[str, list[Row]]] | Result:
+    """Return what was said of each transaction's message: its commits and its rollbacks.
+
+    Or why nobody can tell.
+    """
+    sends = [s for s in history.sends if s.get("kind") == "txn"]
+    if not history.txn:
+        if sends:
+            return undecided(check, "needs txn: what was decided of the transactions is not there")
+        return unchecked(check, "there were no transactions")
+    asked = [row for row in history.txn if row["step"] == "checkback"]
+    if missing := lacking("txn", asked, "answer") or lacking("txn", history.txn, "outcome"):
+        return undecided(check, f"needs {missing}")
+    found: dict[int, dict[str, list[Row]]] = defaultdict(lambda: {"commit": [], "rollback": []})
+    for row in history.txn:
+        word = row["answer"] if row["step"] == "checkback" else row["step"]
+        decided = found[row["msg_key"]]
+        if word in decided:
+            decided[word].append(row)
+    return dict(found)
+
+
+def _first_seen(history: History) -> dict[int, int]:
+    """Return when each message was seen first, by a group or by the auditor."""
+    found: dict[int, int] = {}
+    for row in history.own:
+        if row["msg_key"] is not None:
+            found[row["msg_key"]] = min(found.get(row["msg_key"], row["t_recv"]), row["t_recv"])
+    return found

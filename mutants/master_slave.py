@@ -1,0 +1,150 @@
+"""Planted bugs of the HA stream: of the master, of the slave, and of what a synchronous one awaits.
+
+Sources: docs/replication.md; RocketMQ HAService, HAConnection, HAClient.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+MASTER_SLAVE: Final = (
+    Mutant(
+        name="ha-acknowledged-before-the-slave",
+        breaks="A synchronous master says SEND_OK once it has the message itself.",
+        source="RocketMQ GroupTransferService: sync double write.",
+        plant=patch(
+            "store.ha.gate:Gate.limit",
+            ("return min(own, self.confirmed), None", "return own, None"),
+        ),
+    ),
+    Mutant(
+        name="ha-slave-that-has-gone-counts",
+        breaks="A synchronous master waits for a slave that is not connected any more.",
+        source="RocketMQ HAService.isSlaveOK: connectionCount.",
+        plant=patch(
+            "store.ha.gate:Gate.on_slaves",
+            ("max(positions, default=None)", "max(positions, default=self.best)"),
+        ),
+    ),
+    Mutant(
+        name="ha-slave-far-behind-counts",
+        breaks="A slave counts as there however much it lacks.",
+        source="RocketMQ haSlaveFallbehindMax.",
+        plant=patch(
+            "store.ha.gate:Gate.keeps_up",
+            ("and end - self.best < self.behind_max", "and end >= 0"),
+        ),
+    ),
+    Mutant(
+        name="ha-one-late-releases-all",
+        breaks="When one message has waited too long, those that came just now do not wait.",
+        source="RocketMQ GroupTransferService: each request has its own deadline.",
+        plant=patch(
+            "store.ha.gate:Gate.pass_time",
+            ("max(self.released, late)", "max(self.released, end if late else 0)"),
+        ),
+    ),
+    Mutant(
+        name="ha-lack-not-told",
+        breaks="What no slave has is answered SEND_OK where no slave is there.",
+        source="RocketMQ SLAVE_NOT_AVAILABLE.",
+        plant=patch(
+            "store.ha.master_log:MasterLog._ask",
+            ("if lack is not None and position", "if lack is None and position"),
+        ),
+    ),
+    Mutant(
+        name="ha-sent-before-the-sync",
+        breaks="A master with SYNC_FLUSH sends what a loss of power may take from it.",
+        source="docs/adr/0019; RocketMQ sends what is written.",
+        plant=patch(
+            "store.ha.master_log:MasterLog.bytes_at",
+            ("own = self.own_position", "own = self.end_position"),
+        ),
+    ),
+    Mutant(
+        name="ha-unsent-confirmed",
+        breaks="A master believes a slave that reports what it was never sent.",
+        source="docs/security.md, masters and slaves.",
+        plant=patch(
+            "store.ha.master:SlaveLink._take",
+            ("not self.position <= position <= self._next", "position < self.position"),
+        ),
+    ),
+    Mutant(
+        name="ha-question-confirms",
+        breaks="A synchronous master takes what a slave asks for as what it has.",
+        source="docs/replication.md, one message.",
+        plant=patch("store.ha.master:SlaveLink._take", ("= not is_first", "= True")),
+    ),
+    Mutant(
+        name="ha-unverified-confirms",
+        breaks="A slave repeats its first report before it has compared anything.",
+        source="docs/replication.md, one message.",
+        plant=patch(
+            "store.ha.slave:MasterLink.pass_time",
+            ("elif self.is_verified and now_ms", "elif now_ms"),
+        ),
+    ),
+    Mutant(
+        name="ha-record-ends-the-slave",
+        breaks="A record with an offset that its queue cannot have ends a slave at every start.",
+        source="docs/security.md, masters and slaves.",
+        plant=patch(
+            "store.dispatch.anomalies:Copied._on_gap",
+            (
+                "self._gaps[queue] = queue.max_offset",
+                "raise self._lost_units(queue, offset, physical)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="ha-longer-slave-taken",
+        breaks="A slave whose log is longer than the master's follows, from where both differ.",
+        source="RocketMQ HAConnection takes any offset; its slaves diverge after a lost tail.",
+        plant=patch(
+            "store.ha.master:SlaveLink._find_start",
+            ("if position > log.last_to_ask_for:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="ha-appended-behind-a-gap",
+        breaks="A slave appends what does not begin where its log ends.",
+        source="RocketMQ HAClient.dispatchReadRequest closes then.",
+        plant=patch(
+            "store.ha.assembly:Assembly.add",
+            ("if position != self.position:", "if position < self.position:"),
+        ),
+    ),
+    Mutant(
+        name="ha-record-unchecked",
+        breaks="A slave writes what is no record, or has another CRC.",
+        source="RocketMQ HAClient writes whatever comes.",
+        plant=patch("store.ha.assembly:Assembly._walk", ("if found != size:", "if False:")),
+    ),
+    Mutant(
+        name="ha-other-log-followed",
+        breaks="A slave follows a master whose log ends otherwise than its own.",
+        source="docs/adr/0019; RocketMQ compares positions alone.",
+        plant=patch("store.ha.intake:Intake._compare", ("if count > 0 and", "if count < 0 and")),
+    ),
+    Mutant(
+        name="ha-reported-before-written",
+        breaks="A slave confirms what it has in memory alone.",
+        source="RocketMQ HAClient.reportSlaveMaxOffset: the max offset of its log.",
+        plant=patch(
+            "store.ha.intake:Intake.report",
+            ("return self._log.own_position if", "return self._assembly.position if"),
+        ),
+    ),
+    Mutant(
+        name="ha-dispatch-at-the-old-beginning",
+        breaks="A new slave takes the master's last file, and looks for messages in the first.",
+        source="found by test_a_new_slave_begins_with_the_last_file_and_goes_on.",
+        plant=patch(
+            "store.ha.slave_log:SlaveLog.begin_at", ("self._user.on_begun(position)", "pass")
+        ),
+    ),
+)

@@ -1,0 +1,117 @@
+"""Planted bugs of slaves of the classic modes: what they serve, what they take from their master.
+
+Sources: RocketMQ SlaveSynchronize, PullMessageProcessor, MQClientInstance; docs/replication.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+SLAVES: Final = (
+    Mutant(
+        name="slave-moves-a-queue",
+        breaks="A consumer believes a slave that lags when it calls an offset illegal.",
+        source="RocketMQ PullMessageProcessor: offsetCheckInSlave is false by default.",
+        plant=patch(
+            "ledgermq.client.puller:Puller._take",
+            (
+                "(self._on_illegal_offset(result) if is_master else self._on_no_use(addr))",
+                "self._on_illegal_offset(result)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="offsets-asked-of-followers",
+        breaks="A consumer asks a follower of a Raft group for offsets while no leader is known.",
+        source="docs/adr/0007: what another replica knows may lie before what was acknowledged.",
+        plant=patch(
+            "ledgermq.client.leader:LeaderCalls._answers",
+            ("await self._probe(addr, queue)", "await asyncio.sleep(0)"),
+        ),
+    ),
+    Mutant(
+        name="slave-ahead-of-its-log",
+        breaks="A slave takes over offsets and delays before its log has come so far.",
+        source="RocketMQ SlaveSynchronize: delayOffset.json is copied whatever the log has.",
+        plant=patch(
+            "broker.slave_sync.service:SlaveSync._take_progress",
+            ("elif min(self._log.end, self._log.applied) >= told.log_end:", "else:"),
+        ),
+    ),
+    Mutant(
+        name="wiped-master-believed",
+        breaks="A slave believes the tables of a master that has lost its log.",
+        source="RocketMQ SlaveSynchronize: topicConfigTable.clear() and putAll().",
+        plant=patch(
+            "broker.slave_sync.service:SlaveSync._refusal",
+            ("if told.log_end < own_end:", "if told.log_end < 0:"),
+        ),
+    ),
+    Mutant(
+        name="tables-of-another-log",
+        breaks="A slave takes tables from a master whose log it refuses, and deletes its topics.",
+        source="RocketMQ SlaveSynchronize asks whoever name servers call the master.",
+        plant=patch(
+            "broker.modes.slave:SlaveMode.followed_master",
+            ('return self.master_address if is_same else ""', "return self.master_address"),
+        ),
+    ),
+    Mutant(
+        name="slave-offset-past-the-end",
+        breaks="A slave made the master keeps offsets past its queues: it skips what comes there.",
+        source="RocketMQ ConsumerOffsetManager keeps offsets whatever the log has.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets.bound",
+            ("if own is None or own <= end:", "if True:"),
+        ),
+    ),
+    Mutant(
+        name="offset-sync-overwrites",
+        breaks="What a slave took from consumers is overwritten by the older offsets of its"
+        " master.",
+        source="RocketMQ SlaveSynchronize.syncConsumerOffset: putAll().",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets.compare",
+            ("if own is not None and is_as_before and own != base:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="reset-undone-by-a-slave",
+        breaks="A slave gives its master an offset back though the group was moved there since.",
+        source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",
+        plant=patch(
+            "broker.state.own_offsets:OwnOffsets.compare",
+            ("is_as_before = said.get(queue_id) in {base, None}", "is_as_before = True"),
+        ),
+    ),
+    Mutant(
+        name="slave-corrects-offsets",
+        breaks="A slave that lags tells consumers that their offsets are outside the queue.",
+        source="RocketMQ MessageStoreConfig.offsetCheckInSlave, which is false.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._code",
+            ("if code == ResponseCode.PULL_OFFSET_MOVED and self._is_slave:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="slave-sends-consumers-back",
+        breaks="A slave that lags has nothing, and tells consumers to go on at its own end.",
+        source="RocketMQ DefaultMessageStore.nextOffsetCorrection.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._answer",
+            ("if self._is_slave and code == ResponseCode.PULL_NOT_FOUND:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="slave-keeps-offsets-of-pulls",
+        breaks="A slave keeps the offsets that come with pulls, which may be older than its"
+        " master's.",
+        source="RocketMQ PullMessageProcessor: brokerRole != SLAVE.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.handle",
+            (" and not self._is_slave", ""),
+        ),
+    ),
+)

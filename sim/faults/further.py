@@ -1,0 +1,60 @@
+"""What further clients of a plan do: poll, filter by SQL, ask about queues, ask each other.
+
+None in most plans. It is drawn from a stream of its own, behind everything else. Pure: values and
+their JSON. Source: spec/proof.md 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sim.faults.traffic import Count, Membership, Positive
+
+if TYPE_CHECKING:
+    from sim.rng import SplitRng
+
+FURTHER: Final = "further clients"
+"""The stream that it is drawn from."""
+FURTHER_P: Final = 0.2
+
+
+class Further(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Clients that do what others do not: one polls; of the steps of others these are shares."""
+
+    every_ms: Positive = 150
+    """How long a step waits for the next one."""
+    group: Membership = Membership(members=1)
+    """One host; what else it says of members counts for none of them."""
+    seek_p: float = 0.1
+    """How often a poll comes behind a seek."""
+    manual: bool = False
+    """Whether what was polled is committed by a call of its own."""
+    poll_counts: tuple[Positive, ...] = (3, 32)
+    filter_p: float = 0.2
+    """Reads with a filter over properties."""
+    ask_p: float = 0.2
+    """Questions of where messages lie, and where a queue was at a time."""
+    request_p: float = 0.15
+    """Messages that want a reply."""
+    reset_p: float = 0.05
+    """How often the group that polls is told to go on elsewhere."""
+    back_p: float = 0.1
+    """Offsets that are committed, and set back."""
+    slow_ms: Count = 0
+    """How long whoever is asked takes for a reply, at most."""
+
+
+def draw_further(rng: SplitRng) -> Further | None:
+    """Return what a plan has of it."""
+    if not rng.split("on").chance(FURTHER_P):
+        return None
+    return Further(
+        every_ms=rng.split("every").choice((50, 150, 400)),
+        seek_p=rng.split("seeks").choice((0.0, 0.1, 0.3)),
+        manual=rng.split("manual").chance(0.4),
+        poll_counts=rng.split("counts").choice(((1,), (3, 32), (100,))),
+        reset_p=rng.split("resets").choice((0.0, 0.05, 0.1)),
+        slow_ms=rng.split("slow").choice((0, 400)),
+    )

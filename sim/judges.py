@@ -1,0 +1,122 @@
+"""The oracles of kinds of messages that a plan may have: delayed, retried, in order, to everybody.
+
+They listen to the committed log; members of the groups tell them what their listeners do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sim.layout import GROUP
+from sim.oracles.broadcast import Broadcast
+from sim.oracles.delays import Delays, levels_of
+from sim.oracles.further import Further
+from sim.oracles.order import Locks, Order
+from sim.oracles.retries import Retries
+from sim.oracles.transactions import Transactions
+from sim.workload import PAY_TOPIC, STEP_GROUP, STEP_TOPIC, TASK_GROUP, TASK_TOPIC, TOPIC
+
+if TYPE_CHECKING:
+    from sim.context import Host
+    from sim.faults.plan import Plan
+    from sim.layout import Layout
+    from sim.oracles.base import Findings
+    from sim.oracles.clients import Clients
+    from sim.oracles.watch import Watch
+    from sim.record import Record
+
+
+SHORT_MS: Final = 10_000
+"""Messages of longer levels are not waited for."""
+
+
+class World(Protocol):
+    """Where it all happens; `sim.world.World`."""
+
+    plan: Plan
+    layout: Layout
+    hosts: dict[str, Host]
+    watch: Watch
+    findings: Findings
+    clients_oracle: Clients
+    record: Record
+
+    def leader(self) -> str | None:
+        """Return who leads."""
+        ...
+
+
+class Judges:
+    """What there is to ask in the end, beside who is told what."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        workload, options = world.plan.workload, world.plan.options
+        truth, findings = world.watch.truth, world.findings
+        dropped = world.clients_oracle.dropped
+        truth.reads_parts = any((workload.retrying, workload.orderly, workload.transactional))
+        self.delays = Delays(truth, levels_of(options.delay_levels), dropped)
+        world.watch.applied.delays_ms = self.delays.delays_ms
+        if not options.clock_spread_ms and not world.plan.moves_clocks:
+            self.delays.sent_ns = world.record.sent_ns
+        self.locks = Locks(truth)
+        self.retries: Retries | None = None
+        self.order: Order | None = None
+        self.broadcast: Broadcast | None = None
+        if workload.retrying is not None:
+            self.retries = Retries(
+                truth, findings, (TASK_GROUP, TASK_TOPIC), workload.retrying.times_max,
+                len(self.delays.delays_ms), dropped,
+            )  # fmt: skip
+        if workload.orderly is not None:
+            ordered = workload.orderly
+            self.order = Order(
+                truth, findings, (STEP_GROUP, STEP_TOPIC), ordered.queues, ordered.times_max,
+                dropped,
+            )  # fmt: skip
+        if workload.broadcast is not None:
+            is_first = workload.broadcast.start == "first"
+            self.broadcast = Broadcast(
+                truth, findings, (GROUP, TOPIC), is_first=is_first, dropped=dropped
+            )
+        self.further = Further(truth, findings, world.record, dropped)
+        self.transactions: Transactions | None = None
+        if workload.transactional is not None:
+            self.transactions = Transactions(
+                truth,
+                PAY_TOPIC,
+                (workload.transactional.check_max, workload.transactional.check_ms),
+                dropped,
+            )
+        self._horizon_ms: dict[str, int] = {}
+        """By leader: until when what comes due is waited for."""
+
+    def missing(self) -> str:
+        """Say what is not done yet of what must be, once all is healed; empty for nothing."""
+        return self._late() or self._undecided() or self._unfinished()
+
+    def _undecided(self) -> str:
+        halves = [] if self.transactions is None else self.transactions.open()
+        return f"halves that are open: {halves[:3]}" if halves else ""
+
+    def _late(self) -> str:
+        leader = self._world.leader()
+        if leader is None:
+            return "nobody leads"
+        wall_ms = self._world.hosts[leader].clock.wall_ms()
+        # A clock that was wrong may have stamped messages with a time that is far off.
+        usual_ms = max((ms for ms in self.delays.delays_ms if ms <= SHORT_MS), default=0)
+        horizon_ms = self._horizon_ms.setdefault(leader, wall_ms + usual_ms)
+        late = self.delays.waiting(horizon_ms)
+        return f"levels and offsets of messages not delivered: {late[:3]}" if late else ""
+
+    def _unfinished(self) -> str:
+        if self.retries is not None and (left := self.retries.open()):
+            return f"neither finished nor dead: {left[:3]}"
+        if self.order is not None and (steps := self.order.open()):
+            return f"not consumed in order: {steps[:3]}"
+        for name in self._world.layout.members["v"] if self.broadcast is not None else ():
+            assert self.broadcast is not None
+            if lost := self.broadcast.missing(name):
+                return f"{name} was not handed {lost[:3]}"
+        return ""

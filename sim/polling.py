@@ -1,0 +1,136 @@
+"""A consumer that is polled: by a caller who comes again, goes elsewhere, or commits by himself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.history.payload import body_hash, decode_body
+from ledgermq.client import ConsumeFrom, LitePullConsumer, LitePullOptions
+from sim.oracles.further import Polling
+from sim.workload import TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ledgermq.client import ClientConfig, MessageExt, MessageQueue
+    from sim.faults.further import Further
+    from sim.oracles.further import Further as Judge
+    from sim.validators import Validators
+
+POLL_GROUP: Final = "pollers"
+POLL_S: Final = 0.5
+COMMIT_MS: Final = 300
+SEEK_BACK_MAX: Final = 12
+
+
+class Poller:
+    """One consumer, and who polls it.
+
+    Args:
+        chance: the clock of its machine, and a stream.
+    """
+
+    def __init__(
+        self, config: ClientConfig, settings: Further, validators: Validators, judge: Judge,
+        chance: tuple[Any, Any],
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._validators = validators
+        options = LitePullOptions(
+            auto_commit=not settings.manual,
+            auto_commit_interval_ms=COMMIT_MS,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        )
+        clock, rng = chance
+        self._judge = judging = Polling(config.instance_name, judge)
+        self.consumer = LitePullConsumer(
+            config, options, observer=_Observer(judging), clock=clock, rng=rng
+        )
+        self.consumer.subscribe(TOPIC)
+        self._positions: dict[MessageQueue, int] = {}
+        self._listen()
+
+    def _listen(self) -> None:
+        """Have what the consumer does judged."""
+        consumer, judging = self.consumer, self._judge
+        assignment, api = consumer.assignment, consumer.api
+        hold, move, commit = assignment._hold, assignment.move, api.commit_offset
+
+        def held(queue: MessageQueue, offset: int) -> Any:  # noqa: ANN401  # as it is there
+            one = hold(queue, offset)
+            jump = one.puller._on_illegal_offset
+
+            async def jumped(result: Any) -> None:  # noqa: ANN401  # likewise
+                await jump(result)
+                judging.on_taken(queue)
+
+            one.puller._on_illegal_offset = jumped  # type: ignore[method-assign]  # to listen
+            return one
+
+        def moved(offsets: Mapping[MessageQueue, int]) -> None:
+            for queue in offsets:
+                judging.on_moved(queue, None)
+            move(offsets)
+
+        async def committed(addr: str, queue: MessageQueue, offset: int) -> None:
+            judging.on_commit(queue, offset)
+            await commit(addr, queue, offset)
+
+        assignment._hold = held  # type: ignore[method-assign]  # to listen to it
+        assignment.move = moved  # type: ignore[method-assign]  # likewise
+        api.commit_offset = committed  # type: ignore[method-assign]  # likewise
+
+    async def step(self, rng: Any) -> None:  # noqa: ANN401  # a stream
+        """Go elsewhere at times, poll, and commit at times."""
+        settings, consumer = self._settings, self.consumer
+        if self._positions and rng.split("seek").chance(settings.seek_p):
+            queue = rng.split("queue").choice(sorted(self._positions))
+            offset = max(0, self._positions[queue] - rng.split("back").randint(0, SEEK_BACK_MAX))
+            self._judge.on_moved(queue, None)  # what was given out is void as soon as it begins
+            await consumer.seek(queue, offset)
+            self._judge.on_moved(queue, offset)
+            self._validators.record.count("seeks")
+        self._judge.on_done()
+        messages = await consumer.poll(POLL_S, rng.split("count").choice(settings.poll_counts))
+        self._take(messages)
+        if settings.manual and rng.split("commit").chance(0.5):
+            self._judge.on_done()
+            await consumer.commit()
+
+    def _take(self, messages: Sequence[MessageExt]) -> None:
+        given: list[tuple[MessageQueue, int]] = []
+        by_place = {(q.topic, q.queue_id): q for q in self.consumer.assigned_queues}
+        for message in messages:
+            place = (message.topic, message.queue_id)
+            queue = by_place.get(place)
+            if queue is None or not self._validators.is_of(message, queue):
+                continue  # it is not held any more, or another broker's
+            validator = self._validators.of(queue)
+            body = message.content()
+            payload = decode_body(body)
+            key = None if payload is None else payload.msg_key
+            validator.on_delivered(place, message.queue_offset, key, body_hash(body))
+            self._positions[queue] = message.queue_offset + 1
+            given.append((queue, message.queue_offset))
+        self._judge.on_given(given)
+        self._validators.record.count("polled", len(messages))
+
+
+class _Observer:
+    """Hears when queues are taken anew."""
+
+    def __init__(self, judging: Polling) -> None:
+        self._judging = judging
+
+    def on_assignment(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Which queues are held says nothing here."""
+
+    def on_commit(
+        self, queue: MessageQueue, offset: int, ok: bool, t_start_ns: int, t_end_ns: int  # noqa: FBT001  # as the protocol has it
+    ) -> None:  # fmt: skip
+        """What a broker answers to a commit says nothing here."""
+
+    def on_fetch(self, queue: MessageQueue, offset: int, t_start_ns: int, t_end_ns: int) -> None:
+        """A queue is taken anew: it goes on wherever the group has come to."""
+        del offset, t_start_ns, t_end_ns
+        self._judging.on_taken(queue)

@@ -1,0 +1,214 @@
+"""What runs on the hosts of clients: producers and consumers of every kind, odd clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sim.client_app import ClientApp
+from sim.clients.odd import OddApp, Places
+from sim.consumer_app import ConsumerApp, LateApp
+from sim.faults.plan import MEMBERS
+from sim.further import FurtherApp, Task
+from sim.kinds import Odd
+from sim.layout import GROUP
+from sim.members import BroadcastApp, MemberApp, OrderlyApp, RetryApp
+from sim.payers import PayApp
+from sim.workload import NOT_OF_PRODUCERS, PAY_GROUP, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sim.context import Host
+    from sim.disk import SimDisk
+    from sim.faults.plan import Plan
+    from sim.judges import Judges
+    from sim.layout import Layout
+    from sim.loop import SimLoop
+    from sim.validators import Validators
+    from sim.workload import Op
+
+App = ClientApp | ConsumerApp | OddApp | MemberApp | PayApp | FurtherApp
+
+NS_PER_MS: Final = 1_000_000
+REBORN_MS: Final = 400
+"""A member that was killed is started again after so long."""
+
+
+class World(Protocol):
+    """Where the programs run; `sim.world.World`."""
+
+    plan: Plan
+    layout: Layout
+    loop: SimLoop
+    hosts: dict[str, Host]
+    apps: dict[str, App]
+    validators: Validators
+    judges: Judges
+    operations: list[Op]
+
+    def at(self, when_ns: int, action: Callable[[], object]) -> None:
+        """Do something at a virtual time that no process does."""
+        ...
+
+    def brokers(self) -> Sequence[str]:
+        """Return the hosts of brokers, spares included."""
+        ...
+
+    def crash(self, name: str) -> None:
+        """Kill the process of a host."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Start the process of a host."""
+        ...
+
+    def disk(self, name: str) -> SimDisk:
+        """Return the disk of a machine."""
+        ...
+
+    def leader(self) -> str | None:
+        """Return who leads."""
+        ...
+
+
+async def run_client(world: World, name: str) -> None:
+    """Be the program of a host, for ever."""
+    layout = world.layout
+    if name in layout.odd:
+        await _run_odd(world, name)
+    elif name in layout.members["t"]:
+        await _run_payer(world, name)
+    elif name in layout.members["x"]:
+        await _run_further(world, name)
+    elif name in layout.all_members:
+        world.apps[name] = member = _member(world, name)
+        await member.run()
+    elif name in layout.consumers or name in layout.late:
+        await _run_consumer(world, name)
+    else:
+        await _run_producer(world, name)
+
+
+def plan_crashes(world: World) -> None:
+    """Have members killed and started again, as the plan says."""
+    plan = world.plan
+    for prefix, field in MEMBERS.items():
+        kind = getattr(plan.workload, field)
+        crash_ms = 0 if kind is None else kind.group.crash_ms
+        for at_ms in range(crash_ms, plan.options.safety_ms, crash_ms) if crash_ms else ():
+            world.at(at_ms * NS_PER_MS, partial(_crash, world, f"{prefix}0"))
+
+
+def _crash(world: World, name: str) -> None:
+    world.crash(name)
+    if world.judges.broadcast is not None:
+        world.judges.broadcast.on_killed(name)
+    world.at(world.loop.now_ns + REBORN_MS * NS_PER_MS, partial(world.start, name))
+
+
+def _member(world: World, name: str) -> MemberApp:
+    workload, judges = world.plan.workload, world.judges
+    common: Any = (name, world.layout.client_config(name), world.hosts[name], world.validators)
+    until_ms = world.plan.options.safety_ms
+    if name in world.layout.members["w"]:
+        tasks, retries = workload.retrying, judges.retries
+        assert tasks is not None
+        assert retries is not None
+        return RetryApp(*common, tasks.group, until_ms, settings=tasks, oracle=retries)
+    if name in world.layout.members["o"]:
+        steps, order = workload.orderly, judges.order
+        assert steps is not None
+        assert order is not None
+        return OrderlyApp(*common, steps.group, until_ms, settings=steps, oracle=order)
+    news, broadcast = workload.broadcast, judges.broadcast
+    assert news is not None
+    assert broadcast is not None
+    return BroadcastApp(
+        *common, news.group, until_ms, settings=news, oracle=broadcast, disk=world.disk(name)
+    )
+
+
+async def _run_payer(world: World, name: str) -> None:
+    settings, oracle = world.plan.workload.transactional, world.judges.transactions
+    assert settings is not None
+    assert oracle is not None
+    config = replace(world.layout.client_config(name), group=PAY_GROUP)
+    app = PayApp(name, config, world.hosts[name], world.validators, settings, oracle)
+    world.apps[name] = app
+    now_ms = world.loop.now_ns // NS_PER_MS
+    mine = [
+        op
+        for op in world.operations
+        if op.kind is Kind.PAY
+        and op.at_ms >= now_ms
+        and op.client % settings.group.members == int(name[1:])
+    ]
+    await app.run(mine)
+
+
+async def _run_further(world: World, name: str) -> None:
+    settings = world.plan.workload.further
+    assert settings is not None
+    task = Task(settings, world.judges.further, world.plan.options.safety_ms)
+    config, host = world.layout.client_config(name), world.hosts[name]
+    app = FurtherApp(name, config, host, world.validators, task)
+    world.apps[name] = app
+    await app.run()
+
+
+async def _run_consumer(world: World, name: str) -> None:
+    layout, workload = world.layout, world.plan.workload
+    config, host = layout.client_config(name), world.hosts[name]
+    if name in layout.consumers:
+        world.apps[name] = member = ConsumerApp(name, config, host, world.validators, workload)
+        await member.consume()
+        return
+    late = LateApp(
+        name, config, host, world.validators, workload,
+        late=workload.late[layout.late.index(name)],
+    )  # fmt: skip
+    world.apps[name] = late
+    await late.run()
+
+
+async def _run_producer(world: World, name: str) -> None:
+    layout = world.layout
+    number = layout.clients.index(name)
+    app = ClientApp(
+        name, number, layout.client_config(name), world.hosts[name], world.validators,
+        world.plan.workload,
+    )  # fmt: skip
+    world.apps[name] = app
+    now_ms = world.loop.now_ns // NS_PER_MS
+    count = len(layout.producers)
+    mine = [
+        op
+        for op in world.operations
+        if op.client % count == number
+        and op.at_ms >= now_ms
+        and isinstance(op.kind, Kind)
+        and op.kind not in NOT_OF_PRODUCERS
+    ]
+    await app.run(mine)
+
+
+async def _run_odd(world: World, name: str) -> None:
+    layout = world.layout
+
+    def leader() -> str | None:
+        known = world.leader()
+        return None if known is None else layout.broker_address(known)
+
+    places = Places(
+        leader,
+        GROUP,
+        tuple(map(layout.broker_address, (*world.brokers(), *layout.alone))),
+        next(map(layout.broker_address, layout.alone), ""),
+        {one: layout.peer_address(one) for one in world.brokers()},
+        tuple(layout.namesrv_addrs()),
+    )
+    app = OddApp(name, world.hosts[name], world.validators, places)
+    world.apps[name] = app
+    await app.run([op for op in world.operations if isinstance(op.kind, Odd)])

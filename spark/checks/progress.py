@@ -1,0 +1,184 @@
+"""A12, A16, A18, A19: the order within batches, queues without holes, and offsets of groups.
+
+A12: messages of a batch lie in its order where readers found them. A16: the auditor found a message
+at each offset from a queue's first to its end. A18: a group is not told less than what it committed
+last, unless a reset, a commit of unknown outcome, or somebody who had been told less lies between;
+a commit answered amid a fault or a change of the leader, or soon before, may be gone.
+A19: no group committed beyond the end that its queue had when all was over.
+Source: spec/proof.md A12, A16, A18, A19.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
+
+from spark.context import AUDITOR, Context
+from spark.evidence import message_name, queue_place, tell, text
+from spark.facts import acks_of, lacking, on_topics, sends_of, unchecked, unknown
+from spark.history import few_rows
+from spark.result import CheckResult
+
+SETTLED: Final = 12_000_000_000
+SPREAD: Final = 3_000_000_000
+_NO_BOUND: Final = 1 << 62
+
+
+def check_batches(context: Context) -> CheckResult:
+    """Return A12."""
+    result = CheckResult(check="A12", summary="batches lie in their order")
+    counted = sends_of(context, "batch", ok=True)
+    if missing := lacking("sends", counted, ("seq",)):
+        return unknown("A12", f"needs {missing} of batches")
+    if not counted:
+        return result
+    place = ["msg_key", "topic", "queue_id"]
+    seen = (
+        context.deliveries.filter("not copied and msg_key is not null")
+        .filter(on_topics(context))
+        .groupBy(*place)
+        .agg(F.min("queue_offset").alias("seen"))
+    )
+    batches = context.sends.filter("outcome = 'ok' and kind = 'batch'")
+    batches = batches.filter("queue_offset is not null")
+    rows = batches.select(*place, "op_id", "seq", "queue_offset").join(seen, place, "left")
+    rows = rows.withColumn("queue_offset", F.coalesce("seen", "queue_offset"))
+    earlier = Window.partitionBy("op_id", "topic", "queue_id").orderBy("seq", "queue_offset")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    rows = rows.withColumn("known", F.max("queue_offset").over(earlier))
+    explain = text(
+        message_name(), " lies at ", queue_place(), ", an earlier one of its batch (op ",
+        F.col("op_id"), ") at @", F.col("known"),
+    )  # fmt: skip
+    rows = rows.filter("queue_offset <= known").withColumn("key", F.col("msg_key"))
+    return tell(context, result, rows, explain)
+
+
+def check_holes(context: Context) -> CheckResult:
+    """Return A16."""
+    names = {
+        r.gname.removesuffix(AUDITOR) for r in context.delivery_stats if r.audited and not r.copied
+    }
+    counted = [row for row in context.drain_stats if row.grp in names]
+    if not counted:
+        return unchecked("A16", "nobody read the queues from their first message to their end")
+    if missing := lacking("drain", counted, ("min_off", "end_off")):
+        return unknown("A16", f"needs {missing} of the auditor")
+    if any(row.undrained for row in counted):
+        return unknown("A16", "the auditor did not come to the end of every queue")
+    queue = ["grp", "topic", "queue_id"]
+    facts = (
+        context.table("drain").filter(F.col("grp").isin(sorted(names))).filter(on_topics(context))
+    )
+    facts = facts.groupBy(*queue).agg(F.min("min_off").alias("low"), F.max("end_off").alias("end"))
+    seen = (
+        context.deliveries.filter("auditor and not copied")
+        .select(*queue, "queue_offset")
+        .distinct()
+        .join(F.broadcast(facts), queue)
+        .filter("queue_offset >= low and queue_offset < end")
+    )
+    ends = facts.select(*queue, F.col("end").alias("queue_offset"), "low", "end")
+    before = F.lag("queue_offset").over(Window.partitionBy(*queue).orderBy("queue_offset"))
+    rows = (
+        seen.unionByName(ends)
+        .withColumn("hole", F.coalesce(before + 1, F.col("low")))
+        .filter("hole < queue_offset")
+    )
+    where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("hole"))
+    explain = text(F.col("grp"), " found nothing at ", where, " to @", F.col("queue_offset") - 1)
+    result = CheckResult(check="A16", summary="every offset holds a message")
+    return tell(context, result, rows.withColumn("key", where), explain)
+
+
+def check_falls(context: Context) -> CheckResult:
+    """Return A18."""
+    fetches = acks_of(context, "fetch", "ok")
+    if not fetches:
+        return unchecked("A18", "nobody recorded which offsets groups were told")
+    if missing := lacking("acks", fetches, ("topic", "queue_id", "value_offset", "t_inv")):
+        return unknown("A18", f"needs {missing} of fetches")
+    commit = F.expr("kind = 'commit' and outcome = 'ok'")
+    rows = (
+        context.table("acks")
+        .withColumn("at", F.when(commit, F.col("t_cmp")).otherwise(F.col("t_inv")))
+        .filter("queue_id is not null and at is not null")
+        .filter("value_offset is not null or kind = 'reset'")
+        .withColumn("later", F.expr("kind != 'fetch'"))
+    )
+    queue = Window.partitionBy("grp", "topic", "queue_id")
+    order = queue.orderBy("at", "later", "value_offset")
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    recent = queue.orderBy("at").rangeBetween(-SETTLED, -1)
+    spans = _unrest(context)
+    gone = F.exists(
+        "unrest",
+        lambda one: (one["begun"] <= F.col("t_cmp") + SPREAD) & (F.col("t_inv") <= one["over"]),
+    )
+    if spans:
+        table = few_rows(context.session, spans, "begun long, over long")
+        table = table.agg(F.collect_list(F.struct("begun", "over")).alias("unrest"))
+        rows = rows.crossJoin(F.broadcast(table)).withColumn("sure", commit & ~gone)
+    else:
+        rows = rows.withColumn("sure", commit)
+    sure = F.coalesce("sure", F.lit(col=False))
+    rows = rows.withColumn("sure", sure)
+    last = F.when(F.col("sure"), F.col("value_offset")).when(F.col("kind") == "reset", F.lit(-1))
+    told = F.expr("kind = 'fetch' and outcome = 'ok'")
+    doubtful = F.expr("kind = 'commit' and outcome != 'fail' and not sure")
+    other = F.when(told | doubtful, F.col("value_offset"))
+    rows = (
+        rows.withColumn("floor", F.coalesce(F.last(last, ignorenulls=True).over(before), F.lit(-1)))
+        .withColumn("recent", F.coalesce(F.min(other).over(recent), F.lit(_NO_BOUND)))
+        .filter(told)
+        .filter("value_offset < least(floor, recent)")
+    )
+    where = text(F.col("topic"), "/", F.col("queue_id"))
+    explain = text(
+        F.col("grp"), " was told ", F.col("value_offset"), " of ", where, ", and committed ",
+        F.col("floor"),
+    )  # fmt: skip
+    result = CheckResult(check="A18", summary="groups are told what they committed")
+    return tell(context, result, rows.withColumn("key", where), explain)
+
+
+def _unrest(context: Context) -> list[tuple[int, int]]:
+    """Return when brokers were at fault, or the lead changed; what overlaps is one stretch."""
+    spans = [
+        (fault.start, _NO_BOUND if fault.end is None else fault.end)
+        for fault in context.faults
+        if not any(target.startswith("consumer") for target in fault.targets)
+    ]
+    for before, after in pairwise(context.leaderships):
+        if before.group == after.group:
+            spans.append((min(before.last_seen, after.first_seen), after.first_seen))
+    merged: list[tuple[int, int]] = []
+    for begun, over in sorted(spans):
+        if merged and begun <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], over))
+        else:
+            merged.append((begun, over))
+    return merged
+
+
+def check_beyond(context: Context) -> CheckResult:
+    """Return A19."""
+    result = CheckResult(check="A19", summary="offsets lie within their queues")
+    if not context.drain_stats:
+        return unchecked("A19", "nobody recorded where queues end")
+    if missing := lacking("drain", context.drain_stats, ("end_off",)):
+        return unknown("A19", f"needs {missing}")
+    if not acks_of(context, "commit", "ok"):
+        return result
+    queue = ["topic", "queue_id"]
+    ends = context.table("drain").groupBy(*queue).agg(F.max("end_off").alias("end"))
+    commits = context.table("acks").filter("kind = 'commit' and outcome = 'ok'")
+    highest = commits.groupBy("grp", *queue).agg(F.max("value_offset").alias("value_offset"))
+    rows = highest.join(F.broadcast(ends), queue).filter("value_offset > end")
+    where = text(F.col("topic"), "/", F.col("queue_id"))
+    explain = text(
+        F.col("grp"), " committed ", F.col("value_offset"), " of ", where, ", which ends at ",
+        F.col("end"),
+    )  # fmt: skip
+    return tell(context, result, rows.withColumn("key", where), explain)

@@ -1,0 +1,167 @@
+"""A13, A14, A17: in which order groups read.
+
+A13: what a consumer polled later of a queue, within one generation, lies behind what it had polled.
+A14: it passes over nothing that its group gets only later, from another. Both look at the first
+delivery of each place to a group; what comes again is A9's. A17: an orderly group has one call of a
+queue at a time, and gets each shard in the order of its sends. Source: spec/proof.md A13, A14, A17.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
+
+from spark.context import CALLED, POLLED, Context
+from spark.evidence import queue_place, tell, text
+from spark.facts import (
+    counted_of_run,
+    lacking,
+    modes_of,
+    of_run,
+    on_topics,
+    sends_of,
+    to_groups,
+    unchecked,
+    unknown,
+)
+from spark.result import CheckResult
+
+BUCKET: Final = 16
+"""Offsets of a gap are looked up by so many: one that is long has many buckets, a short one one."""
+QUEUE: Final = ("gname", "topic", "epoch_", "queue_id")
+STRETCH: Final = (*QUEUE, "consumer", "generation")
+
+
+def check_backwards(context: Context) -> CheckResult:
+    """Return A13."""
+    polls = _polls(context, "A13")
+    if isinstance(polls, CheckResult):
+        return polls
+    earlier = Window.partitionBy(*STRETCH).orderBy("t_fetch_inv")
+    earlier = earlier.rangeBetween(Window.unboundedPreceding, -1)
+    rows = polls.withColumn("known", F.max("queue_offset").over(earlier))
+    explain = text(F.col("consumer"), " polled ", queue_place(), " after @", F.col("known"))
+    rows = rows.filter("queue_offset < known").withColumn("key", queue_place())
+    return tell(context, CheckResult(check="A13", summary="polls go forwards"), rows, explain)
+
+
+def check_skips(context: Context) -> CheckResult:
+    """Return A14."""
+    polls = _polls(context, "A14")
+    if isinstance(polls, CheckResult):
+        return polls
+    whole = Window.partitionBy(*STRETCH)
+    kept = polls.withColumn("last", F.max("t_fetch_inv").over(whole)).filter("t_fetch_inv < last")
+    before = F.lag("queue_offset").over(whole.orderBy("queue_offset"))
+    gaps = kept.withColumn("before", before).filter("queue_offset > before + 1")
+    gaps = gaps.select(
+        *QUEUE,
+        F.col("consumer").alias("who"),
+        F.col("generation").alias("stretch"),
+        "before",
+        F.col("queue_offset").alias("after"),
+        F.col("t_recv").alias("t_after"),
+        F.explode(
+            F.sequence(_bucket(F.col("before") + 1), _bucket(F.col("queue_offset") - 1))
+        ).alias("bucket"),
+    )
+    others = (F.col("who") != F.col("consumer")) | (F.col("stretch") != F.col("generation"))
+    rows = (
+        polls.withColumn("bucket", _bucket(F.col("queue_offset")))
+        .join(gaps, [*QUEUE, "bucket"])
+        .filter("queue_offset > before and queue_offset < after and t_recv > t_after")
+        .filter(others)
+        .dropDuplicates([*QUEUE, "queue_offset"])
+        .withColumn("key", queue_place())
+    )
+    explain = text(
+        F.col("who"), " polled @", F.col("after"), " and not ", queue_place(), ", which ",
+        F.col("gname"), " got later from ", F.col("consumer"),
+    )  # fmt: skip
+    return tell(context, CheckResult(check="A14", summary="polls skip nothing"), rows, explain)
+
+
+def _bucket(offset: Column) -> Column:
+    return F.floor(offset / BUCKET)
+
+
+def _polls(context: Context, check: str) -> DataFrame | CheckResult:
+    """Return the first deliveries of places to groups, or why nobody can tell who polled them."""
+    counted = [r for r in context.delivery_stats if not r.copied and r.topic in context.topics]
+    counted = [r for r in counted if r.gname in context.consumer_groups]
+    modes = modes_of(context)
+    if missing := lacking("deliveries", [r for r in counted if r.gname in modes], POLLED):
+        return unknown(check, f"needs {missing} of the groups that run.json names in modes")
+    if counted and not any(row.polled for row in counted):
+        return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
+    if context.polls is None:
+        poll = F.min(F.struct("t_recv", *POLLED)).alias("poll")
+        context.polls = (
+            context.deliveries.filter("not copied and not coalesce(auditor, false)")
+            .filter("coalesce(reconsume, 0) = 0 and queue_offset is not null")
+            .filter(on_topics(context))
+            .withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
+            .filter("epoch_ is not null")
+            .groupBy(*QUEUE, "queue_offset")
+            .agg(poll)
+            .select(*QUEUE, "queue_offset", "poll.*")
+            .filter(" and ".join(f"{name} is not null" for name in POLLED))
+            .persist()
+        )
+    return context.polls
+
+
+def check_shards(context: Context) -> CheckResult:
+    """Return A17."""
+    orderly = [group for group, mode in modes_of(context).items() if mode == "orderly"]
+    counted = counted_of_run(context)
+    counted = [r for r in counted if r.gname in orderly and r.n > r.n_dlq]
+    if not counted:
+        return unchecked("A17", "run.json names no orderly group that got anything")
+    sends = sends_of(context, "orderly", ok=True)
+    missing = [
+        lacking("deliveries", counted, CALLED),
+        lacking("sends", sends, ("shard_key", "t_cmp")),
+    ]
+    if any(missing):
+        return unknown("A17", f"needs {', '.join(filter(None, missing))}")
+    rows = context.deliveries.filter(to_groups() & of_run(context))
+    rows = rows.filter(F.col("gname").isin(orderly))
+    found = _overlapping(rows).unionByName(_overtaking(context, rows))
+    result = CheckResult(check="A17", summary="orderly groups are served in order")
+    return tell(context, result, found, F.col("words"))
+
+
+def _overlapping(rows: DataFrame) -> DataFrame:
+    """Return the calls that began before an earlier one of their queue had ended."""
+    queue = ("gname", "topic", "queue_id")
+    earlier = Window.partitionBy(*queue).orderBy("begin", "end", "consumer", "op_id")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    where = text(F.col("topic"), "/", F.col("queue_id"))
+    words = text(
+        F.col("consumer"), " began with ", where, " of ", F.col("gname"), " at ", F.col("begin"),
+        ", and the call before it ended at ", F.col("busy"),
+    )  # fmt: skip
+    calls = rows.groupBy(*queue, "consumer", "op_id").agg(
+        F.min("t_proc_begin").alias("begin"), F.max("t_proc_end").alias("end")
+    )
+    calls = calls.withColumn("busy", F.max("end").over(earlier)).filter("begin < busy")
+    return calls.select(where.alias("key"), words.alias("words"))
+
+
+def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
+    """Return the messages that were acknowledged before another was sent, and given after it."""
+    firsts = rows.groupBy("gname", "msg_key").agg(
+        F.min(F.struct("t_proc_begin", F.coalesce("pos", F.lit(0)).alias("pos"))).alias("at")
+    )
+    sends = context.sends.filter("outcome = 'ok' and kind = 'orderly'")
+    given = firsts.join(sends.select("msg_key", "topic", "shard_key", "t_inv", "t_cmp"), "msg_key")
+    earlier = Window.partitionBy("gname", "topic", "shard_key").orderBy("at", "msg_key")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    late = given.withColumn("latest", F.max("t_inv").over(earlier)).filter("t_cmp < latest")
+    words = text(
+        "message ", F.col("msg_key"), " of shard ", F.col("shard_key"), " came to ",
+        F.col("gname"), " after later ones",
+    )  # fmt: skip
+    return late.select(F.col("msg_key").cast("string").alias("key"), words.alias("words"))

@@ -1,0 +1,152 @@
+"""A26, A28, A29, A57: what listeners refuse comes again, so often, and then is a dead letter.
+
+A26: what says that it comes for the n-th time again was refused n times, and of these refusals n
+are over; no more of them than the group allows. A28: a dead letter was refused for the last time.
+A29: no more dead letters of a message than such refusals. A57: whatever was refused for the last
+time, and did not come again, is one. Source: spec/proof.md A26, A28, A29, A57.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from chaos.history.domains import EARLY_NS
+from spark.context import Context, case_of
+from spark.evidence import message_name, tell, text
+from spark.facts import (
+    acks_of,
+    all_drained,
+    counted_of_run,
+    lacking,
+    of_run,
+    reconsume_max_of,
+    to_groups,
+    unchecked,
+    unknown,
+)
+from spark.result import UNKNOWN, CheckResult
+
+WHO = ["grp", "msg_key"]
+
+
+def check_ladder(context: Context) -> CheckResult:
+    """Return A26."""
+    result = CheckResult(check="A26", summary="retries come by the rules")
+    counted = counted_of_run(context)
+    if not sum(row.n_again for row in counted):
+        return result
+    if not context.ack_stats:
+        return unknown("A26", "needs acks: messages came again, and nobody recorded refusals")
+    again = context.deliveries.filter(to_groups() & of_run(context))
+    again = again.filter("coalesce(reconsume, 0) > 0 and msg_key is not null")
+    nacks = _nacks(context).join(again.select(*WHO).distinct(), WHO, "left_semi")
+    if any(row.no_delay_ms or row.no_t_inv for row in acks_of(context, "nack")):
+        empty = nacks.agg(
+            F.max(F.col("t_inv").isNull().cast("int")).alias("no_t_inv"),
+            F.max(F.col("delay_ms").isNull().cast("int")).alias("no_delay_ms"),
+        )
+        if missing := lacking("acks", empty.collect(), ("t_inv", "delay_ms")):
+            return unknown("A26", f"needs {missing} of what was refused and came again")
+    due = F.col("t_inv") + F.col("delay_ms") * 1_000_000
+    # As many as one message was refused.
+    over = nacks.groupBy(*WHO).agg(F.collect_list(due).alias("over"))
+    most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    rows = (
+        again.join(over, WHO, "left")
+        # What a consumer keeps and tries again itself was received only once.
+        .withColumn("given", F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv")))
+        .withColumn("waited", F.expr(f"size(filter(over, t -> t <= given + {EARLY_NS}L))"))
+        .withColumn("waited", F.greatest("waited", F.lit(0)))
+        .withColumn("beyond", F.coalesce(F.col("reconsume") > most, F.lit(col=False)))
+        .filter("reconsume > waited or beyond")
+    )
+    explain = text(
+        message_name(), " came to ", F.col("grp"), " for the ", F.col("reconsume"),
+        ". time again; ", F.col("waited"), " refusals of it were over",
+    )  # fmt: skip
+    return tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+
+
+def check_false_letters(context: Context) -> CheckResult:
+    """Return A28."""
+    if (why := _silent(context, "A28")) is not None:
+        return why
+    rows = _letters(context).join(_last(context), WHO, "left_anti")
+    explain = text(message_name(), " is a dead letter of ", F.col("grp"), " without a last refusal")
+    result = CheckResult(check="A28", summary="dead letters were refused for the last time")
+    return tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+
+
+def check_letters_twice(context: Context) -> CheckResult:
+    """Return A29."""
+    if (why := _silent(context, "A29")) is not None:
+        return why
+    rows = _letters(context).join(_last(context), WHO).filter("letters > refusals")
+    explain = text(
+        message_name(), " is ", F.col("letters"), " dead letters of ", F.col("grp"), ", refused ",
+        F.col("refusals"), " times at last",
+    )  # fmt: skip
+    result = CheckResult(check="A29", summary="dead letters are there once")
+    result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+    if result.count:
+        result.details["bound_exceeded"] = f"A29: {result.summary}"
+    return result
+
+
+def check_missing_letters(context: Context) -> CheckResult:
+    """Return A57."""
+    if (why := _silent(context, "A57")) is not None:
+        return why
+    last = _last(context)
+    given = (
+        context.deliveries.filter(to_groups() & of_run(context))
+        .join(last.select(*WHO), WHO, "left_semi")
+        .groupBy(*WHO)
+        .agg(F.max(F.greatest("t_recv", F.coalesce("t_proc_end", "t_recv"))).alias("given"))
+    )
+    rows = (
+        last.join(_letters(context), WHO, "left_anti")
+        .join(given, WHO, "left")
+        .filter("coalesce(given, -1) <= t")
+    )
+    explain = text(
+        message_name(), " was refused by ", F.col("grp"), " for the last time and is no dead letter"
+    )
+    result = CheckResult(check="A57", summary="what was refused for good is a dead letter")
+    result = tell(context, result, rows.withColumn("key", F.col("msg_key")), explain)
+    if result.count and not all_drained(context):
+        result.verdict, result.count = UNKNOWN, 0
+        result.summary = "what was refused for good is no dead letter; queues were not drained"
+    return result
+
+
+def _silent(context: Context, check: str) -> CheckResult | None:
+    """Return why dead letters cannot be judged, None if they can."""
+    most = reconsume_max_of(context)
+    counted = counted_of_run(context)
+    unnamed = {row.grp for row in counted if row.n_dlq} - most.keys()
+    if unnamed:
+        return unknown(check, f"needs reconsume_max of {', '.join(sorted(unnamed))} in run.json")
+    if not most:
+        return unchecked(check, "run.json names no limit of retries (reconsume_max)")
+    nacks = [row for row in acks_of(context, "nack") if row.grp in most]
+    if missing := lacking("acks", nacks, ("reconsume", "t_inv")):
+        return unknown(check, f"needs {missing} of the groups that reconsume_max names")
+    return None
+
+
+def _nacks(context: Context) -> DataFrame:
+    return context.table("acks").filter("kind = 'nack' and msg_key is not null")
+
+
+def _last(context: Context) -> DataFrame:
+    """Return how often each message was refused at last, and when."""
+    most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    rows = _nacks(context).filter(F.col("reconsume") >= most)
+    return rows.groupBy(*WHO).agg(F.count(F.lit(1)).alias("refusals"), F.max("t_inv").alias("t"))
+
+
+def _letters(context: Context) -> DataFrame:
+    """Return how many dead letters there are of each message."""
+    rows = context.deliveries.filter("own and is_dlq and msg_key is not null")
+    rows = rows.filter(of_run(context)).select(*WHO, "queue_id", "queue_offset").distinct()
+    return rows.groupBy(*WHO).agg(F.count(F.lit(1)).alias("letters"))

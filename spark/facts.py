@@ -1,0 +1,99 @@
+"""Small facts of a history that say which checks have anything to judge, and what they lack.
+
+Counted in the passes that are made anyway, so that a history without delayed messages, dead letters
+or transactions pays nothing for their checks. Source: spec/proof.md 3.0.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.context import Context
+from spark.result import NOT_CHECKED, UNKNOWN, CheckResult
+
+BROADCAST_ROWS_MAX: Final = 100_000
+
+
+def small(rows: DataFrame, number: int) -> DataFrame:
+    """Return rows that are brought to every worker, if they are few: anomalies may be many."""
+    return F.broadcast(rows) if number <= BROADCAST_ROWS_MAX else rows
+
+
+def unknown(check: str, why: str) -> CheckResult:
+    """Return the result of a check that cannot be decided."""
+    return CheckResult(check=check, verdict=UNKNOWN, summary=why)
+
+
+def unchecked(check: str, why: str) -> CheckResult:
+    """Return the result of a check that the history has nothing for."""
+    return CheckResult(check=check, verdict=NOT_CHECKED, summary=why)
+
+
+def lacking(table: str, rows: Iterable[Any], columns: Sequence[str]) -> str:
+    """Return the columns that some counted rows leave empty; ``rows`` have ``no_COLUMN``."""
+    counted = list(rows)
+    return ", ".join(
+        f"{table}.{name}" for name in columns if any(row[f"no_{name}"] for row in counted)
+    )
+
+
+def sends_of(context: Context, kind: str, *, ok: bool = False) -> list[Any]:
+    """Return what was counted of sends of a kind, of the acknowledged ones only if ``ok``."""
+    return [
+        row for row in context.send_stats if row.kind == kind and (row.outcome == "ok" or not ok)
+    ]
+
+
+def acks_of(context: Context, kind: str, outcome: str = "") -> list[Any]:
+    """Return what was counted of acks of a kind, and of one outcome if it is named."""
+    return [
+        row
+        for row in context.ack_stats
+        if row.kind == kind and (not outcome or row.outcome == outcome)
+    ]
+
+
+def modes_of(context: Context) -> dict[str, str]:
+    """Return how groups consume, as far as run.json says."""
+    told = context.history.run.get("modes")
+    return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+
+
+def reconsume_max_of(context: Context) -> dict[str, int]:
+    """Return how often groups get a message again, as far as run.json says."""
+    told = context.history.run.get("reconsume_max")
+    if not isinstance(told, dict):
+        return {}
+    return {str(k): v for k, v in told.items() if isinstance(v, int)}
+
+
+def all_drained(context: Context) -> bool:
+    """Tell whether every queue was read to its end by every group."""
+    return bool(context.drain_stats) and not any(row.undrained for row in context.drain_stats)
+
+
+def to_groups() -> Column:
+    """Return whether a delivery was one of this run to a consumer group."""
+    plain = ~F.coalesce("auditor", F.lit(col=False)) & ~F.coalesce("is_dlq", F.lit(col=False))
+    return F.col("own") & plain
+
+
+def of_run(context: Context) -> Column:
+    """Return whether a delivery is of a topic that was sent to, or a copy from another queue."""
+    return on_topics(context) | F.col("copied")
+
+
+def counted_of_run(context: Context) -> list[Any]:
+    """Return what was counted of this run's own deliveries."""
+    return [
+        row
+        for row in context.delivery_stats
+        if row.own and (row.copied or row.topic in context.topics)
+    ]
+
+
+def on_topics(context: Context) -> Column:
+    """Return whether a row is of a topic that was sent to."""
+    return F.col("topic").isin(list(context.topics))

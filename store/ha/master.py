@@ -1,0 +1,327 @@
+"""The master's side: accepts slaves, and sends each the log from where it asks for it.
+
+What is not sent yet stays in the log: a slave that is slow holds no memory here. Whoever sends
+what no slave of this log would is closed, with a line that says why.
+"""
+
+import asyncio
+import logging
+import re
+from typing import Any, Final, cast
+
+from dledger.codec.handshake import NotProven
+from dledger.peers.door import Door, Mode
+from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.errors import FatalError
+from store.ha.channel import Channel, SealedChannel
+from store.ha.codec import BadStream, ReportDecoder, encode_header
+from store.ha.config import HaConfig
+from store.ha.master_log import MasterLog
+from store.limits import HA_COMPLAINTS_MAX, HA_PROOF_MS, HA_SLAVES_MAX, HA_UNSENT_BYTES
+
+PUSH_BYTES_MAX: Final = 1024 * 1024
+"""What one slave is sent in one turn of the loop: sends wait no longer for one that catches up."""
+TICK_MS_MAX: Final = 500
+CHECK_MS: Final = 5_000
+"""How often it is looked whether what slaves have proven themselves with counts still."""
+FORGET_MS: Final = 3_600_000
+_NUMBERS: Final = re.compile("[0-9]+")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class SlaveLink(asyncio.Protocol):
+    """One connection of a slave."""
+
+    def __init__(self, master: "HaMaster") -> None:
+        self._master = master
+        self._log = master.log
+        self._channel = master.make_channel()
+        self._decoder = ReportDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._paused = self._scheduled = False
+        self.remote = "?"
+        self.position: int | None = None
+        """What it has reported last, None before it has."""
+        self.is_confirming = False
+        """Whether that says what it has; the first report asks for what lies behind it."""
+        self._next = 0
+        self._heard_ms = self._sent_ms = self._opened_ms = master.clock.monotonic_ms()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take that there is a connection."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(HA_UNSENT_BYTES)
+        host, port = (transport.get_extra_info("peername") or ("?", "?"))[:2]
+        self.remote = f"{host}:{port}"
+        try:
+            self._master.admit(self._transport)
+        except NotProven as error:
+            self.refuse(str(error))
+            return
+        self._master.on_opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take that it is gone."""
+        self._master.on_closed(self, str(exc or "hung up"))
+
+    def pause_writing(self) -> None:
+        """Send no more for now: the slave is slower than the log."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._paused = False
+        self.push()
+
+    def data_received(self, data: bytes) -> None:
+        """Take reports."""
+        try:
+            stream, back = self._channel.take(data)
+            if back and self._transport is not None:
+                self._transport.write(back)
+            position = self._decoder.feed(stream)
+            if position is not None:
+                self._take(position)
+        except (BadStream, NotProven) as error:
+            self.refuse(str(error))
+
+    def _take(self, position: int) -> None:
+        self._heard_ms = self._master.clock.monotonic_ms()
+        if self.position is None:
+            self._next = self._find_start(position)
+        elif not self.position <= position <= self._next:
+            raise BadStream(
+                f"it reports position {position} after {self.position}, and was sent {self._next}"
+            )
+        is_first, self.position = self.position is None, position
+        self.is_confirming = not is_first
+        self._master.on_report()
+        if is_first:
+            _log.info("event=slave_follows remote=%s from=%d", self.remote, self._next)
+            self._beat()
+            self.push()
+
+    def _find_start(self, position: int) -> int:
+        """Return where to send from. Errors: `BadStream`."""
+        log = self._log
+        if not position:
+            return log.first_to_send
+        if position > log.last_to_ask_for:
+            raise BadStream(
+                f"it has a log up to {position}, and this one ends at {log.last_to_ask_for}: it is"
+                " the slave of another master, or this master has lost the end of its log; the"
+                " one of both logs that is not to count has to be moved away"
+            )
+        if position < log.first_position:
+            raise BadStream(
+                f"it has the log up to {position}, and this one begins at {log.first_position}: it"
+                " was away for longer than messages are kept; move its commitlog, consumequeue and"
+                " index away to let it begin anew"
+            )
+        return position
+
+    def push(self) -> None:
+        """Send what there is, up to a bound."""
+        transport = self._transport
+        if self.position is None or transport is None or transport.is_closing():
+            return
+        sent, batch_bytes = 0, self._master.config.batch_bytes
+        while not self._paused and sent < PUSH_BYTES_MAX:
+            try:
+                data = self._log.bytes_at(self._next, batch_bytes)
+            except LookupError:
+                self.refuse(f"the log does not have position {self._next} any more")
+                return
+            if not len(data):
+                break
+            transport.write(
+                self._channel.wrap(b"".join((encode_header(self._next, len(data)), data)))
+            )
+            self._next += len(data)
+            sent += len(data)
+        if sent:
+            self._sent_ms = self._master.clock.monotonic_ms()
+        if sent >= PUSH_BYTES_MAX and not self._scheduled:
+            self._scheduled = True
+            self._log.read_ahead(self._next, PUSH_BYTES_MAX)
+            asyncio.get_running_loop().call_soon(self._push_more)
+
+    def _push_more(self) -> None:
+        self._scheduled = False
+        self.push()
+
+    def pass_time(self, now_ms: int) -> None:
+        """Say that the master is there, or give up a slave that says nothing."""
+        config = self._master.config
+        if now_ms - self._heard_ms > config.housekeeping_ms:
+            self.refuse("it says nothing")
+        elif not self._channel.is_open and now_ms - self._opened_ms > HA_PROOF_MS:
+            self.refuse("it did not prove in time who it is")
+        elif self.position is not None and now_ms - self._sent_ms >= config.heartbeat_ms:
+            self._beat()
+
+    def _beat(self) -> None:
+        """Say that the master is there, and what comes next."""
+        self._sent_ms = self._master.clock.monotonic_ms()
+        if not self._paused and self._transport is not None:
+            self._transport.write(self._channel.wrap(encode_header(self._next, 0)))
+
+    def check(self, door: Door) -> None:
+        """Close if what proved who is there counts no more."""
+        if self.position is not None:
+            try:
+                door.check(self._transport, self._channel.key)
+            except NotProven as error:
+                self.refuse(str(error))
+
+    def refuse(self, reason: str) -> None:
+        """Close, and say why."""
+        self._master.complain(self.remote, reason)
+        self.close()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class HaMaster:
+    """Serves the slaves of one log.
+
+    Args:
+        address: host and port to listen on.
+        door: what is asked of who connects.
+    """
+
+    def __init__(
+        self,
+        config: HaConfig,
+        log: MasterLog,
+        clock: Clock,
+        address: tuple[str, int],
+        door: Door,
+    ) -> None:
+        self.config = config
+        self._door = door
+        self.log = log
+        self.clock = clock
+        self._address = address
+        self._links: dict[SlaveLink, None] = {}
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._complained: set[tuple[str, str]] = set()
+        """Hosts that were closed, each with why."""
+        self._forgot_ms = clock.monotonic_ms()
+        self._checked_ms = 0
+        log.watch(self._push)
+
+    async def start(self) -> None:
+        """Listen. Errors: `FatalError`."""
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        try:
+            secure: dict[str, Any] = {}  # a simulated network knows no TLS, nor its arguments
+            if self._door.mode is Mode.TLS:
+                secure["ssl"] = self._door.context(is_server=True)
+                secure["ssl_handshake_timeout"] = HA_PROOF_MS / 1000
+            self._server = await loop.create_server(lambda: SlaveLink(self), host, port, **secure)
+        except (OSError, NotProven) as error:
+            raise FatalError(f"haListenPort: cannot listen on {host}:{port}: {error}") from error
+        self._tick()
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for link in list(self._links):
+            link.close()
+        await asyncio.sleep(0)
+
+    def status(self) -> list[dict[str, object]]:
+        """Return who follows, and how far each is."""
+        end = self.log.own_position
+        return [
+            {
+                "remote": link.remote,
+                "position": link.position,
+                "behind": end - link.position,
+                "confirms": link.is_confirming,
+            }
+            for link in self._links
+            if link.position is not None
+        ]
+
+    def make_channel(self) -> Channel:
+        """Return what the bytes of a new connection go through."""
+        return SealedChannel(self._door.accept()) if self._door.mode is Mode.KEY else Channel()
+
+    def admit(self, transport: asyncio.BaseTransport) -> None:
+        """Look at the certificate of who connects. Errors: `NotProven`."""
+        if self._door.mode is Mode.TLS:
+            self._door.member(transport)
+
+    def on_opened(self, link: SlaveLink) -> None:
+        """Take a new connection; where there are too many, for the oldest that confirms nothing."""
+        if self._server is None:
+            link.close()
+            return
+        if len(self._links) >= HA_SLAVES_MAX:
+            idle = next((one for one in self._links if not one.is_confirming), None)
+            (idle or link).refuse("too many connections")
+            if idle is None:
+                return
+            self.on_closed(idle, "too many connections")
+        self._links[link] = None
+
+    def on_closed(self, link: SlaveLink, reason: str) -> None:
+        """Take that a connection is gone."""
+        if link in self._links:
+            del self._links[link]
+            if link.position is not None:
+                _log.warning(
+                    "event=slave_gone remote=%s position=%d reason=%r",
+                    link.remote, link.position, reason,
+                )  # fmt: skip
+            self.on_report()
+
+    def on_report(self) -> None:
+        """Take that a slave has come, moved or gone; what only asks says nothing of what it has."""
+        counts = [link for link in self._links if link.is_confirming]
+        self.log.on_slaves([link.position for link in counts if link.position is not None])
+
+    def complain(self, remote: str, reason: str) -> None:
+        """Write a line about who is closed, the first time that there is this reason for it.
+
+        Positions differ each time, and make no other reason of it.
+        """
+        kind = (remote.rpartition(":")[0], _NUMBERS.sub("", reason))
+        if kind in self._complained:
+            return
+        if len(self._complained) >= HA_COMPLAINTS_MAX:
+            if self.clock.monotonic_ms() - self._forgot_ms < FORGET_MS:
+                return
+            self._complained.clear()
+            self._forgot_ms = self.clock.monotonic_ms()
+        self._complained.add(kind)
+        _log.warning("event=slave_refused remote=%s reason=%r", remote, reason)
+
+    def _push(self) -> None:
+        for link in list(self._links):
+            link.push()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        period_ms = min(TICK_MS_MAX, self.config.heartbeat_ms)
+        self._timer = loop.call_later(period_ms / 1000, self._tick)
+        now_ms = self.clock.monotonic_ms()
+        is_due = now_ms - self._checked_ms >= CHECK_MS
+        if is_due:
+            self._checked_ms = now_ms
+        for link in list(self._links):
+            link.pass_time(now_ms)
+            if is_due:
+                link.check(self._door)

@@ -1,0 +1,78 @@
+"""The plain log of a slave: the bytes of its master's, at the same positions."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Protocol
+
+from dledger.core.model import Role
+from store.ha.assembly import Run
+from store.ha.watched_log import WatchedLog
+from store.plain.log import PlainListener
+from store.plain.writer import NOTHING, Extent
+
+
+class SlaveListener(PlainListener, Protocol):
+    """Who uses the log of a slave."""
+
+    def on_begun(self, position: int) -> None:
+        """Take that the log, which is empty, begins there from now on."""
+        ...
+
+
+class SlaveLog(WatchedLog):
+    """A log that nothing appends to but `copy`."""
+
+    _user: SlaveListener
+    _takes_entries = False
+
+    @property
+    def role(self) -> Role:
+        """A follower, ever."""
+        return Role.FOLLOWER
+
+    def may_write(self, applied: int) -> bool:
+        """Tell that sends are not taken here."""
+        del applied
+        return False
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is no entry."""
+        return self.written.last_start == NOTHING
+
+    @property
+    def has_synced_last(self) -> bool:
+        """Whether the own disk has all before the last record as ``flushDiskType`` wants it.
+
+        A connection begins with that position, which RocketMQ's masters take as confirmed.
+        """
+        return self.is_blank or self.own_position >= max(self.written.last_start, 1)
+
+    def begin_at(self, position: int) -> None:
+        """Let a log without an entry begin there. Errors: `OSError`."""
+        assert self.is_blank, self.written
+        self._segments.clear()
+        self._writer.begin(self._segments, Extent(position, NOTHING, position))
+        flusher = self._flusher
+        flusher.written_position = flusher.synced_position = position
+        self.committed_position = position
+        self._user.on_begun(position)
+
+    def copy(self, runs: Sequence[Run]) -> bool:
+        """Append what the master sent; False if the disk is full. Errors: `FatalError`."""
+        segment_bytes = self.config.segment_bytes
+        is_whole = True
+        for _, group in groupby(runs, lambda run: run.position // segment_bytes):
+            side_by_side = list(group)
+            buffers = [run.data for run in side_by_side]
+            first, last = side_by_side[0], side_by_side[-1]
+            is_whole = is_whole and self._writer.copy(first.position, buffers, last.extent)
+        if not is_whole:
+            self._disk_full.shut(self._clock.monotonic_ms(), self.next_position)
+        self._work_off()
+        return is_whole
+
+    def _look_ahead(self) -> None:
+        """Make no file ahead before it is known where the log begins."""
+        if not self.is_blank:
+            super()._look_ahead()

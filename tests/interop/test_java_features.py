@@ -1,0 +1,189 @@
+"""What applications do with the published Java clients 4.9.7 and 5.3.3, and a leader kill amid it.
+
+Each program of tests/interop/java sends the first half of its messages; then the leader is killed,
+and the group, the client and what is under way must get over it. What was acknowledged is judged by
+the rules of its kind: delayed, retried, in order, to everybody, in a transaction, and so on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench import java
+from bench.cluster import Cluster
+from tests.interop.java_program import JavaProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+COUNT = 40
+HALF_S, REST_S = 90.0, 120.0
+EARLY_MS = -1  # clocks of one machine, in whole milliseconds
+SETTINGS = ["transactionTimeOut=1000", "transactionCheckInterval=1000"]
+
+
+def runs(main: str) -> pytest.MarkDecorator:
+    """Say which Java program a test judges."""
+    return pytest.mark.parametrize("program", [main], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
+def tools(request: pytest.FixtureRequest) -> java.JavaTools:
+    try:
+        return java.prepare(request.param)
+    except java.JavaUnavailableError as error:
+        pytest.skip(f"interop with the Java client {request.param} skipped: {error}")
+
+
+@pytest.fixture
+def program(
+    request: pytest.FixtureRequest, tools: java.JavaTools, tmp_path: Path
+) -> Iterator[JavaProgram]:
+    """Run the class that the test names; kill the leader after its first half."""
+    main = request.param
+    with Cluster(tmp_path / "cluster", replicas=3, sync_flush=False, settings=SETTINGS) as cluster:
+        leader = cluster.leader()
+        arguments = [cluster.namesrv_addr, f"{main.lower()}_topic", str(COUNT)]
+        with JavaProgram(tools, f"ledgermq.{main}", arguments, tmp_path / "java.log") as running:
+            running.wait_for(lambda: "HALF" in running.lines, HALF_S, "first half")
+            cluster.kill(leader)
+            running.go_on()
+            running.wait_for(lambda: "SENT" in running.lines, REST_S, "second half")
+            assert cluster.leader() != leader
+            assert running.words("ERR") == []
+            yield running
+
+
+def all_of(program: JavaProgram, who: str) -> None:
+    """Wait until ``who`` got all that was acknowledged."""
+    program.wait_for(
+        lambda: set(program.firsts("ACK")) <= {w[1] for w in program.words("GOT") if w[0] == who},
+        REST_S,
+        f"delivery of everything to {who}",
+    )
+
+
+@runs("Delay")
+def test_delayed_messages_come_all_and_not_early(program: JavaProgram) -> None:
+    all_of(program, "c")
+    lateness = [int(words[4]) for words in program.words("GOT")]
+    assert len(program.firsts("ACK")) == 1 + COUNT
+    assert min(lateness) >= EARLY_MS, lateness
+
+
+@runs("Retry")
+def test_failed_messages_come_again_or_become_dead_letters(program: JavaProgram) -> None:
+    odd = {f"retry-{i}" for i in range(1, COUNT, 2)}
+    even = {"retry-first"} | {f"retry-{i}" for i in range(0, COUNT, 2)}
+
+    def attempts(kind: set[str]) -> dict[str, set[int]]:
+        seen = defaultdict(set)
+        for who, body, _, times, _ in program.words("GOT"):
+            if who == "c" and body in kind:
+                seen[body].add(int(times))
+        return seen
+
+    def dead() -> set[str]:
+        return {words[1] for words in program.words("GOT") if words[0] == "dead"}
+
+    program.wait_for(lambda: odd <= dead(), REST_S, "dead letters")
+    program.wait_for(
+        lambda: all(attempts(even)[body] >= {0, 1} for body in even), REST_S, "second attempts"
+    )
+    assert dead() == odd
+    assert all(attempts(odd)[body] == {0, 1, 2} for body in odd), attempts(odd)
+    assert {words[4] for words in program.words("GOT")} == {"retry_topic"}
+
+
+@runs("Orderly")
+def test_messages_of_a_key_come_in_order(program: JavaProgram) -> None:
+    all_of_both(program)
+    newest: dict[str, int] = {}
+    for _, body, *_ in program.words("GOT"):
+        key, _, number = body.partition(":")
+        if not number:
+            continue
+        before = newest.get(key, -1)
+        # What comes again comes again in order; what is new comes after all before it.
+        assert int(number) <= before + 8 if before >= 0 else int(number) == int(key), program.words(
+            "GOT"
+        )
+        newest[key] = max(before, int(number))
+    assert {words[0] for words in program.words("GOT")} == {"a", "b"}
+
+
+def all_of_both(program: JavaProgram) -> None:
+    """Wait until the members got all that was acknowledged, between them."""
+    program.wait_for(
+        lambda: set(program.firsts("ACK")) <= {words[1] for words in program.words("GOT")},
+        REST_S,
+        "delivery of everything",
+    )
+
+
+@runs("Broadcast")
+def test_each_member_of_a_broadcast_gets_everything(program: JavaProgram) -> None:
+    all_of(program, "a")
+    all_of(program, "b")
+
+
+@runs("Transact")
+def test_committed_transactions_come_once_and_others_never(program: JavaProgram) -> None:
+    assert len(program.firsts("ACK")) == 1 + COUNT
+    wanted = {f"transact-{i}" for i in range(COUNT) if i % 5 in {0, 1, 3}} | {"transact-first"}
+    program.wait_for(
+        lambda: wanted <= {words[1] for words in program.words("GOT")}, REST_S, "transactions"
+    )
+    asked = Counter(program.firsts("CHECK"))
+    got = Counter((words[1], words[2], words[4]) for words in program.words("GOT"))
+    assert {body for body, _, _ in got} == wanted
+    assert len(got) == len(wanted), "a transaction has two copies"
+    assert all(asked[f"transact-{i}"] >= 2 for i in range(3, COUNT, 5)), asked
+    assert all(asked[f"transact-{i}"] >= 1 for i in range(4, COUNT, 5)), asked
+
+
+@runs("Ask")
+def test_a_request_gets_its_reply(program: JavaProgram) -> None:
+    replies = dict(tuple(words[:2]) for words in program.words("REPLY"))
+    assert replies == {f"ask-{i}": f"re:ask-{i}" for i in range(COUNT)}
+
+
+@runs("LitePull")
+def test_the_lite_pull_consumer_polls_everything(program: JavaProgram) -> None:
+    all_of(program, "c")
+
+
+@runs("Rebalance")
+def test_three_members_share_the_queues_and_two_take_over(program: JavaProgram) -> None:
+    all_of_both(program)
+
+    def shared(members: int) -> bool:
+        """Say whether so many members held all queues between them, each by one, for 2 s."""
+        rows = [words[1:] for words in program.words("OWN") if words[0] == str(members)]
+        for row in rows[-4:]:
+            held = [queue for name in row for queue in name.split("=")[1].strip("[]").split(",")]
+            if sorted(held) != [str(queue) for queue in range(4)]:
+                return False
+        return len(rows) >= 4
+
+    program.wait_for(lambda: shared(2), 60, "a share for each of two members")
+    assert shared(3), program.words("OWN")
+
+
+@runs("Trace")
+def test_sends_and_consumptions_leave_their_trace(
+    program: JavaProgram, request: pytest.FixtureRequest
+) -> None:
+    all_of(program, "c")
+    ids = {words[1] for words in program.words("ID")[: COUNT // 2]}
+    traces = program.words("TRACE")
+    kinds = [("Pub", 5), ("SubBefore", 5), ("SubAfter", 2)]
+    # 5.3.3 traces consumption only of messages that name a region: brokers of 4.9 store none.
+    for kind, field in kinds if "4.9.7" in request.node.name else kinds[:1]:
+        assert ids <= {words[field] for words in traces if words[0] == kind}, (kind, traces[:9])

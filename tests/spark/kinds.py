@@ -1,0 +1,360 @@
+"""Every kind of message in small histories: sound, in violation of one check, or lacking a column.
+
+Each violation has topics and groups of its own, so that many lie side by side in one history.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.spark.generate import MS, HistoryBuilder, Message
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Kind:
+    """One topic with one group, and what happened to it."""
+
+    run: HistoryBuilder
+    topic: str
+    grp: str
+    sent: list[Message] = field(default_factory=list)
+    given: list[Row] = field(default_factory=list)
+    audited: list[Row] = field(default_factory=list)
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def send(self, **row: Any) -> Message:
+        made = {"topic": self.topic, "queue_id": 0, "tries": ["ok"], "msg_id": "id"} | row
+        self.sent.append(self.run.send(**made))
+        return self.sent[-1]
+
+    def deliver(self, message: Message, **row: Any) -> Row:
+        self.given.append(self.run.deliver(message, grp=self.grp, **row))
+        return self.given[-1]
+
+    def ack(self, kind: str, **row: Any) -> Row:
+        self.run.clock += MS
+        t = self.run.clock
+        made = {"grp": self.grp, "topic": self.topic, "t_inv": t, "t_cmp": t, "outcome": "ok"}
+        return self.run.add("acks", op_id=self.run.op(), kind=kind, **(made | row))
+
+
+Spoil = Callable[[HistoryBuilder, list[Message]], None]
+BY_NAME: dict[str, Callable[[Kind], None]] = {}
+
+
+def kind_of(run: HistoryBuilder, name: str, mode: str = "concurrent") -> Kind:
+    number = len(run.consumes)
+    made = Kind(run, f"{name}-{number}", f"{name}-group-{number}")
+    run.consumes[made.grp] = {made.topic}
+    run.run.setdefault("modes", {})[made.grp] = mode
+    return made
+
+
+def reading(run: HistoryBuilder) -> Kind:
+    """A group that reads a queue, commits and asks; an auditor that reads all of it."""
+    kind = kind_of(run, "read")
+    for _ in range(8):
+        kind.send()
+    for message in kind.sent:
+        kind.deliver(message)
+    kind.rows["commit"] = kind.ack("commit", queue_id=0, value_offset=8)
+    kind.rows["fetch"] = kind.ack("fetch", queue_id=0, value_offset=8)
+    for message in kind.sent:
+        row = run.deliver(message, grp="auditor", auditor=True, consumer="auditor")
+        kind.audited.append(row)
+    run.consumes.setdefault("auditor", set()).add(kind.topic)
+    return kind
+
+
+def batches(run: HistoryBuilder) -> Kind:
+    """Three messages in one request."""
+    kind = kind_of(run, "batch")
+    for _ in range(3):
+        kind.send(kind="batch")
+    first = kind.sent[0].send
+    for message in kind.sent[1:]:
+        message.send.update({name: first[name] for name in ("op_id", "t_inv", "t_cmp")})
+    for message in kind.sent:
+        kind.deliver(message)
+    return kind
+
+
+def orderly(run: HistoryBuilder) -> Kind:
+    """Two shards, each in a queue of its own, one call after the other."""
+    kind = kind_of(run, "order", "orderly")
+    for number in range(8):
+        kind.send(kind="orderly", queue_id=number % 2, shard_key="ab"[number % 2])
+    for message in kind.sent:
+        t = run.clock + 10 * MS
+        kind.deliver(message, t_proc_begin=t, t_proc_end=t + MS // 2)
+    return kind
+
+
+def waiting(run: HistoryBuilder) -> Kind:
+    """Delayed messages; where they are to lie nobody knows when they are acknowledged."""
+    kind = kind_of(run, "wait")
+    for _ in range(4):
+        message = kind.send(kind="delay", delay_ms=1_000)
+        message.send.update(queue_id=None, queue_offset=None)
+    for message in kind.sent:
+        run.clock = max(run.clock, message.send["t_cmp"] + 1_000 * MS)
+        kind.deliver(message)
+    return kind
+
+
+def failing(run: HistoryBuilder) -> Kind:
+    """A message that is refused, comes again once, is refused again: a dead letter."""
+    kind = kind_of(run, "fail")
+    run.run.setdefault("reconsume_max", {})[kind.grp] = 1
+    for _ in range(3):
+        kind.send()
+    for message in kind.sent:
+        kind.deliver(message)
+    bad = kind.sent[1]
+    for times in (0, 1):
+        about = {"msg_key": bad.key, "reconsume": times, "delay_ms": 1_000, "outcome": "info"}
+        run.clock += 10 * MS
+        kind.rows[f"nack {times}"] = kind.ack("nack", **about)
+        run.clock += 1_100 * MS
+        if times == 0:
+            kind.rows["retry"] = kind.deliver(bad, is_retry=True, reconsume=1, queue_offset=0)
+    letter = {"auditor": True, "is_dlq": True, "queue_offset": 0, "consumer": "auditor"}
+    kind.rows["letter"] = run.deliver(bad, grp=kind.grp, **letter)
+    return kind
+
+
+def transactions(run: HistoryBuilder) -> Kind:
+    """One committed, one rolled back, one committed by its producer's answer."""
+    kind = kind_of(run, "txn")
+    for said in ("commit", "rollback", "checkback"):
+        message = kind.send(kind="txn", stored=said != "rollback")
+        message.send.update(queue_id=None, queue_offset=None)
+        answer = "commit" if said == "checkback" else None
+        for step in ("half", said):
+            run.clock += MS
+            about = {"txn_id": message.key, "msg_key": message.key, "outcome": "ok"}
+            times = {"t_inv": run.clock, "t_cmp": run.clock + MS}
+            kind.rows[f"{said}/{step}"] = run.add(
+                "txn", step=step, answer=answer if step == said else None, **about, **times
+            )
+        if said != "rollback":
+            kind.deliver(message)
+    return kind
+
+
+def committed_too_late(run: HistoryBuilder) -> Kind:
+    """A leader took a commit, and was paused before it had told the others."""
+    kind = kind_of(run, "spread")
+    for message in [kind.send() for _ in range(4)]:
+        kind.deliver(message)
+    kind.ack("commit", queue_id=0, value_offset=1)
+    run.clock += 5_000 * MS
+    kind.ack("commit", queue_id=0, value_offset=4)
+    run.fault("pause", ["n0"], run.clock + 1_000 * MS, run.clock + 1_500 * MS)
+    run.clock += 20_000 * MS
+    kind.ack("fetch", queue_id=0, value_offset=1)
+    return kind
+
+
+FAMILIES = (reading, committed_too_late, batches, orderly, waiting, failing, transactions)
+
+
+def every_kind(run: HistoryBuilder, messages: list[Message]) -> None:
+    """Add all of it, sound."""
+    for family in FAMILIES:
+        family(run)
+    run.probe("n0", "leader", 1, run.clock)
+
+
+def of(family: Callable[[HistoryBuilder], Kind], spoil: Callable[[Kind], object]) -> Spoil:
+    """Add one family and spoil it."""
+
+    def add(run: HistoryBuilder, messages: list[Message]) -> None:
+        spoil(family(run))
+        run.probe("n0", "leader", 1, run.clock)
+
+    return add
+
+
+def swap(one: Row, other: Row, *names: str) -> None:
+    for name in names:
+        one[name], other[name] = other[name], one[name]
+
+
+def poll_back(kind: Kind) -> None:
+    swap(kind.given[3], kind.given[4], "t_fetch_inv", "t_recv")
+
+
+def passed_over(kind: Kind) -> None:
+    """c0 goes on behind the fourth message, which c1 gets when it has the queue."""
+    end = kind.given[-1]["t_recv"]
+    kind.given[3].update(consumer="c1", generation=2, t_fetch_inv=end, t_recv=end + MS)
+
+
+def two_holes(kind: Kind) -> None:
+    for at in (7, 2, 3):
+        kind.run.tables["deliveries"].remove(kind.audited[at])
+
+
+def late(kind: Kind) -> None:
+    kind.run.run["contract"]["late_ms_max"] = 500
+    for name in ("t_fetch_inv", "t_recv"):
+        kind.given[-1][name] += 2_000 * MS
+
+
+def early(kind: Kind) -> None:
+    sent = kind.sent[0].send
+    kind.given[0].update(t_fetch_inv=sent["t_cmp"], t_recv=sent["t_inv"] + 900 * MS)
+
+
+def not_given(kind: Kind) -> None:
+    kind.run.tables["deliveries"].remove(kind.given[1])
+
+
+def too_soon(kind: Kind) -> None:
+    t = kind.rows["nack 0"]["t_inv"] + 500 * MS
+    kind.rows["retry"].update(t_fetch_inv=t - MS, t_recv=t)
+
+
+def once_too_often(kind: Kind) -> None:
+    """It came for the second time, though one is the limit; of the third refusal nobody knows."""
+    kind.run.clock += 1_100 * MS
+    kind.deliver(kind.sent[1], is_retry=True, reconsume=2, queue_offset=1)
+
+
+def letter_of_nothing(kind: Kind) -> None:
+    kind.run.deliver(kind.sent[2], grp=kind.grp, is_dlq=True, auditor=True, queue_offset=1)
+
+
+def letter_twice(kind: Kind) -> None:
+    kind.run.deliver(kind.sent[1], grp=kind.grp, is_dlq=True, auditor=True, queue_offset=1)
+
+
+def no_letter(kind: Kind) -> None:
+    kind.run.tables["deliveries"].remove(kind.rows["letter"])
+
+
+def before_the_word(kind: Kind) -> None:
+    t = kind.rows["commit/commit"]["t_inv"]
+    kind.given[0].update(t_fetch_inv=t - 2 * MS, t_recv=t - MS)
+
+
+def rolled_back_and_given(kind: Kind) -> None:
+    """It is stored, as if it had been committed, and comes."""
+    kind.rows["commit/commit"]["step"] = "rollback"
+
+
+def overlapped(kind: Kind) -> None:
+    kind.given[2]["t_proc_end"] = kind.given[4]["t_proc_begin"] + 1
+
+
+def shard_turned(kind: Kind) -> None:
+    swap(kind.given[2], kind.given[4], "t_proc_begin", "t_proc_end")
+
+
+TWO_HOLES = of(reading, two_holes)
+KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
+    "batch turned": (
+        "A12", "invalid", of(batches, lambda k: swap(k.sent[0].send, k.sent[1].send, "seq"))
+    ),
+    "poll back": ("A13", "invalid", of(reading, poll_back)),
+    "passed over": ("A14", "invalid", of(reading, passed_over)),
+    "two holes": ("A16", "invalid", TWO_HOLES),
+    "two calls at once": ("A17", "invalid", of(orderly, overlapped)),
+    "shard turned": ("A17", "invalid", of(orderly, shard_turned)),
+    "told less": ("A18", "invalid", of(reading, lambda k: k.rows["fetch"].update(value_offset=3))),
+    "committed beyond": (
+        "A19", "invalid", of(reading, lambda k: k.ack("commit", queue_id=0, value_offset=9))
+    ),
+    "overdue": ("A25", "invalid", of(waiting, late)),
+    "delayed and lost": ("A1", "invalid", of(waiting, not_given)),
+    "early": ("A56", "invalid", of(waiting, early)),
+    "retry too soon": ("A26", "invalid", of(failing, too_soon)),
+    "once too often": ("A26", "invalid", of(failing, once_too_often)),
+    "letter of nothing": ("A28", "invalid", of(failing, letter_of_nothing)),
+    "letter twice": ("A29", "valid", of(failing, letter_twice)),
+    "no letter": ("A57", "invalid", of(failing, no_letter)),
+    "rolled back and given": ("A53", "invalid", of(transactions, rolled_back_and_given)),
+    "before the word": ("A54", "invalid", of(transactions, before_the_word)),
+    "committed and not given": ("A55", "invalid", of(transactions, not_given)),
+}  # fmt: skip
+
+
+def plant_kinds(run: HistoryBuilder, rng: random.Random) -> Counter[str]:
+    """Plant some violations of every kind; return how many of each check there are.
+
+    Few in one history: each has a topic and a group of its own, and Spark's plans grow with them.
+    """
+    planted = Counter({check: 0 for check, _, _ in KIND_VIOLATIONS.values()})
+    for check, _, spoil in KIND_VIOLATIONS.values():
+        if rng.random() < 0.15:
+            spoil(run, [])
+            planted[check] += 2 if spoil is TWO_HOLES else 1
+    return planted
+
+
+def emptied(kind: Kind, name: str) -> None:
+    for row in kind.given:
+        row[name] = None
+
+
+def drain_without(kind: Kind, name: str, grp: str) -> None:
+    kind.run.drain_lacks[grp, kind.topic] = name
+
+
+def sends_without(name: str) -> Callable[[Kind], None]:
+    def spoil(kind: Kind) -> None:
+        for message in kind.sent:
+            message.send[name] = None
+
+    return spoil
+
+
+def rows_without(row: str, name: str) -> Callable[[Kind], None]:
+    return lambda kind: kind.rows[row].update({name: None})
+
+
+def no_decisions(kind: Kind) -> None:
+    kind.run.tables["txn"] = []
+
+
+def no_limit(kind: Kind) -> None:
+    del kind.run.run["reconsume_max"]
+
+
+LETTERS = ("A28", "A29", "A57")
+LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
+    "seq of a batch": (("A12",), "sends.seq", of(batches, sends_without("seq"))),
+    "generation": (("A13", "A14"), "deliveries.generation", of(
+        reading, lambda k: emptied(k, "generation"))),
+    "poll": (("A13", "A14"), "deliveries.t_fetch_inv", of(
+        reading, lambda k: emptied(k, "t_fetch_inv"))),
+    "end of a queue": (("A16", "A19"), "drain.end_off", of(
+        reading, lambda k: drain_without(k, "end_off", "auditor"))),
+    "begin of a queue": (("A16",), "drain.min_off", of(
+        reading, lambda k: drain_without(k, "min_off", "auditor"))),
+    "call": (("A17",), "deliveries.t_proc_begin", of(
+        orderly, lambda k: emptied(k, "t_proc_begin"))),
+    "shard": (("A17",), "sends.shard_key", of(orderly, sends_without("shard_key"))),
+    "what was told": (("A18",), "acks.value_offset", of(
+        reading, rows_without("fetch", "value_offset"))),
+    "delay": (("A25", "A56"), "sends.delay_ms", of(waiting, sends_without("delay_ms"))),
+    "delay of a refusal": (("A26",), "acks.delay_ms", of(
+        failing, rows_without("nack 0", "delay_ms"))),
+    "times of a refusal": (LETTERS, "acks.reconsume", of(
+        failing, rows_without("nack 1", "reconsume"))),
+    "limit of retries": (LETTERS, "reconsume_max", of(failing, no_limit)),
+    "answer": (("A53", "A54", "A55"), "txn.answer", of(
+        transactions, rows_without("checkback/checkback", "answer"))),
+    "decisions": (("A53", "A54", "A55"), "txn", of(transactions, no_decisions)),
+}  # fmt: skip
+"""What is missing: the checks that cannot be decided, and what each says that it needs."""
+LACKING_TOGETHER = (
+    "seq of a batch", "generation", "end of a queue", "call", "shard", "what was told", "delay",
+    "delay of a refusal", "times of a refusal", "answer",
+)  # fmt: skip
+"""Of each check one, all in one history."""

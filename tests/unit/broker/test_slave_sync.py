@@ -1,0 +1,429 @@
+"""A slave takes over its master's tables, as far as they can be, and keeps what it knows better."""
+
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from broker.config import BrokerConfig
+from broker.delays.progress import DelayProgress
+from broker.limits import TOPIC_QUEUES_MAX
+from broker.processor.slave_tables import SlaveTablesProcessor
+from broker.slave_sync.changes import SlaveTables
+from broker.slave_sync.service import SlaveSync
+from broker.slave_sync.told import read_tables
+from broker.state.kinds import StateKind
+from broker.state.own_offsets import OwnOffsets
+from broker.state.subscription import SubscriptionGroupConfig
+from broker.stats.walks import Walks
+from broker.tables import Tables
+from ledgermq.remoting.protocol.bodies import TopicConfig
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
+from ledgermq.remoting.protocol.errors import ConnectFailed, RemoteProtocolError
+from ledgermq.remoting.protocol.frame import FrameDecoder
+from ledgermq.runtime.clock import SystemClock
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.fixtures import wire
+
+MASTER = "127.0.0.1:10911"
+KEY = "orders@g"
+
+
+def recorded():
+    """What a real master answered to a real slave, by the code of the question."""
+    bodies = {}
+    for one in wire("master_slave_ha"):
+        if one.kind == "response" and one.answers in {21, 43, 45, 201}:
+            (frame,) = FrameDecoder().feed(one.raw)
+            bodies.setdefault(str(one.answers), bytes(decode_command(frame).body))
+    return bodies
+
+
+class Master:
+    """Answers a slave from dictionaries, and counts what it is given."""
+
+    def __init__(self, log_end=1_000):
+        self.topics = {"orders": TopicConfig(topic_name="orders", perm=6)}
+        self.groups = {"g": SubscriptionGroupConfig(group_name="g")}
+        self.offsets = {KEY: {0: 5}}
+        self.delays = {3: 7}
+        self.log_end = log_end
+        self.code = 0
+        self.bodies = {}
+        self.commits = []
+        self.is_away = False
+        self.not_found = None
+        """What it says of an offset that it does not have."""
+
+    async def request(self, addr, command, timeout_ms):
+        assert addr == MASTER
+        if self.is_away:
+            raise ConnectFailed("nobody is there")
+        if command.code == 15:
+            fields = command.ext_fields
+            key = f"{fields['topic']}@{fields['consumerGroup']}"
+            self.commits.append((key, int(fields["queueId"]), int(fields["commitOffset"])))
+            self.offsets.setdefault(key, {})[int(fields["queueId"])] = int(fields["commitOffset"])
+            return RemotingCommand(code=0)
+        if command.code == 14:
+            return self.offset(**command.ext_fields)
+        text = {
+            21: {"topicConfigTable": self.topics},
+            201: {"subscriptionGroupTable": self.groups},
+            43: {"offsetTable": self.offsets},
+            45: {"offsetTable": self.delays},
+            28: {"table": {"commitLogMaxOffset": str(self.log_end)}},
+        }[command.code]
+        body = self.bodies.get(command.code, msgspec.json.encode(text))
+        return RemotingCommand(code=self.code, body=body)
+
+    def offset(self, consumerGroup, topic, queueId, setZeroIfNotFound):  # noqa: N803 - of the wire
+        assert setZeroIfNotFound == "false"
+        found = self.offsets.get(f"{topic}@{consumerGroup}", {}).get(int(queueId), self.not_found)
+        fields = {} if found is None else {"offset": str(found)}
+        return RemotingCommand(code=22 if found is None else 0, ext_fields=fields)
+
+
+class Slave:
+    """The tables of a slave, and what follows its master."""
+
+    def __init__(self, master, log_end=1_000):
+        self.tables = Tables(BrokerConfig(), SystemClock())
+        self.delays = self.tables.add(DelayProgress())
+        self.own = OwnOffsets(self.tables.offsets)
+        self.tables.state.add(self.own)
+        self.log = SimpleNamespace(end=log_end, applied=log_end)
+        self.followed = MASTER
+        self.sync = SlaveSync(
+            master,
+            SystemClock(),
+            self.log,
+            SlaveTables(self.tables.topics, self.tables.groups, self.tables.offsets, self.delays),
+            self.own,
+            master=lambda: self.followed,
+            apply=lambda change: self.tables.state.apply(-1, *change),
+        )
+
+    def follow(self, times=1):
+        for _ in range(times):
+            asyncio.run(self.sync.follow())
+
+    def offset(self, key=KEY, queue_id=0):
+        topic, _, group = key.rpartition("@")
+        return self.tables.offsets.query(group, topic, queue_id)
+
+    def state(self):
+        return {name: table.snapshot() for name, table in self.tables.state.tables.items()}
+
+
+def test_the_tables_of_a_real_master_are_read():
+    told = read_tables({**recorded(), "28": b'{"table":{"commitLogMaxOffset":"7"}}'})
+    assert len(told.topics) > 20
+    assert len(told.groups) > 5
+    assert told.offsets["fx_orderly_d5qit@cg_orderly"] == {0: 40, 1: 20}
+    assert told.delays == {0: 2, 1: 1}
+    assert told.left_out == 0
+
+
+def test_a_slave_takes_over_all_tables():
+    slave = Slave(Master())
+    slave.follow()
+    assert slave.tables.topics.get("orders").config.perm == 6
+    assert slave.tables.groups.get("g") is not None
+    assert slave.offset() == 5
+    assert slave.delays.delivered_before(2) == 7
+    assert slave.sync.rounds == 1
+
+
+def test_what_a_master_changes_and_removes_follows():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    master.topics = {"bills": TopicConfig(topic_name="bills", read_queue_nums=3)}
+    master.groups = {}
+    slave.follow()
+    assert slave.tables.topics.get("orders") is not None, "one answer may be older than the log"
+    slave.follow()
+    assert slave.tables.topics.get("orders") is None
+    assert slave.tables.groups.get("g") is None
+    assert slave.tables.topics.get("bills").read_queues == 3
+    assert slave.tables.topics.get("SCHEDULE_TOPIC_XXXX") is not None
+    assert slave.tables.groups.get("TOOLS_CONSUMER") is not None
+
+
+def check_progress_waits_for_the_log():
+    master = Master(log_end=2_000)
+    slave = Slave(master)
+    slave.follow()
+    assert slave.tables.topics.get("orders") is not None
+    assert (slave.offset(), slave.delays.delivered_before(2)) == (None, 0)
+    slave.log.end = 2_000
+    slave.follow()
+    assert (slave.offset(), slave.delays.delivered_before(2)) == (None, 0), "it is not dispatched"
+    slave.log.applied = 2_000
+    slave.follow()
+    assert (slave.offset(), slave.delays.delivered_before(2)) == (5, 7)
+
+
+def test_offsets_and_delays_wait_until_the_log_has_come_so_far():
+    check_progress_waits_for_the_log()
+
+
+def test_planted_progress_ahead_of_the_log_is_found():
+    with planted(BY_TESTS["slave-ahead-of-its-log"]), pytest.raises(AssertionError):
+        check_progress_waits_for_the_log()
+
+
+def test_a_slave_that_is_always_behind_gets_what_was_said_first():
+    master = Master(log_end=2_000)
+    slave = Slave(master)
+    slave.follow()
+    master.log_end, master.offsets = 3_000, {KEY: {0: 9}}
+    slave.follow()
+    slave.log.end = slave.log.applied = 2_500
+    slave.follow()
+    assert slave.offset() == 5
+
+
+LIES = {
+    "no table": {21: b"[1,2]"},
+    "no json": {43: b"\xff\xfe"},
+    "no end of the log": {28: b'{"table":{}}'},
+    "an offset that is no int64": {43: b'{"offsetTable":{"a@b":{"0":99999999999999999999}}}'},
+    "too many groups": {
+        201: msgspec.json.encode(
+            {"subscriptionGroupTable": {f"g{i}": {"groupName": f"g{i}"} for i in range(100_001)}}
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("bodies", LIES.values(), ids=LIES)
+def test_a_master_that_says_what_cannot_be_changes_nothing(bodies, caplog):
+    slave = Slave(Master())
+    slave.follow()
+    master = Master()
+    master.topics["late"] = TopicConfig(topic_name="late")
+    master.bodies = bodies
+    slave.sync._client = master
+    before = slave.state()
+    slave.follow(times=3)
+    assert slave.state() == before
+    lines = [one for one in caplog.messages if "tables_do_not_follow" in one]
+    assert len(lines) == 1
+
+
+def test_a_master_that_is_away_is_told_of_once_and_changes_nothing(caplog):
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    before = slave.state()
+    master.is_away = True
+    slave.follow(times=3)
+    assert slave.state() == before
+    assert sum("tables_do_not_follow" in one for one in caplog.messages) == 1
+
+
+def check_a_master_that_lost_its_log_says_nothing():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    before = slave.state()
+    master.log_end, master.topics, master.offsets = 10, {}, {KEY: {0: 0}}
+    slave.follow(times=3)
+    assert slave.state() == before
+
+
+def test_a_master_that_lost_its_log_says_nothing():
+    check_a_master_that_lost_its_log_says_nothing()
+
+
+def test_planted_belief_in_a_wiped_master_is_found():
+    with planted(BY_TESTS["wiped-master-believed"]), pytest.raises(AssertionError):
+        check_a_master_that_lost_its_log_says_nothing()
+
+
+def test_rows_that_cannot_be_are_left_out_and_the_others_taken():
+    master = Master()
+    master.topics["a b"] = TopicConfig(topic_name="a b")
+    master.topics["other"] = TopicConfig(topic_name="another")
+    master.topics["wide"] = TopicConfig(topic_name="wide", read_queue_nums=TOPIC_QUEUES_MAX + 1)
+    master.groups["x y"] = SubscriptionGroupConfig(group_name="x y")
+    master.offsets |= {"no-group": {0: 1}, "orders@g g": {0: 1}, "orders@h": {-1: 1}}
+    master.delays[0] = 4
+    slave = Slave(master)
+    slave.follow()
+    assert slave.tables.topics.get("orders") is not None
+    assert {"a b", "other", "wide"}.isdisjoint(slave.tables.topics.entries)
+    assert slave.tables.groups.get("x y") is None
+    assert slave.offset("orders@h", -1) is None
+    assert slave.offset() == 5
+
+
+def test_topics_that_are_settings_stay_as_they_are():
+    master = Master()
+    slave = Slave(master)
+    before = slave.tables.topics.get("TBW102").config
+    master.topics["TBW102"] = TopicConfig(topic_name="TBW102", read_queue_nums=1)
+    slave.follow(times=2)
+    assert slave.tables.topics.get("TBW102").config == before
+
+
+def test_an_offset_moves_back_when_the_master_says_so_twice():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    master.offsets = {KEY: {0: 2}}
+    slave.follow()
+    assert slave.offset() == 5, "the answer may be older than what the log brought"
+    slave.follow()
+    assert slave.offset() == 2
+
+
+def test_delays_never_go_back():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    master.delays = {3: 1}
+    slave.follow(times=3)
+    assert slave.delays.delivered_before(2) == 7
+
+
+def check_newer_offsets_survive_the_return_of_the_master():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    master.is_away = True
+    slave.follow()
+    assert slave.own.commit("g", "orders", 0, 9)
+    assert slave.offset() == 9
+    master.is_away = False
+    slave.follow()
+    assert slave.offset() == 9
+    assert master.commits == [(KEY, 0, 9)]
+    slave.follow()
+    assert slave.offset() == 9
+    assert master.commits == [(KEY, 0, 9)]
+    assert not slave.own.compare({})
+
+
+def test_offsets_committed_here_survive_and_go_back_to_the_master():
+    check_newer_offsets_survive_the_return_of_the_master()
+
+
+def test_planted_overwriting_of_newer_offsets_is_found():
+    with planted(BY_TESTS["offset-sync-overwrites"]), pytest.raises(AssertionError):
+        check_newer_offsets_survive_the_return_of_the_master()
+
+
+def check_what_was_said_at_the_master_since_then_counts():
+    for said in (2, 7, 12):  # moved back, somebody began anew, somebody came farther
+        master = Master()
+        slave = Slave(master)
+        slave.follow()
+        slave.own.commit("g", "orders", 0, 9)
+        master.offsets = {KEY: {0: said}}
+        slave.follow(times=2)
+        assert slave.offset() == said
+        assert master.commits == []
+
+
+def test_what_was_said_at_the_master_since_then_counts():
+    check_what_was_said_at_the_master_since_then_counts()
+
+
+def test_planted_return_of_offsets_after_a_reset_is_found():
+    with planted(BY_TESTS["reset-undone-by-a-slave"]), pytest.raises(AssertionError):
+        check_what_was_said_at_the_master_since_then_counts()
+
+
+def test_offsets_of_a_group_that_the_master_does_not_know_go_back_too():
+    master = Master()
+    master.offsets = {}
+    slave = Slave(master)
+    slave.own.commit("g", "orders", 1, 4)
+    slave.follow(times=2)
+    assert master.commits == [(KEY, 1, 4)]
+
+
+def test_offsets_that_the_master_lost_when_it_died_go_back_too():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    slave.own.commit("g", "orders", 0, 9)
+    master.offsets = {}
+    slave.follow(times=2)
+    assert master.commits == [(KEY, 0, 9)]
+    assert slave.offset() == 9
+
+
+def test_own_offsets_outlive_a_restart_and_a_promotion():
+    slave = Slave(Master())
+    slave.follow()
+    slave.own.commit("g", "orders", 0, 9)
+    slave.own.commit("g", "orders", 0, 10)
+    files = slave.state()
+    again = Slave(Master())
+    for name, table in again.tables.state.tables.items():
+        table.restore(files[name])
+    assert again.offset() == 10
+    assert msgspec.json.decode(again.tables.offsets.take_proposals()[0]) == {KEY: {"0": 10}}
+    master = Master()
+    again.sync._client = master
+    again.follow()
+    assert master.commits == [(KEY, 0, 10)]
+
+
+def test_changes_are_records_of_state():
+    slave = Slave(Master())
+    slave.follow()
+    kinds = (StateKind.TOPIC, StateKind.GROUP, StateKind.OFFSET, StateKind.DELIVERED)
+    assert [slave.tables.state.revisions[kind] for kind in kinds] == [1, 1, 1, 1]
+    slave.follow(times=3)
+    assert [slave.tables.state.revisions[kind] for kind in kinds] == [1, 1, 1, 1]
+
+
+def test_what_a_slave_asks_is_answered_as_it_reads_it():
+    """43 and 45 of ours, read by a slave of ours; RocketMQ's reads quoted numbers as well."""
+    slave = Slave(Master())
+    slave.follow()
+    tables = slave.tables
+    tables.offsets.commit("g", "orders", 1, 8)
+    tables.offsets.commit("h", "orders", 0, 1)
+    answers = SlaveTablesProcessor(tables.state, tables.offsets, Walks(SystemClock()))
+    request = RemotingCommand(code=43)
+    body = asyncio.run(answers.handle_offsets(None, request)).body
+    assert msgspec.json.decode(body) == {
+        "offsetTable": {KEY: {"0": 5, "1": 8}, "orders@h": {"0": 1}}
+    }
+    body = answers.handle_delays(None, RemotingCommand(code=45)).body
+    assert msgspec.json.decode(body) == {"offsetTable": {"3": 7}}
+
+
+def test_many_offsets_are_told_in_slices():
+    slave = Slave(Master())
+    for number in range(20_000):
+        slave.tables.offsets.commit(f"g{number % 400}", f"t{number}", 0, number)
+    tables = slave.tables
+    answers = SlaveTablesProcessor(tables.state, tables.offsets, Walks(SystemClock()))
+    turns = 0
+
+    async def ask():
+        nonlocal turns
+        task = asyncio.ensure_future(answers.handle_offsets(None, RemotingCommand(code=43)))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return task.result()
+
+    answer = asyncio.run(ask())
+    assert answer.code == 0
+    assert len(msgspec.json.decode(answer.body)["offsetTable"]) == 20_000
+    assert turns > 30
+
+
+def test_a_body_without_the_tables_is_refused():
+    with pytest.raises(RemoteProtocolError):
+        read_tables(dict.fromkeys(("21", "201", "43", "45", "28"), b"{}"))

@@ -1,0 +1,183 @@
+"""Workloads of every kind: who works, and what the history gets of waiting, order and refusals."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from chaos.closing import _all_came_again
+from chaos.generator import Op
+from chaos.history.payload import encode_body, make_key
+from chaos.members import Plan, consumer_specs, producer_specs
+from chaos.record import Recorder
+from chaos.scenario import DELAYS_MS, MAIN_GROUP, WORKLOADS, demo
+from chaos.workload.consumer import Witnessed
+from chaos.workload.producer import Sender
+from chaos.workload.transactions import FATES, Decider
+from chaos.workload.worker import WorkerSpec
+from cli.runs import Workload
+from ledgermq.client import (
+    ConsumeContext,
+    ConsumeStatus,
+    HalfMessage,
+    MessageQueue,
+    TransactionState,
+)
+from ledgermq.remoting.protocol.message import MessageExt
+from ledgermq.runtime.clock import SystemClock
+from tests.unit.chaos.test_word import SPEC, STORED, Library, result_of, sent
+
+QUEUE = MessageQueue("t", "b", 0)
+CLUSTER = SimpleNamespace(
+    nodes=("n0",), name_server_addrs=lambda: ("ns:1",), status_addr=lambda _: ("h", 1)
+)
+
+
+def plan_of(name: str, tmp_path: Any) -> Plan:
+    return Plan(
+        scenario=demo(workload=name), run=tmp_path, run_id="ab" * 16, seed=1,
+        cluster=CLUSTER, broker_name="b",
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+class Notes:
+    """A recorder that keeps rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, dict[str, Any]]] = []
+
+    def write(self, table: str, row: dict[str, Any]) -> None:
+        self.rows.append((table, row))
+
+    def of(self, table: str) -> list[dict[str, Any]]:
+        return [row for name, row in self.rows if name == table]
+
+
+def message(seq: int, times: int = 0) -> MessageExt:
+    key = make_key(1, seq)
+    return MessageExt(
+        topic="t", queue_id=0, flag=0, sys_flag=0, queue_offset=seq, physical_offset=0,
+        born_timestamp=0, born_host=b"", store_timestamp=0, store_host=b"",
+        reconsume_times=times, prepared_offset=0, properties=b"",
+        body=encode_body(bytes(16), key, 64),
+    )  # fmt: skip
+
+
+def hear(spec: WorkerSpec, *messages: MessageExt) -> tuple[ConsumeStatus, ConsumeContext, Notes]:
+    notes, context = Notes(), ConsumeContext(QUEUE)
+    seen = Witnessed(spec, notes, SystemClock())  # type: ignore[arg-type]
+    if spec.mode == "orderly":
+        status = asyncio.run(seen.listen_slowly(list(messages), context))
+    else:
+        status = seen.listen(list(messages), context)
+    return status, context, notes
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_members_of_every_workload_have_names_and_numbers_of_their_own(name, tmp_path):
+    plan = plan_of(name, tmp_path)
+    specs = [*producer_specs(plan), *consumer_specs(plan)]
+    assert len({spec.worker for spec in specs}) == len({spec.name for spec in specs}) == len(specs)
+    assert set(plan.modes) == set(plan.consumed)
+    assert plan.consumed[MAIN_GROUP] == plan.topics
+    assert {spec.history_group for spec in consumer_specs(plan)} <= set(plan.consumed)
+
+
+def test_each_member_of_a_broadcast_is_a_group_of_its_own_in_the_history(tmp_path):
+    plan = plan_of("broadcast", tmp_path)
+    cast = [spec for spec in consumer_specs(plan) if spec.mode == "broadcast"]
+    groups = [spec.history_group for spec in cast]
+    assert groups == ["chaos-cast@chaos-cast-0", "chaos-cast@chaos-cast-1"]
+    assert {spec.group for spec in cast} == {"chaos-cast"}
+    assert [plan.modes[group] for group in groups] == ["broadcast"] * 2
+    _, _, notes = hear(cast[0], message(1))
+    assert notes.of("deliveries")[0]["grp"] == groups[0]
+
+
+def test_every_nth_message_waits_and_its_place_is_not_told(monkeypatch):
+    spec = msgspec.structs.replace(
+        SPEC, chosen_queues=0, delay_every=1, delay_levels=(2, 5), delays_ms=DELAYS_MS
+    )
+    monkeypatch.setattr("tests.unit.chaos.test_word.SPEC", spec)
+    row = sent(result_of(STORED))
+    assert (row["kind"], row["delay_ms"]) == ("delay", DELAYS_MS[4])
+    assert (row["queue_id"], row["queue_offset"], row["msg_id"]) == (None, None, "id")
+
+
+def test_who_chooses_a_queue_sends_a_shard():
+    row = sent(result_of(STORED))
+    assert (row["kind"], row["shard_key"], row["asked_queue"]) == ("orderly", "6", 2)
+
+
+def test_level_goes_to_the_library():
+    spec = msgspec.structs.replace(SPEC, delay_every=1, delay_levels=(2,), chosen_queues=0,
+                                   delays_ms=DELAYS_MS)  # fmt: skip
+    given: list[Any] = []
+
+    class Heard(Library):
+        async def send(self, message: Any, queue: object, **options: object) -> Any:
+            given.append(message)
+            return await super().send(message, queue, **options)
+
+    sender = Sender(spec, Heard(result_of(STORED)), SystemClock())  # type: ignore[arg-type]
+    op = Op(f="send", value={"size": 200}, process=6)
+    asyncio.run(sender.invoke(op, sender.prepare(op)))
+    assert [message.delay_level for message in given] == [2]
+
+
+def test_what_is_refused_for_good_climbs_the_ladder():
+    spec = msgspec.structs.replace(
+        SPEC, refuse_every=1, reconsume_max=2, delays_ms=(10, 20, 30, 40, 50)
+    )
+    for times, wait_ms in ((0, 30), (1, 40), (2, 50), (9, 50)):
+        status, context, notes = hear(spec, message(3, times))
+        assert status is ConsumeStatus.RECONSUME_LATER
+        assert context.delay_level == 0, "the brokers count"
+        (nack,) = notes.of("acks")
+        assert (nack["kind"], nack["reconsume"], nack["delay_ms"]) == ("nack", times, wait_ms)
+        assert nack["msg_key"] == make_key(1, 3)
+
+
+def test_orderly_call_takes_a_moment_and_waits_as_it_says():
+    spec = msgspec.structs.replace(SPEC, mode="orderly", fail_every=1, delays_ms=DELAYS_MS)
+    status, context, notes = hear(spec, message(1), message(2))
+    assert status is ConsumeStatus.RECONSUME_LATER
+    rows, nacks = notes.of("deliveries"), notes.of("acks")
+    assert all(row["t_proc_begin"] < row["t_proc_end"] for row in rows)
+    assert len({row["op_id"] for row in rows}) == 1
+    assert [nack["delay_ms"] for nack in nacks] == [context.suspend_ms] * 2
+    assert hear(spec, message(1, times=1))[0] is ConsumeStatus.CONSUME_SUCCESS
+
+
+def test_drain_waits_for_what_comes_again_and_not_for_dead_letters(tmp_path):
+    nack = {"kind": "nack", "grp": "g", "msg_key": 1, "t_inv": 5}
+    for times, wanted in ((1, False), (2, True)):
+        raw = tmp_path / str(times)
+        with Recorder(raw / "c-0.jsonl") as recorder:
+            recorder.write("acks", nack | {"reconsume": times})
+        assert _all_came_again(raw, {"g": 2}) is wanted
+        assert _all_came_again(raw, {}) is False
+
+
+def test_every_producer_of_a_group_tells_the_same_of_a_transaction_and_on_record_first():
+    notes, fates = Notes(), []
+    decider = Decider(notes, SystemClock())  # type: ignore[arg-type]
+    for seq in range(len(FATES)):
+        key = make_key(1, seq)
+        half = HalfMessage(topic="t", body=b"")
+        at_once = asyncio.run(decider.execute(half, key))
+        asked = asyncio.run(decider.check(message(seq)))
+        assert at_once in {asked, TransactionState.UNKNOWN}
+        fates.append((at_once, asked))
+    assert len(set(fates)) == 4, "committed and rolled back, at once and when asked"
+    rows = notes.of("txn")
+    words = [row["answer"] or row["step"] for row in rows]
+    assert {row["step"] for row in rows} == {"commit", "rollback", "checkback"}
+    assert words.count("commit") == 5
+    assert {row["msg_key"] for row in rows} == {make_key(1, seq) for seq in range(len(FATES))}
+
+
+def test_command_line_offers_every_workload():
+    assert [one.value for one in Workload] == list(WORKLOADS)

@@ -1,0 +1,135 @@
+"""A listener that raises a cancellation which nobody asked for has failed like any other."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client import (
+    ConsumeContext,
+    ConsumeFrom,
+    ConsumeOptions,
+    ConsumeStatus,
+    MessageModel,
+    MessageQueue,
+    PushConsumer,
+)
+from ledgermq.client.listening import call_listener
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from tests.unit.client.cluster import TOPIC, run
+from tests.unit.client.test_live_changes import produce
+
+QUEUE = MessageQueue(TOPIC, "group-0", 0)
+
+
+class Listener:
+    """Awaits a task of its own, which is cancelled the first time that a body comes."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.done: set[bytes] = set()
+
+    async def __call__(self, messages, _context):
+        body = messages[0].body
+        self.seen.append(body)
+        own = asyncio.ensure_future(asyncio.sleep(0))
+        if self.seen.count(body) == 1:
+            own.cancel()
+        await own
+        self.done.add(body)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("way", ["concurrent", "orderly", "broadcast"])
+def test_what_it_was_given_is_failed_and_the_others_are_consumed(way, tmp_path, caplog):
+    async def body(cluster):
+        listener = Listener()
+        cluster.group.send_back_refusal = None
+        options = ConsumeOptions(
+            consume_from=ConsumeFrom.FIRST_OFFSET, suspend_ms=200, pull_timeout_ms=1_000,
+            concurrency=1, order_suspend_ms=10, orderly=way == "orderly",
+            model=MessageModel.BROADCASTING if way == "broadcast" else MessageModel.CLUSTERING,
+            local_offsets_dir=str(tmp_path),
+        )  # fmt: skip
+        consumer = PushConsumer(cluster.config(persist_offset_ms=50), listener, options)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await consumer.wait_joined(5)
+            await produce(cluster, 8)
+            await until(lambda: len(set(listener.seen)) == 8)
+            if way == "concurrent":
+                await until(lambda: len(cluster.group.sent_back) == 8)
+            elif way == "broadcast":
+                await until(lambda: caplog.text.count("event=broadcast_message_dropped") == 8)
+            else:
+                await until(lambda: len(listener.done) == 8)
+        if way != "broadcast":
+            assert cluster.group.offsets["test-group", TOPIC, 0] == 2
+        assert len(cluster.group.sent_back) == (8 if way == "concurrent" else 0)
+        assert caplog.text.count("event=listener_failed") == 8
+
+    run(body)
+
+
+def test_a_call_whose_own_task_is_to_end_ends():
+    async def body():
+        begun = asyncio.Event()
+
+        async def listen(_messages, _context):
+            begun.set()
+            await asyncio.Event().wait()
+
+        call = asyncio.ensure_future(call_listener(listen, [], ConsumeContext(QUEUE)))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(body())
+
+
+def test_a_worker_that_ends_with_its_listener_is_found_here(tmp_path, caplog):
+    with (
+        planted(BY_TESTS["cancelled-listener-ends-its-worker"]),
+        pytest.raises((AssertionError, TimeoutError)),
+    ):
+        test_what_it_was_given_is_failed_and_the_others_are_consumed("orderly", tmp_path, caplog)
+
+
+@pytest.mark.parametrize(
+    ("orderly", "name", "value"),
+    [(False, "delay_level", "x"), (False, "delay_level", -7), (True, "suspend_ms", "soon")],
+)
+def test_a_listener_that_asks_for_nonsense_is_warned_of_and_gets_its_message_again(
+    orderly, name, value, caplog
+):
+    seen = []
+
+    def listen(messages, context):
+        seen.append(messages[0].reconsume_times)
+        if len(seen) > 1:
+            return ConsumeStatus.CONSUME_SUCCESS
+        setattr(context, name, value)
+        return ConsumeStatus.RECONSUME_LATER
+
+    async def body(cluster):
+        cluster.group.send_back_refusal = None
+        await produce(cluster, 1)
+        options = ConsumeOptions(
+            consume_from=ConsumeFrom.FIRST_OFFSET, orderly=orderly, order_suspend_ms=20,
+            suspend_ms=200, pull_timeout_ms=1_000,
+        )  # fmt: skip
+        consumer = PushConsumer(cluster.config(), listen, options)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await until(lambda: len(seen) == 2 if orderly else bool(cluster.group.sent_back))
+        assert [fields["delayLevel"] for fields in cluster.group.sent_back] == ["0"] * (not orderly)
+
+    run(body)
+    assert f"event=listener_asked {name}={value!r}" in caplog.text
