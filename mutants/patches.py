@@ -12,6 +12,7 @@ from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
 from mutants.clients import CLIENTS
 from mutants.consumption import CONSUMPTION
+from mutants.controller import CONTROLLER
 from mutants.corners import CORNERS
 from mutants.delays import DELAYS
 from mutants.dimensions import DIMENSIONS
@@ -82,6 +83,7 @@ _BY_TESTS: Final = (
     *BOUNDS,
     *CLIENTS,
     *CONSUMPTION,
+    *CONTROLLER,
     *DELAYS,
     *DOOR,
     *FAIRNESS,

@@ -23,6 +23,7 @@ MODULES = (
     "broker.limits",
     "broker.serving_limits",
     "namesrv.limits",
+    "namesrv.controller.limits",
 )
 
 

@@ -3,8 +3,8 @@
 Every bound on what comes from outside is a `Limit`: an int that knows its name, its unit, what it
 is counted over, and what whoever exceeds it gets. Packages above list theirs in a ``LIMITS`` tuple
 of their own (`ledgermq.remoting.transport.config`, `dledger.limits`, `broker.limits`,
-`namesrv.limits`); docs/security.md shows all of them, and `tests/architecture/test_limits.py`
-compares. Pure.
+`namesrv.limits`, `namesrv.controller.limits`); docs/security.md shows all of them, and
+`tests/architecture/test_limits.py` compares. Pure.
 """
 
 from enum import StrEnum

@@ -1,0 +1,1 @@
+"""The controller of master/slave groups: who is master, and who may become it (ADR 20)."""

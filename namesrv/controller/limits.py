@@ -1,0 +1,42 @@
+"""What a controller keeps and takes at most; docs/security.md shows it. Pure."""
+
+from typing import Final
+
+from ledgermq.remoting.protocol.limits import Limit, Scope, Unit
+
+_REFUSED: Final = "2005, and nothing changes"
+
+GROUPS_MAX: Final = Limit(
+    512, "groups that a controller knows", Unit.COUNT, Scope.PROCESS, _REFUSED
+)
+"""A name is kept for ever: its epochs must not begin anew."""
+REPLICAS_MAX: Final = Limit(
+    16, "replicas of a group that a controller knows", Unit.COUNT, Scope.GROUP, _REFUSED
+)
+TEXT_LENGTH_MAX: Final = Limit(
+    255, "name, address or check code given to a controller", Unit.COUNT, Scope.REQUEST, _REFUSED
+)
+REPLICA_ID_MAX: Final = Limit(
+    2**31 - 1, "id of a replica in a controller", Unit.VALUE, Scope.REQUEST, _REFUSED
+)
+EPOCH_MAX: Final = Limit(
+    2**31 - 1, "epoch of a master or of an in-sync set", Unit.VALUE, Scope.GROUP, _REFUSED
+)
+"""RocketMQ's epochs are Java's int."""
+COMMAND_BYTES_MAX: Final = Limit(
+    16 * 1024, "command of a controller", Unit.BYTES, Scope.REQUEST, _REFUSED
+)
+STATE_BYTES_MAX: Final = Limit(
+    8 * 1024 * 1024, "state of a controller", Unit.BYTES, Scope.PROCESS, "refused, nothing is read"
+)
+"""Must hold all groups at their limits, and fit into a frame."""
+
+LIMITS: Final = (
+    GROUPS_MAX,
+    REPLICAS_MAX,
+    TEXT_LENGTH_MAX,
+    REPLICA_ID_MAX,
+    EPOCH_MAX,
+    COMMAND_BYTES_MAX,
+    STATE_BYTES_MAX,
+)
