@@ -79,7 +79,13 @@ def test_the_log_of_a_former_group_of_one_is_not_passed_over(tmp_path: Path) -> 
     member.terminate()
     member.communicate(timeout=TIMEOUT_S)
     complaint = refused(tmp_path, alone(tmp_path))
-    for words in ("dledger-n0", "dLegerGroup=alone", "dLegerSelfId=n0", "the dLegerPeers", "never fewer"):
+    for words in (
+        "dledger-n0",
+        "dLegerGroup=alone",
+        "dLegerSelfId=n0",
+        "the dLegerPeers",
+        "never fewer",
+    ):
         assert words in complaint
     assert not (tmp_path / "store/commitlog").exists()
     assert not (tmp_path / "store/abort").exists()
