@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from chaos.checker.clocks import tolerance_of, widen
 from chaos.checker.model import History, Replica, Row
 from chaos.foreign import TableReader, table_files
 from chaos.history.payload import run_tag
@@ -36,6 +37,9 @@ def load_history(run: Path) -> History:
         )
     }  # fmt: skip
     problems += [f"{run / 'tables'}: {line}" for line in clock_complaints(tables)]
+    tolerance = tolerance_of(about)
+    for name, rows in tables.items():
+        widen(name, rows, tolerance)
     recorded = about.get("tables")
     for name in recorded if isinstance(recorded, list) else ():
         if not table_files(run, str(name)):
@@ -72,6 +76,7 @@ def load_history(run: Path) -> History:
         exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
         answers=tables["answers"],
         contract=contract if isinstance(contract, dict) else {},
+        clock_tolerance_ns=tolerance,
         problems=problems,
     )
 

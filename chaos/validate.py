@@ -19,6 +19,8 @@ from chaos.history.domains import (
     CONTRACT_WORDS,
     LEAST,
     MODES,
+    TOLERANCE,
+    TOLERANCE_MAX_NS,
     TRIES,
     UNITS_APART,
     WORDS,
@@ -65,6 +67,7 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("exits", list, "a list of processes that ended by themselves"),
             ("modes", dict, "how each group consumes"),
             ("reconsume_max", dict, "how often a group gets a message again, by group"),
+            (TOLERANCE, int, "a number of nanoseconds"),
         )
         if about.get(name) is not None and not isinstance(about[name], right)
     ]
@@ -77,6 +80,9 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             for kind, least in coverage.items()
             if not isinstance(least, int) or least < 0
         ]
+    tolerance = about.get(TOLERANCE)
+    if isinstance(tolerance, int) and not 0 <= tolerance <= TOLERANCE_MAX_NS:
+        found.append(f"{TOLERANCE} is {tolerance}; write 0 to {TOLERANCE_MAX_NS}")
     found += _group_complaints(about)
     return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from pyspark.sql.types import StructType
 
 from chaos.history.arrow import arrow_schema
+from chaos.history.domains import SPANS, TOLERANCE, TOLERANCE_MAX_NS
 from chaos.history.tables import TABLES
 from spark.schema import struct_type
 from spark.validation import look_through, odd_members, unlike_clocks, usable_members
@@ -73,6 +74,12 @@ class History:
     def run_id(self) -> str:
         """Return the run's id: run.json's, else what the sends name, else the directory's name."""
         return str(self.run.get("run_id") or self.named or self.path.resolve().name)
+
+    @property
+    def tolerance(self) -> int:
+        """By how much the clocks of several hosts may differ (ns), as run.json declares it."""
+        told = self.run.get(TOLERANCE, 0)
+        return told if isinstance(told, int) and 0 < told <= TOLERANCE_MAX_NS else 0
 
     def rows(self, table: str) -> int:
         """Return the number of rows of a table, 0 if it is absent."""
@@ -233,7 +240,16 @@ def read_table(session: SparkSession, history: History, name: str) -> DataFrame:
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)
-    return whole
+    return _widened(whole, name, history.tolerance)
+
+
+def _widened(table: DataFrame, name: str, tolerance: int) -> DataFrame:
+    """Return operations that begin so much earlier and end so much later: by any host's clock."""
+    begins, ends = SPANS.get(name, ((), ()))
+    if not tolerance:
+        return table
+    moved = {column: F.col(column) - tolerance for column in begins}
+    return table.withColumns(moved | {column: F.col(column) + tolerance for column in ends})
 
 
 def no_rows(session: SparkSession, schema: StructType) -> DataFrame:

@@ -22,6 +22,8 @@ from chaos.history.domains import (
     CONTRACT_WORDS,
     LEAST,
     MODES,
+    TOLERANCE,
+    TOLERANCE_MAX_NS,
     TRIES,
     UNITS_APART,
     WORDS,
@@ -39,6 +41,7 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "exits": ((list,), "a list of processes that ended by themselves"),
     "modes": ((dict,), "an object: how each group consumes"),
     "reconsume_max": ((dict,), "an object: how often messages come again, by group"),
+    TOLERANCE: ((int,), "nanoseconds"),
 }
 
 
@@ -151,6 +154,8 @@ def odd_members(run: dict[str, Any]) -> list[str]:
     contract, coverage = run.get("contract"), run.get("coverage")
     if isinstance(run.get("quorum"), int) and run["quorum"] < 1:
         found.append(f"quorum must be 1 or more, not {run['quorum']}")
+    if isinstance(run.get(TOLERANCE), int) and not 0 <= run[TOLERANCE] <= TOLERANCE_MAX_NS:
+        found.append(f"{TOLERANCE} must be 0 to {TOLERANCE_MAX_NS}, not {run[TOLERANCE]}")
     if isinstance(coverage, dict):
         found += [
             f"coverage.{kind} must be a number of faults, not {least!r}"

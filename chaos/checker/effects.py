@@ -125,7 +125,8 @@ def find_jump(history: History) -> str:
     """
     events = [e for e in history.events if e.get("idx") is not None]
     events.sort(key=lambda event: int(event["idx"]))
-    back = sum(b["t_mono_ns"] < a["t_mono_ns"] for a, b in pairwise(events))
+    may_differ = history.clock_tolerance_ns
+    back = sum(b["t_mono_ns"] < a["t_mono_ns"] - may_differ for a, b in pairwise(events))
     ended = sum(s["t_cmp"] is not None and s["t_cmp"] < s["t_inv"] for s in history.sends)
     begun = {key: min(s["t_inv"] for s in sends) for key, sends in history.by_key.items()}
     early = sum(d["t_recv"] < begun.get(d["msg_key"], d["t_recv"]) for d in history.own)

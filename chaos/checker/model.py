@@ -77,6 +77,8 @@ class History:
     """Processes of the system that ended by themselves: ``process``, ``exit``, ``log``."""
     answers: Sequence[Row] = ()
     """What the system was asked at the end, and what it said."""
+    clock_tolerance_ns: int = 0
+    """By how much the clocks of several hosts may differ; operations are widened by it already."""
     problems: Sequence[str] = ()
     """What went wrong with the harness itself, or with reading its record (A48)."""
 

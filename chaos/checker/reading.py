@@ -5,7 +5,7 @@ come in another order than they were sent. Only the first delivery of a place to
 what comes again is for A9 to judge. Source: spec/proof.md A13, A14, A17; 3.0 (prefix maximum).
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
@@ -15,6 +15,7 @@ Reader = tuple[str, str, int, str, int, int]
 """Group, consumer, generation, topic, epoch, queue: one stretch of reading forwards."""
 POLLED = ("consumer", "generation", "t_fetch_inv")
 CALLED = ("consumer", "op_id", "t_proc_begin", "t_proc_end")
+_NEVER = -(1 << 62)
 
 
 def check_backwards(history: History) -> Result:
@@ -58,7 +59,8 @@ def check_skips(history: History) -> Result:
             for offset in range(before["queue_offset"] + 1, row["queue_offset"]):
                 where = (reader[0], *reader[3:], offset)
                 other, first = firsts.get(where, (reader, row))
-                if other[:3] != reader[:3] and first["t_recv"] > row["t_recv"]:
+                later = first["t_recv"] > row["t_recv"] + history.clock_tolerance_ns
+                if other[:3] != reader[:3] and later:
                     explain = (
                         f"{reader[1]} polled @{row['queue_offset']} and not {_at(reader, offset)}, "
                         f"which {reader[0]} got later from {other[1]}"
@@ -114,11 +116,12 @@ def check_shards(history: History) -> Result:
     missing = [lacking("deliveries", rows, *CALLED), lacking("sends", sends, "shard_key", "t_cmp")]
     if any(missing):
         return undecided("A17", f"needs {', '.join(filter(None, missing))}")
-    found = [*_overlapping(rows), *_overtaking(sends, rows)]
+    may_differ = history.clock_tolerance_ns
+    found = [*_overlapping(rows, may_differ), *_overtaking(sends, rows, may_differ)]
     return result("A17", found, f"{len(found)} times an orderly group was not served in order")
 
 
-def _overlapping(rows: Sequence[Row]) -> Iterator[Row]:
+def _overlapping(rows: Sequence[Row], may_differ: int) -> Iterator[Row]:
     """Yield the calls of a queue's listeners that began before an earlier one had ended."""
     calls: dict[tuple[str, str, int], dict[tuple[str, int], tuple[int, int]]] = defaultdict(dict)
     for row in rows:
@@ -129,7 +132,7 @@ def _overlapping(rows: Sequence[Row]) -> Iterator[Row]:
     for (group, topic, queue_id), spans in sorted(calls.items()):
         busy = -1
         for (begin, end), (consumer, _) in sorted((span, call) for call, span in spans.items()):
-            if begin < busy:
+            if begin < busy - may_differ:
                 explain = (
                     f"{consumer} began with {topic}/{queue_id} of {group} at {begin}, and the call "
                     f"before it ended at {busy}"
@@ -138,8 +141,11 @@ def _overlapping(rows: Sequence[Row]) -> Iterator[Row]:
             busy = max(busy, end)
 
 
-def _overtaking(sends: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield messages that were acknowledged before another was sent, and given after it."""
+def _overtaking(sends: Sequence[Row], rows: Sequence[Row], may_differ: int) -> Iterator[Row]:
+    """Yield messages that were acknowledged before another was sent, and given after it.
+
+    Where clocks may differ, only what was given so much earlier counts as given before.
+    """
     by_key = {send["msg_key"]: send for send in sends}
     firsts: dict[tuple[str, int], tuple[int, int]] = {}
     for row in rows:
@@ -152,10 +158,11 @@ def _overtaking(sends: Sequence[Row], rows: Sequence[Row]) -> Iterator[Row]:
         if send is not None:
             shards[group, send["topic"], send["shard_key"]].append((at, key))
     for (group, _, shard), given in sorted(shards.items()):
-        latest = -1
-        for _, key in sorted(given):
-            send = by_key[key]
-            if send["t_cmp"] < latest:
+        latest, waiting = _NEVER, deque[tuple[tuple[int, int], int]]()
+        for at, key in sorted(given):
+            while waiting and (not may_differ or waiting[0][0][0] < at[0] - may_differ):
+                latest = max(latest, by_key[waiting.popleft()[1]]["t_inv"])
+            if by_key[key]["t_cmp"] < latest:
                 explain = f"message {key} of shard {shard} came to {group} after later ones"
                 yield {"msg_key": key, "explain": explain}
-            latest = max(latest, send["t_inv"])
+            waiting.append((at, key))

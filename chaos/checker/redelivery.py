@@ -48,6 +48,8 @@ class Cause:
     queue: tuple[str, int] | None = None
     member: str | None = None
     """The consumer that came or went: it may get again what it got before."""
+    may_differ: int = 0
+    """How much later it may be told by another host's clock."""
 
     def explains(self, before: Row, again: Row) -> bool:
         """Tell whether the pair's earlier delivery lies around it, and the later not before it."""
@@ -56,7 +58,7 @@ class Cause:
         if self.queue is not None and self.queue != (again["topic"], again["queue_id"]):
             return False
         near = self.start - self.margin <= before["t_recv"] <= self.end + self.margin
-        return near and self.start <= int(again["t_recv"])
+        return near and self.start <= int(again["t_recv"]) + self.may_differ
 
 
 def check_redelivery(history: History) -> Result:
@@ -122,7 +124,14 @@ class _Causes:
             t = ack["t_cmp"] if ack["t_inv"] is None else ack["t_inv"]
             if refused and ack["msg_key"] is not None and t is not None:
                 self._nacks[ack["grp"], ack["msg_key"]].append(t)
+        # Once for the clock of whoever told it, once more for what widened it as an operation.
+        self._slack = 2 * history.clock_tolerance_ns
+        self._members = [self._loosened(cause) for cause in self._members]
+        self._brokers = [self._loosened(cause) for cause in self._brokers]
         self._held = _Held(life)
+
+    def _loosened(self, cause: Cause) -> Cause:
+        return replace(cause, margin=cause.margin + self._slack, may_differ=self._slack)
 
     def cause_of(self, before: Row, again: Row) -> str:
         """Return the first cause of a redelivery, empty if it has none."""
@@ -132,12 +141,13 @@ class _Causes:
         if again.get("is_retry") or (again.get("reconsume") or 0) > 0:
             return NACK
         nacks = self._nacks.get((again["grp"], again["msg_key"]), ())
-        if any(before["t_recv"] <= t <= again["t_recv"] for t in nacks):
+        first, last = before["t_recv"] - self._slack, again["t_recv"] + self._slack
+        if any(first <= t <= last for t in nacks):
             return NACK
         members = self._members
         if not self._may_move(before, again):
             t, who = before["t_recv"], again.get("consumer")
-            members = [c for c in members if who and c.member == who and c.end >= t]
+            members = [c for c in members if who and c.member == who and c.end >= t - self._slack]
         causes = [*members, *self._brokers]
         if self._held.gave_up(before) or self._held.gave_up(again):
             return ""

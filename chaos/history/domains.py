@@ -87,6 +87,20 @@ UNITS_APART: Final = 500
 """Latest times of two tables that differ by this factor are of two units (or of two clocks): the
 next unit is a thousand times as large."""
 
+TOLERANCE: Final = "clock_tolerance_ns"
+"""The member of run.json that says by how much the clocks of several hosts may differ (ns)."""
+TOLERANCE_MAX_NS: Final = 60_000_000_000
+"""More than that is no clock that was set: nothing could be told of order any more."""
+SPANS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "sends": (("t_inv",), ("t_cmp",)),
+    "acks": (("t_inv",), ("t_cmp",)),
+    "txn": (("t_inv",), ("t_cmp",)),
+    "faults": (("t_on0", "t_on1"), ("t_off0", "t_off1")),
+}
+"""What has a beginning and an end, and the columns of both. Where clocks may differ it began so
+much earlier and ended so much later, by anybody's clock; what then still lies before or after it
+does so by all."""
+
 CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "durability": ("quorum", "none"),
     "flush": ("ASYNC_FLUSH", "SYNC_FLUSH", "async", "sync", "async_flush", "sync_flush"),

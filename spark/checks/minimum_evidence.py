@@ -73,7 +73,8 @@ def find_jump(context: Context) -> str:
     Events are numbered in the order of their times, no operation ends before it begins, and no
     message is received before its first send begins.
     """
-    back = _count_falls(context.table("events").filter("idx is not null"))
+    numbered = context.table("events").filter("idx is not null")
+    back = _count_falls(numbered, context.history.tolerance)
     ended = context.sends.filter("t_cmp < t_inv").count()
     begun = context.sends.groupBy("msg_key").agg(F.min("t_inv").alias("begun"))
     got = context.deliveries.filter("own and msg_key is not null").select("msg_key", "t_recv")
@@ -90,19 +91,21 @@ def find_jump(context: Context) -> str:
     return f"the clock jumped: {', '.join(found)}" if found else ""
 
 
-def _count_falls(numbered: DataFrame) -> int:
+def _count_falls(numbered: DataFrame, tolerance: int) -> int:
     """Return how many events are earlier than the one before, by their numbers."""
     stretch = F.floor(F.col("idx") / EVENTS_PER_STRETCH)
     before = F.lag("t_mono_ns").over(Window.partitionBy("stretch").orderBy("idx"))
     place = F.struct("idx", "t_mono_ns")
     stretches = (
         numbered.select("idx", "t_mono_ns", stretch.alias("stretch"))
-        .withColumn("falls", (F.col("t_mono_ns") < before).cast("int"))
+        .withColumn("falls", (F.col("t_mono_ns") < before - tolerance).cast("int"))
         .groupBy("stretch")
         .agg(F.sum("falls").alias("falls"), F.min(place).alias("low"), F.max(place).alias("high"))
         .collect()
     )
     stretches.sort(key=lambda row: int(row.stretch))
-    between: int = sum(b.low.t_mono_ns < a.high.t_mono_ns for a, b in pairwise(stretches))
+    between: int = sum(
+        b.low.t_mono_ns < a.high.t_mono_ns - tolerance for a, b in pairwise(stretches)
+    )
     within: int = sum(row.falls or 0 for row in stretches)
     return within + between

@@ -66,12 +66,13 @@ def check_skips(context: Context) -> CheckResult:
             F.sequence(_bucket(F.col("before") + 1), _bucket(F.col("queue_offset") - 1))
         ).alias("bucket"),
     )
+    later = F.col("t_recv") > F.col("t_after") + context.history.tolerance
     others = (F.col("who") != F.col("consumer")) | (F.col("stretch") != F.col("generation"))
     rows = (
         polls.withColumn("bucket", _bucket(F.col("queue_offset")))
         .join(gaps, [*QUEUE, "bucket"])
-        .filter("queue_offset > before and queue_offset < after and t_recv > t_after")
-        .filter(others)
+        .filter("queue_offset > before and queue_offset < after")
+        .filter(later & others)
         .dropDuplicates([*QUEUE, "queue_offset"])
         .withColumn("key", queue_place())
     )
@@ -128,12 +129,12 @@ def check_shards(context: Context) -> CheckResult:
         return unknown("A17", f"needs {', '.join(filter(None, missing))}")
     rows = context.deliveries.filter(to_groups() & of_run(context))
     rows = rows.filter(F.col("gname").isin(orderly))
-    found = _overlapping(rows).unionByName(_overtaking(context, rows))
+    found = _overlapping(rows, context.history.tolerance).unionByName(_overtaking(context, rows))
     result = CheckResult(check="A17", summary="orderly groups are served in order")
     return tell(context, result, found, F.col("words"))
 
 
-def _overlapping(rows: DataFrame) -> DataFrame:
+def _overlapping(rows: DataFrame, tolerance: int) -> DataFrame:
     """Return the calls that began before an earlier one of their queue had ended."""
     queue = ("gname", "topic", "queue_id")
     earlier = Window.partitionBy(*queue).orderBy("begin", "end", "consumer", "op_id")
@@ -146,7 +147,8 @@ def _overlapping(rows: DataFrame) -> DataFrame:
     calls = rows.groupBy(*queue, "consumer", "op_id").agg(
         F.min("t_proc_begin").alias("begin"), F.max("t_proc_end").alias("end")
     )
-    calls = calls.withColumn("busy", F.max("end").over(earlier)).filter("begin < busy")
+    calls = calls.withColumn("busy", F.max("end").over(earlier))
+    calls = calls.filter(F.col("begin") < F.col("busy") - tolerance)
     return calls.select(where.alias("key"), words.alias("words"))
 
 
@@ -157,8 +159,12 @@ def _overtaking(context: Context, rows: DataFrame) -> DataFrame:
     )
     sends = context.sends.filter("outcome = 'ok' and kind = 'orderly'")
     given = firsts.join(sends.select("msg_key", "topic", "shard_key", "t_inv", "t_cmp"), "msg_key")
-    earlier = Window.partitionBy("gname", "topic", "shard_key").orderBy("at", "msg_key")
-    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
+    shard = Window.partitionBy("gname", "topic", "shard_key")
+    earlier = shard.orderBy("at", "msg_key").rowsBetween(Window.unboundedPreceding, -1)
+    if tolerance := context.history.tolerance:
+        before = (Window.unboundedPreceding, -tolerance - 1)
+        earlier = shard.orderBy("begun").rangeBetween(*before)
+        given = given.withColumn("begun", F.col("at.t_proc_begin"))
     late = given.withColumn("latest", F.max("t_inv").over(earlier)).filter("t_cmp < latest")
     words = text(
         "message ", F.col("msg_key"), " of shard ", F.col("shard_key"), " came to ",

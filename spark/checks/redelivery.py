@@ -135,9 +135,10 @@ def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -
             "line", "left",
         )
     )  # fmt: skip
+    slack = _slack(context)
     nacked = F.exists(
         F.coalesce("nacks", F.array().cast("array<bigint>")),
-        lambda t: (t >= F.col("t_before")) & (t <= F.col("t_recv")),
+        lambda t: (t >= F.col("t_before") - slack) & (t <= F.col("t_recv") + slack),
     )
     here = F.struct("topic", "queue_id", "queue_offset")
     elsewhere = ~F.col("copied") & (F.col("place_before") != here)
@@ -154,6 +155,11 @@ def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -
     return rows.withColumn("cause", cause.otherwise(UNEXPLAINED))
 
 
+def _slack(context: Context) -> int:
+    """Return how far a cause may seem off: its host's clock, and as an operation it is widened."""
+    return 2 * context.history.tolerance
+
+
 def _differ() -> Column:
     """Whether another consumer, or another generation, got the message than before."""
     same = F.col("generation").eqNullSafe(F.col("generation_before"))
@@ -166,16 +172,18 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
     columns = ("line", "gname", "topic", "queue_id", "consumer", "t_before", "t_recv")
     asked = again.select(*columns, may_move.alias("may_move"))
     times = [*_of_members(members), *_of_faults(context), *_of_leaders(context)]
+    slack = _slack(context)
     slots = context.timeline
     causes = few_rows(context.session, times, _CAUSE_COLUMNS)
+    causes = causes.withColumn("margin", F.col("margin") + slack)
     begin, end = F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
     causes = causes.withColumn("slot", F.explode(slots.slots(begin, end)))
     near = F.col("t_before").between(
         F.col("c0") - F.col("margin"), F.col("c1") + F.col("margin")
-    ) & (F.col("c0") <= F.col("t_recv"))
+    ) & (F.col("c0") <= F.col("t_recv") + slack)
     theirs = F.col("grp").isNull() | (F.col("grp") == F.col("gname"))
     its = F.coalesce(F.col("member") == F.col("consumer"), F.lit(col=False))
-    itself = its & (F.col("c1") >= F.col("t_before"))
+    itself = its & (F.col("c1") >= F.col("t_before") - slack)
     fits = near & theirs & (~F.col("members") | F.col("may_move") | itself)
     timed = asked.withColumn("slot", slots.slot(F.col("t_before")))
     told = timed.join(F.broadcast(causes), "slot").filter(fits).select("line", "cause")
@@ -185,7 +193,7 @@ def _explained(context: Context, again: DataFrame, members: list[dict[str, Any]]
         .filter("kind = 'commit' and (outcome <> 'ok' or outcome is null) and queue_id is not null")
         .select(F.col("grp").alias("gname"), "topic", "queue_id", t.alias("c0"))
         .withColumn("c1", F.col("c0"))
-        .withColumn("margin", F.lit(NEAR_MEMBERS))
+        .withColumn("margin", F.lit(NEAR_MEMBERS + slack))
     )
     commits = asked.join(failed, ["gname", "topic", "queue_id"]).filter(near)
     told = told.union(commits.select("line", F.lit(CAUSES.index("commit failed"))))
