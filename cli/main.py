@@ -24,6 +24,7 @@ from cli import (
     compact,
     consume,
     doctor,
+    exchange,
     groups,
     membership,
     produce,
@@ -72,6 +73,7 @@ query.register(admin.app)
 groups.register(admin.app)
 app.add_typer(admin.app)
 runs.register(app)
+exchange.register(app)
 sim.register(app)
 app.add_typer(store.app)
 app.add_typer(certs.app)

@@ -81,4 +81,23 @@ HARNESS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="import-forgets-skipped-rows",
+        breaks="Rows of a history that nobody understood are left out, and the verdict is valid.",
+        source="The mistake that --skip-bad invites.",
+        plant=patch("chaos.exchange.importer:import_history", ("list(problems)})", "[]})")),
+    ),
+    Mutant(
+        name="import-guesses-outcomes",
+        breaks="A word for an outcome that the mapping does not know means that nobody knows.",
+        source="Jepsen's rule for clients, where it hides acknowledged messages instead.",
+        plant=patch(
+            "chaos.exchange.cells:_of_type",
+            (
+                "return _as_text(raw)",
+                "return _as_text(raw) if cell.target.name != 'outcome' or raw in ('ok', 'fail') "
+                "else 'info'",
+            ),
+        ),
+    ),
 )

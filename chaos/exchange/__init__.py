@@ -1,0 +1,1 @@
+"""Histories of others brought into a run directory, and runs written as others read them."""

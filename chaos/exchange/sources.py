@@ -1,0 +1,152 @@
+"""Rows of files of others, one at a time, each with the line on which it stands.
+
+CSV with a header, JSON lines, Parquet. What is no row is told with its line, not skipped here.
+Nothing is held but the row at hand (of Parquet: a batch). Knows no table of ours.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+LINE_BYTES_MAX: Final = 16 << 20
+"""The longest line, or cell, that is read: bodies belong into files as their hashes."""
+ROWS_AT_ONCE: Final = 10_000
+SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "parquet": (".parquet",),
+}
+
+
+class SourceError(Exception):
+    """A file cannot be read at all; the message names it and says what to do."""
+
+
+class Nanoseconds(int):
+    """A time whose type says its unit: a timestamp of Parquet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRow:
+    """One row: where it stands, and its cells, or why it is none."""
+
+    line: int
+    cells: Mapping[str, Any]
+    wrong: str = ""
+
+
+def find_files(source: Path, kind: str, pattern: str) -> list[Path]:
+    """Return the files of a kind whose names match: ``source`` itself, or those below it.
+
+    Errors: SourceError if there is none.
+    """
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise SourceError(f"{source}: no such file or directory")
+    named = (file for file in sorted(source.rglob("*")) if file.suffix in SUFFIXES[kind])
+    found = [file for file in named if fnmatch(str(file.relative_to(source)), pattern)]
+    if not found:
+        endings = " or ".join(SUFFIXES[kind])
+        raise SourceError(f"{source}: no file {pattern} that ends in {endings}")
+    return found
+
+
+def rows_of(file: Path, kind: str) -> Iterator[SourceRow]:
+    """Yield the rows of a file. Errors: SourceError if it cannot be opened or has no header."""
+    readers = {"csv": _csv_rows, "jsonl": _json_rows, "parquet": _parquet_rows}
+    try:
+        yield from readers[kind](file)
+    except (OSError, pa.ArrowException) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SourceError(f"{file}: cannot be read as {kind}: {first}") from error
+
+
+def _csv_rows(file: Path) -> Iterator[SourceRow]:
+    csv.field_size_limit(min(LINE_BYTES_MAX, sys.maxsize))
+    with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",", strict=True)
+        try:
+            header = next(reader, None)
+        except csv.Error as error:
+            raise SourceError(f"{file}:1: not CSV: {error}") from error
+        if not header or len(set(header)) != len(header):
+            raise SourceError(f"{file}:1: write a header: a name for each column, none twice")
+        while True:
+            line = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield SourceRow(line=line, cells={}, wrong=f"not CSV: {error}")
+                continue
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                wrong = f"{len(cells)} cells under {len(header)} columns"
+                yield SourceRow(line=line, cells={}, wrong=wrong)
+                continue
+            yield _decoded(line, dict(zip(header, cells, strict=True)))
+
+
+def _json_rows(file: Path) -> Iterator[SourceRow]:
+    with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+        number = 0
+        while text := lines.readline(LINE_BYTES_MAX):
+            number += 1
+            if len(text) == LINE_BYTES_MAX and not text.endswith("\n"):
+                raise SourceError(
+                    f"{file}:{number}: the line is longer than {LINE_BYTES_MAX} bytes"
+                )
+            if not text.strip():
+                continue
+            try:
+                cells = json.loads(text, parse_float=Decimal)
+            except (ValueError, RecursionError) as error:
+                yield SourceRow(line=number, cells={}, wrong=f"not JSON: {error}")
+                continue
+            if not isinstance(cells, dict):
+                yield SourceRow(line=number, cells={}, wrong="not a JSON object")
+                continue
+            yield _decoded(number, cells)
+
+
+def _parquet_rows(file: Path) -> Iterator[SourceRow]:
+    number = 0
+    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
+            names = batch.schema.names
+            columns = [_plain(batch.column(name)) for name in names]
+            for cells in zip(*columns, strict=True):
+                number += 1
+                yield SourceRow(line=number, cells=dict(zip(names, cells, strict=True)))
+
+
+def _plain(values: pa.Array) -> list[Any]:
+    """Return the cells of a column as Python has them; timestamps in nanoseconds."""
+    if not pa.types.is_timestamp(values.type):
+        return list(values.to_pylist())
+    exact = pc.cast(pc.cast(values, pa.timestamp("ns", tz=values.type.tz)), pa.int64())
+    return [None if value is None else Nanoseconds(value) for value in exact.to_pylist()]
+
+
+def _decoded(line: int, cells: Mapping[str, Any]) -> SourceRow:
+    for name, value in cells.items():
+        if isinstance(value, str) and not value.isascii() and _is_broken(value):
+            return SourceRow(line=line, cells={}, wrong=f"{name} is not UTF-8")
+    return SourceRow(line=line, cells=cells)
+
+
+def _is_broken(value: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in value)

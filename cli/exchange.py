@@ -1,0 +1,90 @@
+"""``ledgermq import | export``: histories of others in, ours out.
+
+Knows the options and how to say what went wrong; `chaos.exchange` does the work. Exit codes: 0
+done, 1 nothing could be written, 2 wrong usage or input.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from chaos.hints import program
+from chaos.needs import require
+
+PANEL = "Faults and proof"
+EXIT_INPUT = 2
+
+
+class Source(StrEnum):
+    """In which form a history of others is."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to ``app``."""
+    app.command("import", rich_help_panel=PANEL)(import_)
+
+
+def import_(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A file, or a directory of files.")
+    ],
+    form: Annotated[Source, typer.Option("--from", help="What SOURCE is made of.")],
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")],
+    mapping: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Which of its columns is which of ours (TOML)."),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad", help="Leave bad rows out; the verdict is then UNKNOWN at the best."
+        ),
+    ] = False,
+) -> None:
+    """Make a run of the history of any system, for both checkers to judge.
+
+    The mapping says which columns hold the keys, queues, offsets and times, in which units and
+    words; docs/checking.md has all of it.
+
+    Example: ledgermq import --from csv examples/histories/kafka
+    --mapping examples/histories/kafka/mapping.toml --out runs/kafka
+    """
+    require("chaos")
+    from chaos.exchange.importer import BadRowsError, import_history
+    from chaos.exchange.mapping import MappingError, parse_mapping
+    from chaos.exchange.sources import SourceError
+    from chaos.exchange.tables import FullError
+
+    if mapping is None:
+        raise typer.BadParameter("say which columns are which: --mapping FILE", param_hint="FILE")
+    try:
+        told = parse_mapping(mapping.read_text(encoding="utf-8"), str(mapping))
+        made = import_history(source, form.value, told, out, skip_bad=skip_bad, progress=_progress)
+    except (MappingError, SourceError, FullError, FileExistsError) as error:
+        _refuse(str(error))
+    except BadRowsError as error:
+        _refuse(f"{error}\nnothing was imported: mend these rows, or leave them out: --skip-bad")
+    except (OSError, UnicodeDecodeError) as error:
+        _refuse(f"{mapping if isinstance(error, UnicodeDecodeError) else source}: {error}")
+    for name, rows in sorted(made.rows.items()):
+        typer.echo(f"{name:<12} {rows:>12,}")
+    for line in made.problems:
+        typer.echo(line)
+    typer.echo(f"made {out}; judge it: {program()} chaos check {out}")
+
+
+def _progress(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _refuse(lines: str) -> NoReturn:
+    typer.echo(lines, err=True)
+    raise typer.Exit(EXIT_INPUT)
