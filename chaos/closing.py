@@ -180,7 +180,7 @@ class Closing:
         leader = next((n for n, s in sorted(parts.statuses.items()) if s.role == "leader"), None)
         if leader is None:
             return
-        expected = ":".join(map(str, parts.cluster.status_addr(leader)))
+        expected = ":".join(map(str, parts.cluster.client_addr(leader)))
         for addr in parts.cluster.name_server_addrs():
             host, _, port = addr.rpartition(":")
             server = StatusConnection(host, int(port))

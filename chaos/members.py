@@ -100,7 +100,7 @@ class Plan:
             worker=worker,
             raw=str(self.run / "raw" / f"{name}.jsonl"),
             namesrv_addrs=cluster.name_server_addrs(),
-            node_by_addr={":".join(map(str, cluster.status_addr(n))): n for n in cluster.nodes},
+            node_by_addr={":".join(map(str, cluster.client_addr(n))): n for n in cluster.nodes},
             topic=TOPIC,
             group=MAIN_GROUP,
             seed=self.seed,

@@ -28,6 +28,7 @@ from chaos.interpreter import Interpreter, Slots
 from chaos.members import consumer_specs, hostile_spec, producer_specs
 from chaos.nemesis.base import Setting
 from chaos.nemesis.journal import UndoJournal, heal_all
+from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.runner import Nemesis
 from chaos.nemesis.wait import until
 from chaos.parts import RAFT_GROUP, Parts, RunOptions
@@ -96,7 +97,9 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         flush=scenario.flush,
         mutant=mutant,
         seed=options.seed,
-        settings={"messageDelayLevel": levels, **TRANSACTIONS},
+        settings={"messageDelayLevel": levels, **TRANSACTIONS, **scenario.settings},
+        sealed=scenario.sealed,
+        every_link=any(FAULTS[f.kind.nemesis].every_link for _, f in planned_faults(scenario)),
     )
     cluster = make_cluster(spec, options.backend)
     with Recorder(run / "raw" / "harness.jsonl") as recorder:

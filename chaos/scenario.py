@@ -29,11 +29,14 @@ class Step:
     what: str = ""
     after_s: float = 0.0
     within_s: float = 10.0
+    parameters: Mapping[str, float | str] = field(default_factory=dict)
+    """Of the fault; those that are not named have their defaults."""
 
     @property
     def fault(self) -> FaultSpec:
         """The fault that is applied; a later step lifts it. Errors: KeyError for no known kind."""
-        return FaultSpec(kind=BY_NEMESIS[self.kind], target=self.targets)
+        kind = BY_NEMESIS[self.kind]
+        return FaultSpec(kind=kind, target=self.targets, parameters=self.parameters)
 
 
 TOPIC, ORDERED_TOPIC, TXN_TOPIC = "chaos-queue", "chaos-order", "chaos-txn"
@@ -175,6 +178,10 @@ class Scenario:
     asks the brokers how far the group came. None: never."""
     flush: str = "ASYNC_FLUSH"
     """``ASYNC_FLUSH`` or ``SYNC_FLUSH``."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of the brokers."""
+    sealed: bool = False
+    """Whether the brokers seal what they say to each other."""
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
 
@@ -194,6 +201,7 @@ def as_script(scenario: Scenario) -> tuple[tuple[int, Op], ...]:
             "targets": list(step.targets),
             "what": step.what,
             "within_s": step.within_s,
+            "parameters": dict(step.parameters),
         }
         op = Op(f=step.do, value={k: v for k, v in value.items() if v})
         steps.append((int(step.after_s * 1e9), op))

@@ -61,6 +61,15 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="witness-believes-the-proxy",
+        breaks="The witness of a fault of links takes the command for the deed.",
+        source="spec/proof.md 2: faults that did nothing were counted as coverage.",
+        plant=patch(
+            "chaos.nemesis.shaping:Shape.undo",
+            ("counted > 0 and was_refused and self._proof.also(seen)", "True"),
+        ),
+    ),
+    Mutant(
         name="unread-columns-unchecked",
         breaks="A history whose rows name no run, or a role that is no word, is judged.",
         source="Both checkers left the columns out that they do not read.",

@@ -8,7 +8,7 @@ nothing of faults, witnesses or workloads. Source: spec/proof.md 4.1 (backends).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 KEEP_THE_LOG: Final = {"cleanResourceInterval": "0"}
 """Brokers neither drop messages nor refuse them for the level of this machine's disk: the logs are
@@ -33,6 +33,10 @@ class ClusterSpec:
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further broker settings, RocketMQ's keys."""
+    sealed: bool = False
+    """Whether the brokers have a key by which they seal what they say to each other."""
+    every_link: bool = False
+    """Whether clients and name servers are reached through links that can be broken, too."""
 
 
 LinkState = Mapping[str, Any]
@@ -60,6 +64,20 @@ class Links(Protocol):
 
     async def counters(self) -> Mapping[str, LinkState]:
         """Return the counters of all links by name."""
+        ...
+
+
+@runtime_checkable
+class ShapedLinks(Protocol):
+    """Links that do more than pass or not: `chaos.net.proxy` has the commands."""
+
+    sealed: bool
+    """Whether the members seal what they say, so that a changed frame ends its connection."""
+
+    async def command(
+        self, cmd: str, links: Sequence[str], **arguments: object
+    ) -> Mapping[str, LinkState]:
+        """Perform a command; return the counters of all links."""
         ...
 
 
@@ -113,6 +131,10 @@ class Cluster(Protocol):
         """Return host and port at which the harness asks a broker for its status."""
         ...
 
+    def client_addr(self, node: str) -> tuple[str, int]:
+        """Return host and port at which clients are told that a broker is."""
+        ...
+
     def name_server_addrs(self) -> tuple[str, ...]:
         """Return the name servers as clients of the harness reach them."""
         ...
@@ -137,6 +159,18 @@ class Cluster(Protocol):
 def link_names(nodes: Sequence[str]) -> list[str]:
     """Return the names of all directed links of ``nodes``."""
     return [f"{a}>{b}" for a in nodes for b in nodes if a != b]
+
+
+CLIENTS: Final = "client"
+"""In names of links: all clients of the run, and the harness where it is one."""
+
+
+def outer_link_names(nodes: Sequence[str], name_servers: Sequence[str]) -> list[str]:
+    """Return the names of the links from clients, and from brokers to name servers."""
+    return [
+        *(f"{CLIENTS}>{node}" for node in (*nodes, *name_servers)),
+        *(f"{node}>{server}" for node in nodes for server in name_servers),
+    ]
 
 
 def both_ways(a: str, b: str) -> list[str]:

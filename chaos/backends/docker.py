@@ -108,6 +108,10 @@ class DockerCluster:
         """Return where the broker listens."""
         return self._addresses[node], BROKER_PORT
 
+    def client_addr(self, node: str) -> tuple[str, int]:
+        """Return where the broker listens."""
+        return self.status_addr(node)
+
     def name_server_addrs(self) -> tuple[str, ...]:
         """Return the name servers."""
         return tuple(f"{NET}.{2 + at}:{NAME_SERVER_PORT}" for at in range(len(NAME_SERVERS)))

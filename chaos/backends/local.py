@@ -1,13 +1,17 @@
 """A cluster of processes on this machine: name servers, brokers, and a proxy on every broker link.
 
 Broker i is told the proxy's ports as the addresses of its peers, so everything that i sends to j
-passes the link ``i>j``. No root. Children die with the harness.
+passes the link ``i>j``. With `ClusterSpec.every_link` so does what clients say to brokers and name
+servers (``client>n0``, ``client>ns0``) and brokers to name servers (``n0>ns0``): a broker listens
+on another address of loopback then, and the proxy on the one that clients are told. No root.
+Children die with the harness.
 
 Source: spec/proof.md 2.1 (processes), contract of ``python -m namesrv`` and ``python -m broker``.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -17,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.backends.base import (
+    CLIENTS,
     KEEP_THE_LOG,
     ClusterFailed,
     ClusterSpec,
     LinkState,
     link_names,
+    outer_link_names,
 )
 from chaos.backends.ports import HOST, take_ports
 from chaos.backends.process import Child
@@ -33,6 +39,8 @@ from ledgermq.runtime.cancel import timeout
 READY_TIMEOUT_S = 20.0
 POLL_S = 0.05
 STOP_TIMEOUT_S = 8.0
+INNER_HOST = "127.0.0.2"
+"""Where brokers listen when the proxy has their ports on `HOST`."""
 SOCKET_PATH_BYTES_MAX = 100
 """Linux takes 107 bytes."""
 
@@ -42,7 +50,8 @@ class ProxyLinks:
 
     method = "proxy"
 
-    def __init__(self, control: ProxyControl) -> None:
+    def __init__(self, control: ProxyControl, *, sealed: bool) -> None:
+        self.sealed = sealed
         self._control = control
 
     async def cut(self, links: Sequence[str]) -> Mapping[str, LinkState]:
@@ -94,7 +103,8 @@ class LocalCluster:
         self._spec = spec
         self._socket = socket_path(spec.run)
         self._control = ProxyControl(str(self._socket))
-        self.links = ProxyLinks(self._control)
+        self.links = ProxyLinks(self._control, sealed=spec.sealed)
+        self._link_ports: dict[str, int] = {}
         self._name_servers: list[tuple[int, Child]] = []
         self._proxy: Child | None = None
         ports = take_ports(2 * len(spec.nodes) + spec.name_servers)
@@ -110,14 +120,16 @@ class LocalCluster:
             )
             for at, name in enumerate(spec.nodes)
         }
+        if spec.every_link:
+            self._take_outer_ports()
 
     async def start(self) -> None:
         """Start proxy, name servers and brokers; return when all answer."""
-        link_ports = await self._start_proxy()
+        self._link_ports |= await self._start_proxy()
         for at, port in enumerate(self._ns_ports):
             await self._start_name_server(at, port)
         for node in self._nodes.values():
-            self._write_config(node, link_ports)
+            self._write_config(node)
             await self.restart(node.name)
         await asyncio.gather(*(self._await_status(node) for node in self._nodes.values()))
 
@@ -167,11 +179,15 @@ class LocalCluster:
 
     def status_addr(self, node: str) -> tuple[str, int]:
         """Return where the broker listens."""
+        return self._broker_host, self._nodes[node].port
+
+    def client_addr(self, node: str) -> tuple[str, int]:
+        """Return where clients are told that it listens: that may be the proxy."""
         return HOST, self._nodes[node].port
 
     def name_server_addrs(self) -> tuple[str, ...]:
-        """Return the name servers."""
-        return tuple(f"{HOST}:{port}" for port in self._ns_ports)
+        """Return the name servers, behind the clients' links if there are any."""
+        return self._name_servers_of(CLIENTS)
 
     async def collect(self, node: str, target: Path) -> None:
         """Copy the used prefix of each data segment of the node's log."""
@@ -209,6 +225,20 @@ class LocalCluster:
     async def remove(self) -> None:
         """Remove nothing: the data directories lie in the run and are small."""
 
+    @property
+    def _broker_host(self) -> str:
+        return INNER_HOST if self._spec.every_link else HOST
+
+    @property
+    def _name_server_names(self) -> list[str]:
+        return [f"ns{at}" for at in range(len(self._ns_ports))]
+
+    def _name_servers_of(self, who: str) -> tuple[str, ...]:
+        """Return the addresses at which somebody reaches the name servers."""
+        if not self._spec.every_link:
+            return tuple(f"{HOST}:{port}" for port in self._ns_ports)
+        return tuple(f"{HOST}:{self._link_ports[f'{who}>{ns}']}" for ns in self._name_server_names)
+
     def _child(self, node: str) -> Child:
         child = self._nodes[node].child
         if child is None or child.state() == "gone":
@@ -221,9 +251,7 @@ class LocalCluster:
             node.exits.append(line)
 
     async def _start_proxy(self) -> dict[str, int]:
-        names = link_names(self.nodes)
-        raft = {name: node.raft_port for name, node in self._nodes.items()}
-        links = [{"name": n, "host": HOST, "port": raft[n.split(">")[1]]} for n in names]
+        links = self._links_of_the_proxy()
         spec = {"control": str(self._socket), "seed": self._spec.seed}
         path = self._spec.run / "config" / "proxy.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +263,32 @@ class LocalCluster:
                 _check_alive(self._proxy, log)
                 await asyncio.sleep(POLL_S)
         counters = await self.links.counters()
-        return {name: int(counters[name]["port"]) for name in names}
+        return {name: int(state["port"]) for name, state in counters.items()}
+
+    def _links_of_the_proxy(self) -> list[dict[str, object]]:
+        """Return what the proxy is to listen for: name, where to, and where if that matters."""
+        raft = {name: node.raft_port for name, node in self._nodes.items()}
+        links: list[dict[str, object]] = [
+            {"name": n, "host": HOST, "port": raft[n.split(">")[1]]} for n in link_names(self.nodes)
+        ]
+        if not self._spec.every_link:
+            return links
+        servers = dict(zip(self._name_server_names, self._ns_ports, strict=True))
+        for name in outer_link_names(self.nodes, self._name_server_names):
+            target, listen = name.split(">")[1], self._link_ports[name]
+            to_server = target in servers
+            host, port = (HOST, servers[target]) if to_server else (INNER_HOST, listen)
+            links.append({"name": name, "host": host, "port": port, "listen": listen})
+        return links
+
+    def _take_outer_ports(self) -> None:
+        """Take the ports at which the proxy listens for clients, and for brokers to name servers.
+
+        They are asked for before anything runs. A broker's is the broker's own, on `HOST`.
+        """
+        for name in outer_link_names(self.nodes, self._name_server_names):
+            node = self._nodes.get(name.split(">")[1])
+            self._link_ports[name] = node.port if node is not None else take_ports(1)[0]
 
     async def _start_name_server(self, at: int, port: int) -> None:
         config = self._spec.run / "config" / f"ns{at}.conf"
@@ -249,16 +302,19 @@ class LocalCluster:
                 _check_alive(child, log)
                 await asyncio.sleep(POLL_S)
 
-    def _write_config(self, node: _Node, link_ports: Mapping[str, int]) -> None:
+    def _write_config(self, node: _Node) -> None:
+        ports = self._link_ports
         peers = [
-            f"{n}-{HOST}:{node.raft_port if n == node.name else link_ports[f'{node.name}>{n}']}"
+            f"{n}-{HOST}:{node.raft_port if n == node.name else ports[f'{node.name}>{n}']}"
             for n in self.nodes
         ]
         settings = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": self._spec.group,
-            "namesrvAddr": ";".join(self.name_server_addrs()),
+            "namesrvAddr": ";".join(self._name_servers_of(node.name)),
             "listenPort": str(node.port),
+            **({"bindAddress": INNER_HOST} if self._spec.every_link else {}),
+            **({"peerSharedKeyFile": str(self._write_key())} if self._spec.sealed else {}),
             "brokerIP1": HOST,
             "storePathRootDir": str(node.directory),
             "enableDLegerCommitLog": "true",
@@ -273,9 +329,16 @@ class LocalCluster:
         node.config.parent.mkdir(parents=True, exist_ok=True)
         node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
+    def _write_key(self) -> Path:
+        """Write the group's key, which nobody but this run has a use for; return where it is."""
+        path = self._spec.run / "config" / "peers.key"
+        path.write_text(hashlib.sha256(f"{self._spec.run}{self._spec.seed}".encode()).hexdigest())
+        path.chmod(0o600)
+        return path
+
     async def _await_status(self, node: _Node) -> None:
         log = self._spec.run / "logs" / f"{node.name}.log"
-        connection = StatusConnection(HOST, node.port)
+        connection = StatusConnection(self._broker_host, node.port)
         async with _deadline(node.name, log):
             while True:
                 assert node.child is not None

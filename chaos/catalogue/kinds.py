@@ -56,6 +56,8 @@ class FaultEntry:
     takes: Takes = Takes.NOTHING
     spoils: bool = False
     """Whether the log of its node may be damaged, so that damage there is no anomaly."""
+    met_by: str = ""
+    """What the members make of it, where that is more than to go on."""
     forgets: bool = False
     """Whether its node may forget its term and votes, and what it had called committed."""
 

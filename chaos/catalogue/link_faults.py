@@ -6,9 +6,9 @@ from chaos.catalogue.kinds import FaultEntry, Target
 
 _WITHHELD: Final = "bytes withheld, none passed"
 _HEAL: Final = "the links are healed"
-_PROXY_CAN: Final = "a fault of the nemesis; the proxy can"
 _FRAMES: Final = "frames counted by the proxy"
-_NAMESRV_PROXY: Final = "a proxy between brokers and name servers"
+_SEALED: Final = "with a key or TLS the connection ends"
+_NO_MORE: Final = "a message that was said already says nothing new; " + _SEALED
 
 KINDS: Final = (
     FaultEntry(
@@ -45,71 +45,73 @@ KINDS: Final = (
         target=Target.LINK, witness=_WITHHELD, undo=_HEAL, nemesis="oneway", simulator="one_way",
     ),
     FaultEntry(
-        ids=("N5",), kind="net.client_cut", title="a client sees neither brokers nor name servers",
+        ids=("N5",), kind="net.client_cut",
+        title="clients do not reach a broker, or nothing at all",
         target=Target.CLIENT, witness=_WITHHELD, undo=_HEAL, simulator="client_cut",
-        lacks="a proxy between clients and brokers",
+        nemesis="client_cut",
     ),
     FaultEntry(
         ids=("N4",), kind="net.namesrv_cut",
         title="a broker and a name server do not hear each other, or one not the other",
         target=Target.NAMESRV, witness=_WITHHELD, undo=_HEAL, simulator="namesrv_cut",
-        lacks=_NAMESRV_PROXY,
+        nemesis="namesrv_cut",
     ),
     FaultEntry(
         ids=("N6", "N7"), kind="net.namesrv_delay",
         title="what a broker and a name server say comes late",
         target=Target.NAMESRV, witness="round trips take longer", undo=_HEAL,
-        simulator="namesrv_delay", lacks=_NAMESRV_PROXY,
+        simulator="namesrv_delay", nemesis="namesrv_delay",
     ),
     FaultEntry(
         ids=("N11",), kind="net.namesrv_reset",
         title="connections between a broker and name servers end",
         target=Target.NAMESRV, witness="connections ended", undo="they are made again",
-        simulator="namesrv_reset", lacks=_NAMESRV_PROXY,
+        simulator="namesrv_reset", nemesis="namesrv_reset",
     ),
     FaultEntry(
         ids=("N6", "N7"), kind="net.delay",
         title="everything takes longer; what is lost comes later",
-        target=Target.LINK, witness="round trips take longer", undo=_HEAL, simulator="delay",
-        lacks=_PROXY_CAN,
+        target=Target.LINK, witness="frames are late by that much, as measured", undo=_HEAL,
+        nemesis="delay", simulator="delay",
     ),
     FaultEntry(
         ids=("N8",), kind="net.duplicate", title="frames come twice", target=Target.LINK,
-        witness=_FRAMES, undo=_HEAL, simulator="duplicate", lacks=_PROXY_CAN,
+        witness=_FRAMES, undo=_HEAL, simulator="duplicate", nemesis="duplicate", met_by=_NO_MORE,
     ),
     FaultEntry(
         ids=("N8",), kind="net.reorder", title="frames overtake each other", target=Target.LINK,
-        witness=_FRAMES, undo=_HEAL, simulator="reorder",
-        lacks="a command of the proxy that swaps frames",
+        witness=_FRAMES, undo=_HEAL, simulator="reorder", nemesis="reorder",
+        met_by="what does not fit is asked for again; " + _SEALED,
     ),
     FaultEntry(
         ids=("N8",), kind="net.replay", title="frames come again, from an earlier term too",
-        target=Target.LINK, witness=_FRAMES, undo=_HEAL, simulator="replay",
-        lacks="a proxy that keeps frames",
+        target=Target.LINK, witness=_FRAMES, undo=_HEAL, simulator="replay", nemesis="replay",
+        met_by="an earlier term is refused; " + _NO_MORE,
     ),
     FaultEntry(
         ids=("N9",), kind="net.corrupt", title="bytes changed behind the transport's checksum",
-        target=Target.LINK, witness="frames refused by their CRC", undo=_HEAL,
-        simulator="corrupt", lacks=_PROXY_CAN,
+        target=Target.LINK, witness="frames changed, and connections ended for it", undo=_HEAL,
+        simulator="corrupt", nemesis="corrupt",
+        met_by="refused by its CRC, or by seal or TLS: the connection ends",
     ),
     FaultEntry(
         ids=("N10",), kind="net.narrow", title="little bandwidth", target=Target.LINK,
-        witness="bytes that wait", undo=_HEAL,
-        lacks="a rate in the proxy, and a bound of its queue",
+        witness="bytes that waited, and no more passed", undo=_HEAL, nemesis="narrow",
     ),
     FaultEntry(
         ids=("N11",), kind="net.reset", title="connections end, in the middle of a frame too",
-        target=Target.LINK, witness="connections ended", undo="they are made again",
-        simulator="reset", lacks=_PROXY_CAN,
+        target=Target.LINK, witness="connections ended, and others were made",
+        undo="they are made again", nemesis="reset", simulator="reset",
     ),
     FaultEntry(
         ids=("N12",), kind="net.drop", title="one type of message is dropped", target=Target.LINK,
-        witness=_FRAMES, undo=_HEAL, simulator="drop", lacks=_PROXY_CAN,
+        witness=_FRAMES, undo=_HEAL, simulator="drop", nemesis="drop",
+        met_by="said again in time; " + _SEALED,
     ),
     FaultEntry(
         ids=("N13",), kind="net.flap", title="isolated and healed again and again",
         target=Target.BROKER, witness="bytes withheld, and bytes passed", undo=_HEAL,
-        simulator="flap", lacks="a schedule in the proxy",
+        simulator="flap", nemesis="flap",
     ),
 )  # fmt: skip
 """All kinds."""

@@ -13,20 +13,11 @@ from chaos.generator import Op, Stream
 from chaos.interpreter import Completion
 from chaos.nemesis.base import Fault, FaultRecord, Setting
 from chaos.nemesis.journal import UndoJournal
-from chaos.nemesis.partition import cut_link, cut_one_way, isolate
-from chaos.nemesis.process import Kill, Pause
+from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.wait import until
 from chaos.record import Recorder
 
 Notice = Callable[[str], None]
-FAULTS: Mapping[str, Callable[..., Fault]] = {
-    "kill": Kill,
-    "pause": Pause,
-    "cut": cut_link,
-    "oneway": cut_one_way,
-    "isolate": isolate,
-}
-"""How each kind is made, by its name in histories."""
 HEALTHY_TIMEOUT_S = 20.0
 
 
@@ -53,15 +44,17 @@ class Nemesis:
         self._notice = notice
         self._roles: dict[str, str] = {}
         self._looks = 0
+        self._draws = 0
 
     def plan(self, faults: Iterable[tuple[str, FaultSpec]]) -> None:
         """Write down every fault that is going to be applied, before anything happens."""
         for name, fault in faults:
+            complete = FAULTS[fault.kind.nemesis].complete(fault.parameters)
             record = FaultRecord(
                 fault_id=name,
                 kind=fault.kind.nemesis,
                 parent_id=name.rpartition("-")[0],
-                spec={"targets": list(fault.target)},
+                spec={"targets": list(fault.target), **complete},
             )
             self.records[name] = record
             self._save(record)
@@ -92,10 +85,13 @@ class Nemesis:
         record.t_sched = now()
         targets = op.value["targets"]
         assert isinstance(targets, list)
-        nodes = [self._roles.get(target, "") for target in targets]
+        nodes = self._nodes(targets)
         if not all(nodes):
             return self._end(record, "skipped", f"no node is {' or '.join(map(str, targets))}")
-        fault = FAULTS[record.kind](self._setting, *nodes)
+        parameters = op.value.get("parameters") or {}
+        assert isinstance(parameters, dict)
+        kind = FAULTS[record.kind]
+        fault = kind.make(self._setting, *nodes, **kind.complete(parameters))
         record.targets, record.witness = fault.targets, fault.witness
         record.method = self._method(record.kind)
         self._journal.will_apply(record.fault_id, fault.undo_entry())
@@ -174,10 +170,17 @@ class Nemesis:
         within_s = float(str(value.get("within_s", 10)))
         return "yes" if await until(holds, within_s) else f"not within {within_s:.0f} s"
 
+    def _nodes(self, targets: list[str]) -> list[str]:
+        """Return the nodes that roles stand for; an empty name for a role that nobody has."""
+        every = list(self._setting.cluster.nodes)
+        if targets == ["all"]:
+            return every
+        self._draws += 1
+        drawn = every[self._stream.split("any").u64(self._draws) % len(every)]
+        return [drawn if role == "any" else self._roles.get(role, "") for role in targets]
+
     def _method(self, kind: str) -> str:
-        if kind in {"kill", "pause"}:
-            return "SIGKILL" if kind == "kill" else "SIGSTOP"
-        return self._setting.cluster.links.method
+        return FAULTS[kind].method or self._setting.cluster.links.method
 
     def _end(self, record: FaultRecord, status: str, why: str) -> str:
         record.status = status

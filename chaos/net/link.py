@@ -1,4 +1,4 @@
-"""One directed link i -> j: a TCP listener that i dials instead of j, and what it does to frames.
+"""One directed link i -> j: a TCP listener that i dials instead of j; `Pump` carries its bytes.
 
 ``forward`` is the direction i to j, ``backward`` the answers on the same connections. A withheld
 direction is silent, not closed: bytes are read and kept (up to a limit, then the sender's own
@@ -11,137 +11,42 @@ Knows no Raft. Source: spec/proof.md N1, N4, N11, 2.1 (proxy).
 import asyncio
 import socket
 import struct
-from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from chaos.generator import Stream
-from chaos.net.rules import Counters, Rule, apply_rule
-from chaos.net.wire import FrameSplitter
+from chaos.net.lane import Lane, Pump
+from chaos.net.rules import Rule
 
-HELD_BYTES_MAX = 4 * 1024 * 1024
-READ_BYTES = 64 * 1024
+FLAP_MS_MIN = 10.0
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 DIRECTIONS = ("forward", "backward")
 
 
-class Lane:
-    """One direction of a link: its rule, its counters, and a gate that opens when it may pass."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.rule = Rule()
-        self.counters = Counters()
-        self.open = asyncio.Event()
-        self.open.set()
-        self._stream = stream
-        self._draw = 0
-
-    def set_rule(self, rule: Rule) -> None:
-        """Replace the rule from the next frame on."""
-        self.rule = rule
-        if rule.withhold:
-            self.open.clear()
-        else:
-            self.open.set()
-
-    def treat(self, frame: bytes) -> list[tuple[float, bytes]]:
-        """Return what leaves for a frame that arrived, with delays in seconds."""
-        self._draw += 1
-        if self.rule.withhold:
-            self.counters.withheld_bytes += len(frame)
-        return apply_rule(self.rule, frame, self.counters, self._stream, self._draw)
-
-
-@dataclass(slots=True)
-class _Pump:
-    """Carries one direction of one connection."""
-
-    lane: Lane
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    queue: deque[tuple[float, bytes]] = field(default_factory=deque)
-    held_bytes: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    room: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: bool = False
-
-    async def run(self) -> None:
-        """Carry until the source ends; then end the other side once the lane is open."""
-        self.room.set()
-        sender = asyncio.create_task(self._send())
-        try:
-            await self._receive()
-            if not self.lane.open.is_set():
-                self.lane.counters.lost_bytes += self.held_bytes
-                self.queue.clear()
-            self.ended = True
-            self.changed.set()
-            await sender
-        finally:
-            sender.cancel()
-
-    async def _receive(self) -> None:
-        splitter = FrameSplitter()
-        loop = asyncio.get_running_loop()
-        try:
-            while data := await self.reader.read(READ_BYTES):
-                for frame in splitter.feed(data):
-                    for delay_s, out in self.lane.treat(frame):
-                        self.queue.append((loop.time() + delay_s, out))
-                        self._hold(len(out))
-                self.changed.set()
-                await self.room.wait()
-        except OSError:
-            return
-
-    def _hold(self, change: int) -> None:
-        self.held_bytes += change
-        if self.held_bytes > HELD_BYTES_MAX:
-            self.room.clear()
-        else:
-            self.room.set()
-
-    async def _send(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            if not self.queue:
-                if self.ended:
-                    await self.lane.open.wait()
-                    return
-                self.changed.clear()
-                await self.changed.wait()
-                continue
-            due, frame = self.queue[0]
-            if due > loop.time():
-                await asyncio.sleep(due - loop.time())
-            await self.lane.open.wait()
-            if not self.queue:
-                continue
-            self.queue.popleft()
-            self._hold(-len(frame))
-            self.lane.counters.frames += 1
-            self.lane.counters.bytes += len(frame)
-            try:
-                self.writer.write(frame)
-                await self.writer.drain()
-            except OSError:
-                return
-
-
 class Link:
-    """A directed link: listens on loopback, dials ``target`` for each connection accepted."""
+    """A directed link: listens on loopback, dials ``target`` for each connection accepted.
 
-    def __init__(self, name: str, target: tuple[str, int], seed: int) -> None:
+    ``port``: where it listens; 0: where the kernel likes.
+    """
+
+    def __init__(self, name: str, target: tuple[str, int], seed: int, port: int = 0) -> None:
         self.name = name
-        self.port = 0
+        self.port = port
         self.accepted = 0
         self.refusing = False
+        self.flaps = 0
+        """How often it was withheld by its schedule."""
+        self.resets = 0
+        """Connections that were reset by a command."""
         stream = Stream(seed, f"link/{name}")
         self.lanes = {d: Lane(stream.split(d)) for d in DIRECTIONS}
         self._target = target
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[Pump] = set()
+        self._schedule: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
         """Begin to accept, on the port of before if there was one."""
@@ -162,14 +67,31 @@ class Link:
         **fields: Any,  # noqa: ANN401 - the fields of Rule, of several types
     ) -> None:
         """Change fields of the rule of ``forward``, ``backward`` or ``both``."""
-        for name in DIRECTIONS if direction == "both" else (direction,):
-            lane = self.lanes[name]
+        for lane in self._of(direction):
             lane.set_rule(replace(lane.rule, **fields))
+
+    def shape(self, direction: str, rule: Rule) -> None:
+        """Replace the rule of ``forward``, ``backward`` or ``both``."""
+        for lane in self._of(direction):
+            lane.set_rule(rule)
+
+    def flap(self, cut_ms: float, open_ms: float) -> None:
+        """Withhold both directions and let them pass in turn, until the link heals.
+
+        Errors: ValueError for times that no timer keeps.
+        """
+        if min(cut_ms, open_ms) < FLAP_MS_MIN:
+            raise ValueError(f"a link flaps no faster than each {FLAP_MS_MIN:.0f} ms")
+        self._end_schedule()
+        self._schedule = asyncio.create_task(self._flap(cut_ms / 1000, open_ms / 1000))
 
     async def heal(self) -> None:
         """Lift every rule; idempotent."""
+        self._end_schedule()
         for lane in self.lanes.values():
             lane.set_rule(Rule())
+        for pump in self._pumps:
+            pump.release()
         if self.refusing:
             await self.listen()
 
@@ -177,13 +99,13 @@ class Link:
         """Break all connections with a TCP reset; return how many."""
         live = [writer for writer in self._writers if not writer.transport.is_closing()]
         for writer in live:
-            sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-            writer.transport.abort()
+            _reset(writer)
+        self.resets += len(live)
         return len(live)
 
     async def close(self) -> None:
         """Stop listening and break everything."""
+        self._end_schedule()
         await self.refuse()
         for task in list(self._tasks):
             task.cancel()
@@ -193,7 +115,26 @@ class Link:
         """Return counters and state as plain data."""
         state: dict[str, Any] = {d: lane.counters.snapshot() for d, lane in self.lanes.items()}
         state["withholding"] = [d for d in DIRECTIONS if self.lanes[d].rule.withhold]
-        return state | {"accepted": self.accepted, "refusing": self.refusing, "port": self.port}
+        state |= {"accepted": self.accepted, "refusing": self.refusing, "port": self.port}
+        return state | {"flaps": self.flaps, "resets": self.resets}
+
+    def _of(self, direction: str) -> Iterator[Lane]:
+        if direction not in {*DIRECTIONS, "both"}:
+            raise ValueError(f"direction {direction!r} is none of {DIRECTIONS}")
+        return (self.lanes[d] for d in DIRECTIONS if direction in {d, "both"})
+
+    def _end_schedule(self) -> None:
+        if self._schedule is not None:
+            self._schedule.cancel()
+            self._schedule = None
+
+    async def _flap(self, cut_s: float, open_s: float) -> None:
+        while True:
+            self.flaps += 1
+            self.change("both", withhold=True)
+            await asyncio.sleep(cut_s)
+            self.change("both", withhold=False)
+            await asyncio.sleep(open_s)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -218,15 +159,30 @@ class Link:
         except OSError:
             return
         self._writers.add(far_writer)
+
+        def reset() -> None:
+            for one in (writer, far_writer):
+                _reset(one)
+
         pumps = (
-            _Pump(self.lanes["forward"], reader, far_writer),
-            _Pump(self.lanes["backward"], far_reader, writer),
+            Pump(self.lanes["forward"], reader, far_writer, reset),
+            Pump(self.lanes["backward"], far_reader, writer, reset),
         )
+        self._pumps.update(pumps)
         tasks = [asyncio.create_task(pump.run()) for pump in pumps]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
+            self._pumps.difference_update(pumps)
             self._writers.discard(far_writer)
             far_writer.transport.abort()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection by a TCP reset."""
+    sock = writer.get_extra_info("socket")
+    if not writer.transport.is_closing():
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+        writer.transport.abort()

@@ -1,24 +1,23 @@
-"""The proxy process: one `Link` per directed pair of brokers, commanded over a unix socket.
+"""The proxy process: one `Link` per directed pair of processes, commanded over a unix socket.
 
 A command is one JSON line ``{"cmd": NAME, "links": [..], ...}``; the answer is one JSON line with
 the time and a snapshot of every link's counters, which serves as witness.
 
-========== ============================== ====================================================
-command    arguments                      effect
-========== ============================== ====================================================
-stats      -                              nothing
-cut        links, refuse (bool)           both directions withheld; refuse: connects are refused
-oneway     links, direction               one direction withheld
-delay      links, ms, jitter_ms           frames are late
-dup        links, p                       frames are sent twice
-drop_type  links, codes                   frames with these codes vanish
-corrupt    links, p                       the last byte of a frame is changed
-rst        links                          connections are reset
-heal       links                          everything lifted; idempotent
-========== ============================== ====================================================
+======= =========================== ===========================================================
+command arguments                   effect
+======= =========================== ===========================================================
+stats   -                           nothing
+cut     links, refuse (bool)        both directions withheld; refuse: connects are refused
+oneway  links, direction            one direction withheld
+shape   links, rule, direction      the rule of `chaos.net.rules.Rule` holds, both ways by default
+flap    links, cut_ms, open_ms      withheld and let go in turn
+rst     links                       connections are reset
+heal    links                       everything lifted; idempotent
+======= =========================== ===========================================================
 
 Run: ``python -m chaos.net.proxy SPEC.json`` with ``{"control": PATH, "seed": N, "links": [{"name",
-"host", "port"}]}``. It ends when its control connection's file is removed or it is killed.
+"host", "port", "listen"}]}``; ``listen`` is a port or 0. It ends when its control connection's file
+is removed or it is killed.
 """
 
 import asyncio
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.net.link import DIRECTIONS, Link
+from chaos.net.rules import rule_from
 from ledgermq.runtime.clock import SystemClock
 
 Command = dict[str, Any]
@@ -45,10 +45,8 @@ class Proxy:
             "stats": self._stats,
             "cut": self._cut,
             "oneway": self._oneway,
-            "delay": self._delay,
-            "dup": self._dup,
-            "drop_type": self._drop_type,
-            "corrupt": self._corrupt,
+            "shape": self._shape,
+            "flap": self._flap,
             "rst": self._rst,
             "heal": self._heal,
         }
@@ -79,18 +77,11 @@ class Proxy:
             raise ValueError(f"direction {direction!r} is none of {DIRECTIONS}")
         link.change(direction, withhold=True)
 
-    async def _delay(self, link: Link, command: Command) -> None:
-        jitter = float(command.get("jitter_ms", 0))
-        link.change("both", delay_ms=float(command["ms"]), jitter_ms=jitter)
+    async def _shape(self, link: Link, command: Command) -> None:
+        link.shape(command.get("direction", "both"), rule_from(command["rule"]))
 
-    async def _dup(self, link: Link, command: Command) -> None:
-        link.change("both", dup_p=float(command["p"]))
-
-    async def _drop_type(self, link: Link, command: Command) -> None:
-        link.change("both", drop_codes=frozenset(int(code) for code in command["codes"]))
-
-    async def _corrupt(self, link: Link, command: Command) -> None:
-        link.change("both", corrupt_p=float(command["p"]))
+    async def _flap(self, link: Link, command: Command) -> None:
+        link.flap(float(command["cut_ms"]), float(command["open_ms"]))
 
     async def _rst(self, link: Link, command: Command) -> None:
         link.reset()
@@ -102,7 +93,7 @@ class Proxy:
 async def serve(spec: dict[str, Any]) -> None:
     """Open the links and answer commands until cancelled."""
     links = [
-        Link(item["name"], (item["host"], item["port"]), spec.get("seed", 0))
+        Link(item["name"], (item["host"], item["port"]), spec.get("seed", 0), item.get("listen", 0))
         for item in spec["links"]
     ]
     for link in links:

@@ -14,7 +14,7 @@ from chaos.catalogue.checks import CHECKS, COMPARED
 from chaos.catalogue.faults import BY_NEMESIS, BY_SIMULATOR, FAULTS, find
 from chaos.catalogue.kinds import CheckEntry, FaultEntry, Takes
 from chaos.checker.compose import CHECKS as IN_PROCESS
-from chaos.nemesis.runner import FAULTS as MADE
+from chaos.nemesis.kinds import FAULTS as MADE
 from sim.faults.budget import OVERKILL, damage_ms
 from sim.faults.plan import FaultEvent, FaultKind, Options, Package
 from spark.job import CHECKS as ON_SPARK
@@ -46,7 +46,7 @@ def row(one: FaultEntry) -> str:
         f"`{one.simulator}`" if one.simulator else NOT_YET,
         one.witness,
         one.undo,
-        f"{one.takes.value} |",
+        one.takes.value + (f": {one.met_by}" if one.met_by else "") + " |",
     ])  # fmt: skip
 
 

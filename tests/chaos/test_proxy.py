@@ -186,7 +186,10 @@ def test_commands_answer_with_counters_and_bad_ones_change_nothing():
         for bad in (
             {"cmd": "nothing"},
             {"cmd": "cut", "links": ["x>y"]},
-            {"cmd": "delay", "links": ["a>b"]},
+            {"cmd": "shape", "links": ["a>b"]},
+            {"cmd": "shape", "links": ["a>b"], "rule": {"dup_p": 2}},
+            {"cmd": "shape", "links": ["a>b"], "rule": {"delay_ms": 5}, "direction": "up"},
+            {"cmd": "flap", "links": ["a>b"], "cut_ms": 1, "open_ms": 100},
             {"cmd": "oneway", "links": ["a>b"], "direction": "up"},
             {},
         ):
@@ -206,6 +209,106 @@ def test_reset_breaks_connections():
         assert (await Proxy([link]).execute({"cmd": "rst", "links": ["a>b"]}))["ok"]
         with pytest.raises(ConnectionResetError):
             await reader.readexactly(1000)
+        writer.close()
+
+    run(test)
+
+
+async def shaped(link: Link, **rule: object) -> None:
+    answer = await Proxy([link]).execute({"cmd": "shape", "links": ["a>b"], "rule": rule})
+    assert answer["ok"], answer
+
+
+def test_delayed_frames_are_late_and_a_heal_lets_them_go_at_once():
+    async def test(peer: Peer, link: Link) -> None:
+        loop = asyncio.get_running_loop()
+        _, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        await shaped(link, delay_ms=200)
+        began = loop.time()
+        writer.write(frame(1))
+        await peer.await_bytes(11)
+        assert loop.time() - began >= 0.2
+        counted = link.snapshot()["forward"]
+        assert counted["delayed"] == 1
+        assert counted["late_us"] >= 200_000
+        await shaped(link, delay_ms=50_000)
+        writer.write(frame(2))
+        await asyncio.sleep(0.1)
+        assert len(peer.got) == 11
+        await link.heal()
+        await peer.await_bytes(22)
+        writer.close()
+
+    run(test)
+
+
+def test_no_more_passes_than_the_rate_allows_until_it_is_lifted():
+    async def test(peer: Peer, link: Link) -> None:
+        loop = asyncio.get_running_loop()
+        _, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        await shaped(link, rate_bytes_s=20_000)
+        began = loop.time()
+        for _ in range(20):
+            writer.write(frame(1, b"x" * 990))
+        await peer.await_bytes(8_000)
+        assert loop.time() - began >= 0.35
+        assert link.snapshot()["forward"]["slowed_bytes"] >= 8_000
+        await link.heal()
+        await peer.await_bytes(20_000)
+        assert loop.time() - began < 0.95, "the rest did not wait for the rate"
+        writer.close()
+
+    run(test)
+
+
+def test_connection_ends_amid_the_frame_that_reaches_the_limit():
+    async def test(peer: Peer, link: Link) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        await shaped(link, reset_after_bytes=25)
+        writer.write(frame(1) + frame(2) + frame(3))
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1000)
+        await peer.ended.wait()
+        assert bytes(peer.got) == (frame(1) + frame(2) + frame(3))[: len(peer.got)]
+        assert len(peer.got) <= 25
+        assert link.snapshot()["forward"]["resets"] == 1
+        writer.close()
+
+    run(test)
+
+
+def test_flapping_link_withholds_and_lets_pass_until_it_heals():
+    async def test(peer: Peer, link: Link) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        command = {"cmd": "flap", "links": ["a>b"], "cut_ms": 30, "open_ms": 30}
+        assert (await Proxy([link]).execute(command))["ok"]
+        for _ in range(40):
+            writer.write(frame(1))
+            await asyncio.sleep(0.01)
+        state = link.snapshot()
+        assert state["flaps"] >= 3
+        assert state["forward"]["withheld_bytes"] > 0
+        assert len(peer.got) > 0
+        await link.heal()
+        await peer.await_bytes(40 * 11)
+        flaps = link.snapshot()["flaps"]
+        await asyncio.sleep(0.15)
+        assert link.snapshot()["flaps"] == flaps, "the schedule ended"
+        assert link.snapshot()["withholding"] == []
+        writer.close()
+
+    run(test)
+
+
+def test_frame_that_waits_to_be_overtaken_leaves_when_the_link_heals():
+    async def test(peer: Peer, link: Link) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        await shaped(link, reorder_p=1)
+        writer.write(frame(1))
+        await asyncio.sleep(0.1)
+        assert not peer.got
+        await link.heal()
+        await peer.await_bytes(11)
         writer.close()
 
     run(test)

@@ -13,7 +13,7 @@ import pytest
 from chaos.backends import docker, engine
 from chaos.backends.base import ClusterFailed, ClusterSpec, link_names
 from chaos.backends.docker import DockerCluster
-from chaos.nemesis import partition, process
+from chaos.nemesis import links, process
 from chaos.nemesis.base import Fault, Setting
 from chaos.nemesis.partition import cut_link, cut_one_way, isolate
 from chaos.nemesis.process import Kill, Pause
@@ -27,7 +27,7 @@ SECOND = 1_000_000_000
 def _short_waits(monkeypatch):
     monkeypatch.setattr(process, "RESTART_TIMEOUT_S", 0.15)
     monkeypatch.setattr(process, "STATE_TIMEOUT_S", 0.15)
-    monkeypatch.setattr(partition, "AFTER_TIMEOUT_S", 0.15)
+    monkeypatch.setattr(links, "AFTER_TIMEOUT_S", 0.15)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from tests.unit.chaos.test_word import SPEC, STORED, Library, result_of, sent
 
 QUEUE = MessageQueue("t", "b", 0)
 CLUSTER = SimpleNamespace(
-    nodes=("n0",), name_server_addrs=lambda: ("ns:1",), status_addr=lambda _: ("h", 1)
+    nodes=("n0",), name_server_addrs=lambda: ("ns:1",), client_addr=lambda _: ("h", 1)
 )
 
 

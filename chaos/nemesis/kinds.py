@@ -1,0 +1,117 @@
+"""Every kind of fault that the nemesis has: how it is made, of whom, with which parameters.
+
+By its name in histories; what else is known of it is in `chaos.catalogue`. Scenarios are checked
+against this before anything starts.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chaos.nemesis.base import Fault
+from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut_one_way, isolate
+from chaos.nemesis.process import Kill, Pause
+from chaos.nemesis.shaping import shape_name_servers, shape_peers
+from chaos.net.rules import CODES
+
+ROLES: Final = ("leader", "follower", "other", "any", "all")
+"""Names of nodes in a plan: bound by a look. ``any`` is drawn, ``all`` stands for every broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A number that a kind takes: what it is if nobody says, and its limits."""
+
+    default: float
+    low: float
+    high: float
+
+    def check(self, value: object) -> float:
+        """Return a value that is allowed. Errors: ValueError."""
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if number is None or not self.low <= number <= self.high:
+            raise ValueError(f"{value!r} is not a number of {self.low:g}..{self.high:g}")
+        return float(number)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A word that a kind takes, of a few."""
+
+    words: tuple[str, ...]
+
+    @property
+    def default(self) -> str:
+        """What it is if nobody says."""
+        return self.words[0]
+
+    def check(self, value: object) -> str:
+        """Return a value that is allowed. Errors: ValueError."""
+        if value not in self.words:
+            raise ValueError(f"{value!r} is none of {', '.join(self.words)}")
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of fault; ``make(setting, *nodes, **parameters)`` makes one."""
+
+    make: Callable[..., Fault]
+    targets: tuple[int, int] = (1, 1)
+    """Least and most roles that it takes; `all` counts as one."""
+    parameters: Mapping[str, Bounds | OneOf] = field(default_factory=dict)
+    method: str = ""
+    """How it is done, as the ``faults`` table names it; none: as the cluster breaks links."""
+    every_link: bool = False
+    """Whether clients and name servers must be behind links that can be broken."""
+
+    def complete(self, given: Mapping[str, Any]) -> dict[str, float | str]:
+        """Return all parameters: those given, else their defaults. Errors: ValueError."""
+        unknown = sorted(set(given) - set(self.parameters))
+        if unknown:
+            takes = ", ".join(self.parameters) or "none"
+            raise ValueError(f"no parameter is called {', '.join(unknown)}; there are: {takes}")
+        found: dict[str, float | str] = {}
+        for name, one in self.parameters.items():
+            try:
+                found[name] = one.check(given[name]) if name in given else one.default
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        return found
+
+
+_SHARE: Final = {"share": Bounds(0.2, 0.001, 1)}
+_LATE: Final = {"ms": Bounds(100, 1, 30_000), "jitter_ms": Bounds(0, 0, 30_000)}
+_LINKS: Final = (1, 2)
+
+
+def _shape(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
+    return Kind(make=shape_peers(kind), targets=_LINKS, parameters=parameters)
+
+
+def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
+    made = shape_name_servers(kind)
+    return Kind(make=made, targets=(1, 3), parameters=parameters, every_link=True)
+
+
+FAULTS: Final[Mapping[str, Kind]] = {
+    "kill": Kind(make=Kill, method="SIGKILL"),
+    "pause": Kind(make=Pause, method="SIGSTOP"),
+    "cut": Kind(make=cut_link, targets=(2, 2)),
+    "oneway": Kind(make=cut_one_way, targets=(2, 2)),
+    "isolate": Kind(make=isolate),
+    "client_cut": Kind(make=cut_clients, targets=(1, 3), every_link=True),
+    "namesrv_cut": Kind(make=cut_name_servers, targets=(1, 3), every_link=True),
+    "namesrv_delay": _of_name_servers("namesrv_delay", _LATE),
+    "namesrv_reset": _of_name_servers("namesrv_reset", {}),
+    "delay": _shape("delay", _LATE),
+    "narrow": _shape("narrow", {"kib_s": Bounds(64, 1, 1 << 20)}),
+    "reset": _shape("reset", {"after_bytes": Bounds(20_000, 1, 1 << 30)}),
+    "duplicate": _shape("duplicate", _SHARE),
+    "reorder": _shape("reorder", _SHARE),
+    "replay": _shape("replay", _SHARE),
+    "corrupt": _shape("corrupt", {"share": Bounds(0.02, 0.001, 1)}),
+    "drop": _shape("drop", {"of": OneOf(tuple(CODES))}),
+    "flap": _shape("flap", {"cut_ms": Bounds(50, 10, 60_000), "open_ms": Bounds(500, 10, 60_000)}),
+}
+"""By its name in histories."""
