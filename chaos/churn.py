@@ -59,11 +59,16 @@ async def _crash_consumer(parts: Parts, after_s: float) -> None:
     first = member(parts.plan, 0)
     if not await parts.workers.crash(first.name):
         return
-    row = {"worker": first.worker, "process": first.first_process, "role": "consumer"}
-    row |= {"type": "info", "f": "crash", "t_mono_ns": parts.clock.monotonic_ns()}
-    value = {"consumer": first.name, "grp": first.group}
-    parts.recorder.write("events", row | {"node": first.name, "value": value})
+    note_crash(parts, first, "consumer")
     parts.view.notice(f"kill {first.name}; another takes its place")
     await asyncio.sleep(CONSUMER_BACK_S)
     successor = member(parts.plan, parts.scenario.workload.consumers)
     await parts.workers.start("consumer", [successor])
+
+
+def note_crash(parts: Parts, spec: WorkerSpec, role: str) -> None:
+    """Record that a client was killed: what it had at hand may come again."""
+    row = {"worker": spec.worker, "process": spec.first_process, "role": role}
+    row |= {"type": "info", "f": "crash", "t_mono_ns": parts.clock.monotonic_ns()}
+    value = {"consumer": spec.name, "grp": spec.group}
+    parts.recorder.write("events", row | {"node": spec.name, "value": value})

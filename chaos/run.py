@@ -34,6 +34,7 @@ from chaos.nemesis.wait import until
 from chaos.parts import RAFT_GROUP, Parts, RunOptions
 from chaos.probe import Probe, settled
 from chaos.record import Recorder
+from chaos.replaced import Replaceable
 from chaos.scenario import (
     DELAYS_MS,
     LATE_MS_MAX,
@@ -230,7 +231,12 @@ async def _timeline(parts: Parts) -> None:
     path = parts.options.run / "undo.jsonl"
     journal = UndoJournal(path)
     nemesis = Nemesis(
-        setting=Setting(cluster=parts.cluster, probe=parts.probe, clock=parts.clock),
+        setting=Setting(
+            cluster=parts.cluster,
+            probe=parts.probe,
+            clock=parts.clock,
+            clients=Replaceable(parts),
+        ),
         recorder=parts.recorder,
         journal=journal,
         stream=stream,

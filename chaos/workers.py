@@ -96,6 +96,14 @@ class Workers:
         """SIGKILL whatever is left."""
         await asyncio.gather(*(w.child.kill() for w in self._workers if w.child.state() != "gone"))
 
+    def living(self, role: str) -> list[WorkerSpec]:
+        """Return the settings of the workers of a role that run and were not told to leave."""
+        return [
+            worker.spec
+            for worker in self._workers
+            if worker.role == role and not worker.left and worker.child.state() != "gone"
+        ]
+
     def totals(self) -> Counter[str]:
         """Return the sum of all counts."""
         totals: Counter[str] = Counter()

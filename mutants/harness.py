@@ -70,6 +70,14 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="witness-believes-the-disk",
+        breaks="The witness of a fault of a disk looks at the process only, not at the files.",
+        source="spec/proof.md 2: faults that did nothing were counted as coverage.",
+        plant=patch(
+            "chaos.nemesis.disk:DiskFault.probe_after", (" and bool(self.witness.during)", "")
+        ),
+    ),
+    Mutant(
         name="unread-columns-unchecked",
         breaks="A history whose rows name no run, or a role that is no word, is judged.",
         source="Both checkers left the columns out that they do not read.",

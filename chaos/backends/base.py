@@ -81,6 +81,23 @@ class ShapedLinks(Protocol):
         ...
 
 
+@runtime_checkable
+class Machine(Protocol):
+    """What a cluster has whose processes and files are on this machine. Errors: `ClusterFailed`."""
+
+    def pid(self, node: str) -> int:
+        """Return the process id of a broker that runs."""
+        ...
+
+    def directory(self, node: str) -> Path:
+        """Return where a broker keeps its data."""
+        ...
+
+    async def terminate(self, node: str) -> None:
+        """Ask a broker to end, and wait until it is gone."""
+        ...
+
+
 class Cluster(Protocol):
     """A running group of brokers and its name servers. Errors: `ClusterFailed`."""
 

@@ -152,6 +152,21 @@ class LocalCluster:
                 f"{node} pid={child.pid} exit={code} before it was killed"
             )
 
+    async def terminate(self, node: str) -> None:
+        """SIGTERM a broker; wait until it is gone. One that has to be killed is told of."""
+        child = self._child(node)
+        code = await child.stop(STOP_TIMEOUT_S)
+        if code != 0:
+            self._nodes[node].exits.append(f"{node} pid={child.pid} exit={code} when asked to end")
+
+    def pid(self, node: str) -> int:
+        """Return the process id of a broker."""
+        return self._child(node).pid
+
+    def directory(self, node: str) -> Path:
+        """Return where a broker keeps its data."""
+        return self._nodes[node].directory
+
     async def pause(self, node: str) -> None:
         """SIGSTOP a broker."""
         self._child(node).signal(signal.SIGSTOP)

@@ -36,6 +36,24 @@ def _without_zeros(fd: int, end: int) -> int:
     return 0
 
 
+def copy_extents(source: str, target: str) -> str:
+    """Copy a file with its holes, as `shutil.copytree` wants it; return the target."""
+    with Path(source).open("rb") as reader, Path(target).open("wb") as writer:
+        size = os.fstat(reader.fileno()).st_size
+        writer.truncate(size)
+        end = 0
+        while end < size:
+            try:
+                start = os.lseek(reader.fileno(), end, os.SEEK_DATA)
+            except OSError:  # ENXIO: only a hole is left
+                break
+            end = os.lseek(reader.fileno(), start, os.SEEK_HOLE)
+            for at in range(start, end, CHUNK_BYTES):
+                piece = os.pread(reader.fileno(), min(CHUNK_BYTES, end - at), at)
+                os.pwrite(writer.fileno(), piece, at)
+    return target
+
+
 def copy_used_prefix(source: Path, target: Path) -> int:
     """Copy what was written of ``source``, plus one zero page; return the bytes copied.
 

@@ -54,13 +54,14 @@ KINDS: Final = (
     FaultEntry(
         ids=("D8",), kind="disk.flip", title="bits of the log flip", target=Target.BROKER,
         witness=_DIFFER, undo=_COPIES, simulator="bit_rot",
-        lacks="a fault of the nemesis; needs nothing but the files",
         recorded=("disk.flip", "disk.bitflip", "disk.corrupt"), takes=Takes.SYNCED, spoils=True,
+        nemesis="flip",
     ),
     FaultEntry(
         ids=("D8",), kind="disk.truncate", title="a tail is cut off", target=Target.BROKER,
-        witness=_DIFFER, undo=_COPIES, lacks="a fault of the nemesis; needs nothing but the files",
+        witness=_DIFFER, undo=_COPIES,
         recorded=("disk.truncate",), takes=Takes.SYNCED, spoils=True,
+        nemesis="truncate",
     ),
     FaultEntry(
         ids=("D9",), kind="disk.misdirect", title="a write in the wrong place, old bytes back",
@@ -72,19 +73,19 @@ KINDS: Final = (
         ids=("D9",), kind="disk.spoil",
         title="queue files and their checkpoint damaged, the log whole", target=Target.BROKER,
         witness=_DIFFER, undo="they are made anew from the log", simulator="spoil",
-        lacks="a fault of the nemesis; needs nothing but the files",
+        nemesis="spoil",
     ),
     FaultEntry(
         ids=("D10",), kind="disk.wipe", title="a data directory is lost", target=Target.BROKER,
-        witness="the directory is empty", undo=_COPIES, simulator="wipe",
-        lacks="a fault of the nemesis; needs nothing but the files",
+        witness="the log is gone", undo=_COPIES, simulator="wipe",
         recorded=("disk.wipe", "wipe"), takes=Takes.SYNCED, spoils=True, forgets=True,
+        nemesis="wipe",
     ),
     FaultEntry(
         ids=("D10",), kind="disk.rollback", title="an old copy of a data directory comes back",
         target=Target.BROKER, witness="an earlier end of the log", undo=_COPIES,
-        lacks="a fault of the nemesis; no contract survives it",
         recorded=("disk.rollback", "restore"), takes=Takes.SYNCED, spoils=True, forgets=True,
+        nemesis="rollback", met_by="as a disk that was lost; the group knows nothing of it",
     ),
 )  # fmt: skip
 """All kinds."""

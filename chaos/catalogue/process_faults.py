@@ -31,7 +31,8 @@ KINDS: Final = (
     ),
     FaultEntry(
         ids=("P2",), kind="proc.stop", title="asked to end", target=Target.BROKER, witness=_GONE,
-        undo=_START, simulator="stop", lacks="a fault of the nemesis; the backend can",
+        undo=_START, simulator="stop",
+        nemesis="stop",
     ),
     FaultEntry(
         ids=("P2",), kind="proc.stop_and",
@@ -42,12 +43,18 @@ KINDS: Final = (
     FaultEntry(
         ids=("P2",), kind="proc.crash_loop", title="killed, started and killed again",
         target=Target.BROKER, witness=_GONE, undo=_START, simulator="crash_loop",
-        lacks="a fault that acts again while it is on",
+        nemesis="crash_loop",
+    ),
+    FaultEntry(
+        ids=("P2",), kind="proc.rolling",
+        title="one after the other is asked to end, and comes again",
+        target=Target.BROKERS, witness=_GONE, undo="each is started before the next ends",
+        nemesis="rolling",
     ),
     FaultEntry(
         ids=("P2",), kind="proc.restart_all", title="all end at once", target=Target.BROKERS,
         witness=_GONE, undo="they are started again", simulator="restart_all",
-        lacks="a fault of several nodes",
+        nemesis="restart_all",
     ),
     FaultEntry(
         ids=("P3", "P4"), kind="proc.pause",
@@ -61,16 +68,23 @@ KINDS: Final = (
         lacks="a library between the broker and its disk", needs="a C compiler",
     ),
     FaultEntry(
-        ids=("P6",), kind="proc.starve", title="little processor time, memory, descriptors",
-        target=Target.BROKER, witness="answers take longer", undo="the limits are lifted",
-        lacks="limits that a running process is given", needs="`prlimit`",
+        ids=("P6",), kind="proc.starve",
+        title="little processor time: it stands still for a share of each period",
+        target=Target.BROKER, witness="answers take longer", undo="it goes on",
+        nemesis="starve",
+    ),
+    FaultEntry(
+        ids=("P6",), kind="proc.descriptors", title="no more files and connections than are open",
+        target=Target.BROKER, witness="no connection is served, then one is by the same boot",
+        undo="the limit is lifted", nemesis="descriptors",
     ),
     FaultEntry(
         ids=("P7",), kind="client.kill",
         title="before the answer, or after delivery and before the commit",
-        target=Target.CLIENT, witness="the process is gone", undo="another takes its place",
+        target=Target.CLIENT, witness="the process is gone, and another works in the end",
+        undo="another takes its place",
         simulator="client_crash",
-        lacks="a row of its own: a scenario kills a consumer, which is noted as an event",
+        nemesis="client_kill",
     ),
     FaultEntry(
         ids=("P8",), kind="proc.versions", title="members of different versions",

@@ -13,6 +13,26 @@ from chaos.probe import Probe
 from ledgermq.runtime.clock import Clock
 
 
+class Clients(Protocol):
+    """The clients of a run, by role: ``producer`` or ``consumer``."""
+
+    def running(self, role: str) -> list[str]:
+        """Return the names of those that run."""
+        ...
+
+    def pick(self, role: str) -> str | None:
+        """Return whom to kill; None if nobody is left."""
+        ...
+
+    async def crash(self, name: str) -> None:
+        """Kill one and wait until it is gone."""
+        ...
+
+    async def replace(self, name: str) -> None:
+        """Let another one take its place; return when it works."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What a fault works with."""
@@ -20,6 +40,7 @@ class Setting:
     cluster: Cluster
     probe: Probe
     clock: Clock
+    clients: Clients | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos.backends.base import Cluster, ClusterFailed
+from chaos.backends.base import Cluster, ClusterFailed, Machine
+from chaos.nemesis.limits import lift_limit
 
 
 class UndoJournal:
@@ -66,10 +67,15 @@ async def lift(cluster: Cluster, undo: Mapping[str, Any]) -> None:
     """Perform one undo entry. Errors: `ClusterFailed`, ValueError for an unknown one."""
     match undo["do"]:
         case "restart":
-            await cluster.restart(undo["node"])
+            for node in undo.get("nodes") or [undo["node"]]:
+                await cluster.restart(node)
         case "resume":
             await cluster.resume(undo["node"])
         case "heal":
             await cluster.links.heal(undo["links"])
+        case "unlimit" if isinstance(cluster, Machine):
+            lift_limit(cluster.pid(undo["node"]))
+        case "nothing":
+            pass  # what was killed is a part of the harness, and ends with it
         case other:
             raise ValueError(f"the journal asks for {other!r}")

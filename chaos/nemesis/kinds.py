@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos.nemesis.base import Fault
+from chaos.nemesis.clients import ClientKill
+from chaos.nemesis.disk import damage
+from chaos.nemesis.limits import Descriptors, Starve
 from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut_one_way, isolate
 from chaos.nemesis.process import Kill, Pause
+from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
 from chaos.net.rules import CODES
 
@@ -83,6 +87,8 @@ class Kind:
 _SHARE: Final = {"share": Bounds(0.2, 0.001, 1)}
 _LATE: Final = {"ms": Bounds(100, 1, 30_000), "jitter_ms": Bounds(0, 0, 30_000)}
 _LINKS: Final = (1, 2)
+_SOME: Final = (1, 3)
+_FILES: Final = "files"
 
 
 def _shape(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
@@ -97,6 +103,42 @@ def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kin
 FAULTS: Final[Mapping[str, Kind]] = {
     "kill": Kind(make=Kill, method="SIGKILL"),
     "pause": Kind(make=Pause, method="SIGSTOP"),
+    "stop": Kind(make=Stop, method="SIGTERM"),
+    "rolling": Kind(
+        make=Rolling,
+        targets=_SOME,
+        parameters={"down_ms": Bounds(500, 0, 30_000)},
+        method="SIGTERM",
+    ),
+    "restart_all": Kind(make=RestartAll, targets=_SOME, method="SIGKILL"),
+    "crash_loop": Kind(
+        make=CrashLoop,
+        parameters={"times": Bounds(4, 1, 50), "up_ms": Bounds(700, 0, 30_000)},
+        method="SIGKILL",
+    ),
+    "starve": Kind(
+        make=Starve,
+        parameters={"share": Bounds(0.8, 0.1, 0.99), "period_ms": Bounds(200, 20, 5_000)},
+        method="SIGSTOP",
+    ),
+    "descriptors": Kind(
+        make=Descriptors, parameters={"spare": Bounds(0, 0, 1_000)}, method="prlimit"
+    ),
+    "client_kill": Kind(
+        make=ClientKill,
+        targets=(0, 0),
+        parameters={"role": OneOf(("consumer", "producer"))},
+        method="SIGKILL",
+    ),
+    "wipe": Kind(make=damage("wipe"), method=_FILES),
+    "rollback": Kind(
+        make=damage("rollback"), parameters={"age_ms": Bounds(2_000, 0, 60_000)}, method=_FILES
+    ),
+    "flip": Kind(make=damage("flip"), parameters={"bits": Bounds(3, 1, 10_000)}, method=_FILES),
+    "truncate": Kind(
+        make=damage("truncate"), parameters={"bytes": Bounds(4_096, 1, 1 << 30)}, method=_FILES
+    ),
+    "spoil": Kind(make=damage("spoil"), method=_FILES),
     "cut": Kind(make=cut_link, targets=(2, 2)),
     "oneway": Kind(make=cut_one_way, targets=(2, 2)),
     "isolate": Kind(make=isolate),

@@ -52,8 +52,12 @@ class Kill:
 
     async def apply(self) -> None:
         """Kill and wait until the process is gone."""
-        await self._setting.cluster.kill(self._node)
+        await self.hit()
         self._killed_ns = self._setting.clock.monotonic_ns()
+
+    async def hit(self) -> None:
+        """End the process."""
+        await self._setting.cluster.kill(self._node)
 
     async def probe_during(self) -> None:
         """See that there is no process and no answer."""

@@ -83,7 +83,7 @@ class Nemesis:
         record = self.records[str(op.value["name"])]
         now = self._setting.clock.monotonic_ns
         record.t_sched = now()
-        targets = op.value["targets"]
+        targets = op.value.get("targets") or []
         assert isinstance(targets, list)
         nodes = self._nodes(targets)
         if not all(nodes):
@@ -91,7 +91,10 @@ class Nemesis:
         parameters = op.value.get("parameters") or {}
         assert isinstance(parameters, dict)
         kind = FAULTS[record.kind]
-        fault = kind.make(self._setting, *nodes, **kind.complete(parameters))
+        try:
+            fault = kind.make(self._setting, *nodes, **kind.complete(parameters))
+        except ClusterFailed as error:
+            return self._end(record, "skipped", str(error))
         record.targets, record.witness = fault.targets, fault.witness
         record.method = self._method(record.kind)
         self._journal.will_apply(record.fault_id, fault.undo_entry())
