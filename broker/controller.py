@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.core import Core, Machine
 from broker.delays.service import SCHEDULE_TOPIC
+from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
 from broker.modes.build import build_mode
 from broker.name_servers import build_registrar
 from broker.ports import check_port_free
@@ -22,6 +23,7 @@ from broker.processors import Around, build_processors
 from broker.pulls.hold_sweep import HoldSweep
 from broker.pulls.wake_up import WakeUp
 from broker.retention.service import DiskUse, Retention
+from broker.sends.room import LogRoom
 from broker.services import build_services
 from broker.state.kinds import StateKind
 from broker.tables import Tables
@@ -82,9 +84,13 @@ class BrokerController:
         self._leave = AsyncExitStack()
         self._started = False
         self.tables = Tables(config, clock)
-        self.store = MessageStore(config.store_config(), disk, clock, self, on_fatal=self._fail)
+        room = self._room = LogRoom(lambda: self.store.writer.uncommitted_bytes, clock)
+        self.store = MessageStore(
+            config.store_config(), disk, clock, self, on_fatal=self._fail,
+            on_progress=room.on_progress,
+        )  # fmt: skip
         machine = Machine(disk, clock, rng, self._fail)
-        core = self._core = Core(config, self.tables, self.store, machine, tasks)
+        core = self._core = Core(config, self.tables, self.store, machine, room, tasks)
         self._mode: Mode = build_mode(core)
         self._client, self._registrar = build_registrar(core, self._mode)
         self._retention = build_retention(core, self._mode)
@@ -107,6 +113,8 @@ class BrokerController:
             on_close=self._on_client_gone,
         )
         usage, server = self.tables.usage, self.server
+        usage.add(LOG_ROOM_BYTES, lambda: room.used)
+        usage.add(LOG_WAITING_BYTES_MAX, lambda: room.waiting_bytes)
         usage.add(CONNECTIONS_MAX, lambda: len(server.connections))
         usage.add(RECEIVE_BYTES_MAX, lambda: server.receive_bytes)
         usage.add(UNSENT_BYTES_MAX, lambda: server.unsent_bytes)
@@ -216,6 +224,7 @@ class BrokerController:
             self._mode.broker_id,
         )
         self._services.leader.on_writable(writable, term)
+        self._room.on_progress()
         self._registrar.change()
 
     def on_hand_over(self) -> None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
+    from broker.sends.room import LogRoom
     from broker.tables import Tables
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
@@ -33,6 +34,8 @@ class Core(NamedTuple):
     tables: Tables
     store: MessageStore
     machine: Machine
+    room: LogRoom
+    """Room in the log for large messages."""
     tasks: Supervisor
     """Supervises everything that runs beside the loop's callbacks."""
 

@@ -112,6 +112,20 @@ COPIED_BYTES_MAX: Final = Limit(
     Scope.PROCESS,
     "2, and it is not copied; an address gets a quarter of what is free",
 )
+LOG_ROOM_BYTES: Final = Limit(
+    2 * 1024**2,
+    "of the log, appended and not committed",
+    Unit.BYTES,
+    Scope.PROCESS,
+    "what is larger than 4 KiB is appended later: one address after the other",
+)
+LOG_WAITING_BYTES_MAX: Final = Limit(
+    256 * 1024**2,
+    "sends that wait for room in the log",
+    Unit.BYTES,
+    Scope.PROCESS,
+    "2, and nothing is stored; an address gets a quarter of what is free",
+)
 QUEUE_UNITS_MAX: Final = Limit(
     1_000, "entries of a consume queue in an answer", Unit.COUNT, Scope.REQUEST, "so many, no more"
 )
@@ -155,7 +169,7 @@ LIMITS: Final = (
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
     FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, COPIED_BYTES_MAX,
-    QUEUE_UNITS_MAX,
+    LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, QUEUE_UNITS_MAX,
     REPLIES_MAX, REPLIES_BYTES_MAX, REPLIES_OF_CLIENT_MAX,
     OPEN_HALVES_MAX, RECENT_HALVES_BYTES_MAX, TRANSACTIONS_ASKED_MAX, IMMUNITY_MS_MAX,
 )  # fmt: skip

@@ -122,6 +122,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             schedule=partial(scheduled_if_delayed, level_max=len(core.config.delay_levels_ms)),
             clock=clock,
             puts=counts.puts,
+            room=core.room,
         ),
         pull,
         client,
@@ -137,6 +138,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
             creator=creator,
             on_new_group=new_groups.for_request,
             schedule=partial(scheduled, level_max=len(core.config.delay_levels_ms)),
+            room=core.room,
             rng=core.rng,
         ),
         _build_admin(core, around, creator, proposer),
@@ -197,6 +199,7 @@ def _build_creator(core: Core, proposer: LogProposer, publisher: Publisher) -> C
         publisher=publisher,
         clock=core.clock,
         serve=core.tasks.serve,
+        enter=partial(core.room.enter, ""),
     )
     for limit, used in creator.waiting.gauges():
         core.tables.usage.add(limit, used)
@@ -237,6 +240,7 @@ def _build_reply(core: Core, door: Door, counts: TrafficCounts) -> ReplyProcesso
         clock=core.clock,
         store_host=config.store_host,
         puts=counts.puts,
+        room=core.room,
     )
     tables.usage.add(REPLIES_MAX, lambda: reply.running)
     tables.usage.add(REPLIES_BYTES_MAX, lambda: reply.running_bytes)
@@ -260,6 +264,7 @@ def _build_send(
         rng=core.rng,
         store_host=config.store_host,
         puts=counts.puts,
+        room=core.room,
     )
 
 

@@ -52,10 +52,7 @@ FAIRNESS: Final = (
         source="A thousand flooding connections of one address: a polite one waited for each.",
         plant=patch(
             "ledgermq.remoting.transport.turns:Turns.wait",
-            (
-                "self._waiting.setdefault(connection.remote[0], deque())",
-                "self._waiting.setdefault('', deque())",
-            ),
+            ("self._waiting.add(connection.remote[0],", "self._waiting.add('',"),
         ),
     ),
     Mutant(
@@ -118,6 +115,72 @@ FAIRNESS: Final = (
         plant=patch(
             "ledgermq.client.pulled:decode_pulled",
             ("if inflated_bytes >= PULLED_CONTENT_BYTES_MAX:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="log-room-without-end",
+        breaks="Large messages are appended whatever is under way, up to the log's own limit.",
+        source="A flood of 3 MiB messages: a small send of another client waited for 1.5 to 3 s.",
+        plant=patch("broker.sends.room:LogRoom.is_free", ("< LOG_ROOM_BYTES", "< 2**62")),
+    ),
+    Mutant(
+        name="room-in-one-queue",
+        breaks="Who waits for room in the log stands in one queue, whoever has how many there.",
+        source="As above, for a large message of another client.",
+        plant=patch(
+            "broker.sends.room:LogRoom._add",
+            ("self._flows.add(one.remote[0],", "self._flows.add('',"),
+        ),
+    ),
+    Mutant(
+        name="sends-overtake-one-that-waits",
+        breaks="Small sends of a connection go on past a large one that waits for room.",
+        source="What a producer sends over a connection is stored in its order.",
+        plant=patch(
+            "ledgermq.remoting.transport.connection:Connection._handle_frames",
+            (
+                "if self._wait_for_room(full, frames[number:]):\n                return",
+                "if self._wait_for_room(full, [frame]):\n                continue",
+            ),
+        ),
+    ),
+    Mutant(
+        name="room-waits-for-ever",
+        breaks="Large messages wait for as long as nothing is committed.",
+        source="A leader that has lost the others answers by its own limits and times.",
+        plant=patch("broker.sends.room:LogRoom._has_room", (">= STALLED_MS", ">= 2**62")),
+    ),
+    Mutant(
+        name="copies-without-room",
+        breaks="What consumers give back is copied although the log has no room.",
+        source="300 requests 36 of some hundred bytes: a small send waited for 3 s.",
+        plant=patch(
+            "broker.processor.send_back:SendBackProcessor._message",
+            ("await self._room.enter(address)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="commits-without-room",
+        breaks="Transactions are committed although the log has no room for their messages.",
+        source="As above, by requests 37.",
+        plant=patch(
+            "broker.processor.transaction:TransactionProcessor._check_room",
+            ("if not self._room.is_free():", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="parked-sends-without-room",
+        breaks="Sends that waited for their topic are let go on although the log has no room.",
+        source="As above, by sends to new topics.",
+        plant=patch("broker.sends.waiting:WaitingRoom.let_go", ("await self._enter()", "pass")),
+    ),
+    Mutant(
+        name="delayed-bytes-unbounded",
+        breaks="What is due is delivered however many bytes are on their way.",
+        source="As above, by large messages that are due at once.",
+        plant=patch(
+            "broker.delays.service:DelayedDelivery._is_full",
+            ("self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX", "False"),
         ),
     ),
 )

@@ -57,7 +57,7 @@ class MessageStore:
     checkpoints: Checkpoints
     log_user: StoreLogUser
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on, and whom it tells
         self,
         config: "StoreConfig",
         disk: "Disk",
@@ -66,11 +66,13 @@ class MessageStore:
         *,
         on_fatal: "Callable[[FatalError], None]" = exit_process,
         call_soon: "Callable[[Callable[[], None]], object] | None" = None,
+        on_progress: "Callable[[], None]" = lambda: None,
     ) -> None:
         """Make a store; nothing is touched before `load`.
 
         ``on_fatal`` is called in the loop thread when the environment failed; the store does
         nothing any more then, and by default the process ends. ``call_soon`` is the loop's.
+        ``on_progress`` is called when something was committed, see `Writer.uncommitted_bytes`.
         """
         self._config = config
         self._disk = disk
@@ -78,6 +80,7 @@ class MessageStore:
         self._listener = listener
         self._life = life = Life(on_fatal)
         self._call_soon = call_soon
+        self._on_progress = on_progress
         self._queues = ConsumeQueues(config, disk)
         self._index: IndexKeeper | None = None
         if config.index is not None:
@@ -119,8 +122,9 @@ class MessageStore:
         self.checkpoints = Checkpoints(checkpointer, index, self._dispatcher, log)
         self._agree = partial(self._loading.agree, self._dispatcher, checkpointer, self.log_start)
         self._turns = DispatchTurns(
-            self._dispatcher, self.writer, self._life, self._agree, self._call_soon
-        )
+            self._dispatcher, self.writer, self._life, self._agree, self._call_soon,
+            self._on_progress,
+        )  # fmt: skip
         self.log_user = StoreLogUser(
             self._commit_log,
             self.writer,

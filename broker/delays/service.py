@@ -5,8 +5,8 @@ that is refused takes it back to that message, and what was put before goes on. 
 neither a gap nor a message twice. A put that waits long is waited for: whether it commits is not
 known before, and a term that ends forgets all of it; whoever leads next has applied what did.
 
-A turn takes a bounded number, and only so many are on their way at a time, so that a great many
-that are due at once leave room for sends. Between turns there is one timer.
+A turn takes a bounded number, and only so many, and so many bytes, are on their way at a time, so
+that a great many that are due at once leave room for sends. Between turns there is one timer.
 Source: spec/wire.md 7.4; RocketMQ 4.9.7 ScheduleMessageService; docs/delays.md.
 """
 
@@ -43,6 +43,8 @@ TURN_MAX: Final = 64
 READ_BYTES_MAX: Final = 256 * 1024
 """Bytes of one turn, beyond which nothing more is read in it."""
 IN_FLIGHT_MAX: Final = 1_024
+IN_FLIGHT_BYTES_MAX: Final = 2 * 1024 * 1024
+"""On their way at a time, and one message more: what is sent meanwhile waits behind them."""
 RETRY_MS: Final = 100
 DAMAGED_RETRY_MS: Final = 1_000
 _ILLEGAL: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -90,7 +92,7 @@ class DelayedDelivery(LeaderService):
         self._alarm = alarm("delayed messages", self.run)
         self._agenda: Agenda | None = None
         """Of this term; None: this replica does not lead."""
-        self._in_flight = 0
+        self._in_flight = self._in_flight_bytes = 0
         self._is_resting = False
         self._turn_bytes = 0
 
@@ -102,7 +104,8 @@ class DelayedDelivery(LeaderService):
         """Begin where the log says that delivery stands."""
         del term
         self._agenda = Agenda()
-        self._in_flight, self._is_resting = 0, False
+        self._in_flight = self._in_flight_bytes = 0
+        self._is_resting = False
         for queue_id in self._store.schedule.queue_ids:
             self._add_level(queue_id)
         if self._agenda.levels:
@@ -164,10 +167,11 @@ class DelayedDelivery(LeaderService):
         now_ms = self._store.schedule.now_ms()
         room = min(TURN_MAX, IN_FLIGHT_MAX - self._in_flight)
         for level in agenda.due(now_ms):
-            if room <= 0 or self._is_resting or self._turn_bytes >= READ_BYTES_MAX:
+            is_over = room <= 0 or self._turn_bytes >= READ_BYTES_MAX
+            if is_over or self._is_resting or self._is_full():
                 break
             room -= self._deliver(level, room, now_ms)
-        if self._is_resting or self._in_flight >= IN_FLIGHT_MAX:
+        if self._is_resting or self._is_full():
             return  # the timer is set, or a put that ends sets it
         wait_ms = agenda.wait_ms(self._store.schedule.now_ms())
         if wait_ms is not None:
@@ -221,34 +225,51 @@ class DelayedDelivery(LeaderService):
             self._pass_over(level, offset, "it does not say where it belongs")
             return level.next_offset > offset
         level.next_offset = offset + 1
-        self._in_flight += 1
-        self._store.writer.put(copy, partial(self._on_put, self._agenda, level, offset))
+        size_bytes = len(copy.body)
+        self._begin_one(size_bytes)
+        self._store.writer.put(copy, partial(self._on_put, self._agenda, level, offset, size_bytes))
         return level.next_offset > offset
 
     def _on_put(
-        self, agenda: Agenda | None, level: Level, offset: int, status: PutStatus, *_: int
+        self,
+        agenda: Agenda | None,
+        level: Level,
+        offset: int,
+        size_bytes: int,
+        status: PutStatus,
+        *_: int,
     ) -> None:
         """Hear how a put ended."""
         if agenda is not self._agenda:
             return  # of an earlier term
-        self._end_one()
+        self._end_one(size_bytes)
         if status in _ILLEGAL:
             self._pass_over(level, offset, f"its copy is refused: {status.value}")
         elif status is not PutStatus.OK:
             self._go_back(level, offset)
 
-    def _end_one(self) -> None:
-        """Note that a copy is not under way any more."""
-        if self._in_flight >= IN_FLIGHT_MAX and not self._is_resting:
+    def _is_full(self) -> bool:
+        is_much = self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
+        return is_much or self._in_flight >= IN_FLIGHT_MAX
+
+    def _begin_one(self, size_bytes: int) -> None:
+        """Note that one more is on its way."""
+        self._in_flight += 1
+        self._in_flight_bytes += size_bytes
+
+    def _end_one(self, size_bytes: int) -> None:
+        """Note that one is not on its way any more."""
+        if self._is_full() and not self._is_resting:
             self._alarm.set(0)
         self._in_flight -= 1
+        self._in_flight_bytes -= size_bytes
 
     def _pass_over(self, level: Level, offset: int, reason: str) -> None:
         """Leave a message aside that nobody could deliver: the log says so, as of a delivery."""
         _log.error("event=delayed_message_left_aside level=%d offset=%d reason=%r",
                    level.queue_id + 1, offset, reason)  # fmt: skip
         level.next_offset = offset + 1
-        self._in_flight += 1
+        self._begin_one(0)
         self._store.writer.propose_state(
             StateKind.DELIVERED.value,
             delivered(level.queue_id, offset),
@@ -260,7 +281,7 @@ class DelayedDelivery(LeaderService):
     ) -> None:
         if agenda is not self._agenda:
             return
-        self._end_one()
+        self._end_one(0)
         # What came behind it moves the level on as well: nothing of it is delivered again.
         if status is not PutStatus.OK and not status.outcome_unknown:
             self._go_back(level, offset)

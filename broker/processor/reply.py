@@ -15,6 +15,7 @@ from broker.answers import shown
 from broker.fair_share import FairShare
 from broker.hosts import packed_peer
 from broker.limits import REPLIES_BYTES_MAX, REPLIES_MAX, REPLIES_OF_CLIENT_MAX
+from broker.sends.room import SMALL_BYTES
 from broker.sends.rules import MESSAGE_LIMITS, Refused
 from broker.state.topic_config import PERM_WRITE
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from broker.groups.client_registry import Client, ProducerRegistry
     from broker.processor.send import SendConnection, SendStore
     from broker.sends.door import Door
+    from broker.sends.room import LogRoom
     from broker.state.topic_config import TopicEntry
     from ledgermq.runtime.clock import Clock
 
@@ -69,6 +71,7 @@ class ReplyProcessor:
         clock: Clock,
         store_host: bytes,
         puts: defaultdict[str, int],
+        room: LogRoom,
     ) -> None:
         self._topics = topics
         self._producers = producers
@@ -77,6 +80,7 @@ class ReplyProcessor:
         self._clock = clock
         self._store_host = store_host
         self._puts = puts
+        self._room = room
         self._share = FairShare(REPLIES_MAX)
         self.running_bytes = 0
         self._of_client: dict[int, int] = {}
@@ -103,7 +107,7 @@ class ReplyProcessor:
             self.running_bytes += size_bytes
             try:
                 failure = await self._push(connection, header, message)
-                place = await self._keep(topic, message)
+                place = await self._keep(topic, message, address)
             finally:
                 self._share.take(address, -1)
                 self.running_bytes -= size_bytes
@@ -230,10 +234,12 @@ class ReplyProcessor:
                 del self._of_client[connection.id]
         return None if answer.code == ResponseCode.SUCCESS else refusal
 
-    async def _keep(self, topic: TopicEntry, message: PutMessage) -> tuple[str, int]:
+    async def _keep(self, topic: TopicEntry, message: PutMessage, address: str) -> tuple[str, int]:
         """Store a reply, if they are stored; returns its id and queue offset, or zeros."""
         if self._store is None:
             return "0", 0
+        if len(message.body) > SMALL_BYTES:
+            await self._room.enter(address)
         future: asyncio.Future[tuple[PutStatus, int, int]]
         future = asyncio.get_running_loop().create_future()
 

@@ -3,7 +3,8 @@
 The hot path of the broker. ``handle`` is a plain function: no task, no future, no logging. It looks
 the topic up, rewrites the properties and hands the message to the store with a callback; the store
 calls it back once a majority holds the message, and the callback writes the answer from a template.
-All answers of one turn of the loop leave each connection with one system call.
+All answers of one turn of the loop leave each connection with one system call. A large message
+waits before the log while others are on their way in it (`broker.sends.room`).
 
 What it may contain is decided first (`broker.sends.door`), so that nothing is created, appended or
 made to wait for a send that is refused.
@@ -29,6 +30,7 @@ from broker.answers import (
     write_command,
 )
 from broker.hosts import PeerConnection, packed_peer
+from broker.sends.room import SMALL_BYTES
 from broker.sends.rules import BATCH_LIMITS, MESSAGE_LIMITS, Refused
 from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -38,6 +40,7 @@ from ledgermq.remoting.protocol.headers import (
     decode_send_header,
 )
 from ledgermq.remoting.transport.requests import ServedBy, serves
+from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.runtime.tasks import attempt
 from store.layout import HALF_TOPIC_BYTES
 from store.results import STORED, PutBatch, PutMessage, PutStatus
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.sends.door import Door
+    from broker.sends.room import LogRoom
     from broker.state.topic_config import TopicEntry
     from ledgermq.remoting.protocol.frame import Frame
     from ledgermq.runtime.rng import Rng
@@ -113,6 +117,7 @@ class SendProcessor:
         store_host: packed address of this broker, the first part of message ids.
         puts: stored messages by topic, which are added to.
         on_half: is told of each half that is stored, and where it lies in the log.
+        room: where large messages wait for those before them.
     """
 
     def __init__(  # noqa: PLR0913 - the wiring of the hot path; each is one collaborator
@@ -126,6 +131,7 @@ class SendProcessor:
         store_host: bytes,
         puts: defaultdict[str, int],
         on_half: Callable[[int, PutMessage], None],
+        room: LogRoom,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -134,6 +140,7 @@ class SendProcessor:
         self._resuming = False
         self._puts = puts
         self._on_half = on_half
+        self._room = room
         self._door = door
         self._read = door.read
         self._rng = rng
@@ -152,7 +159,9 @@ class SendProcessor:
         served_by=ServedBy.LEADER_BY_ITSELF,
     )
     def handle(self, connection: SendConnection, frame: Frame) -> None:
-        """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame."""
+        """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame. Errors: `NoRoom`."""
+        if len(frame.body) > SMALL_BYTES:
+            self._check_room()
         opaque, flag, _, header = decode_send_header(frame)
         if header.batch:
             self._handle_batch(connection, frame, opaque, flag, header)
@@ -216,7 +225,9 @@ class SendProcessor:
         served_by=ServedBy.LEADER_BY_ITSELF,
     )
     def handle_batch(self, connection: SendConnection, frame: Frame) -> None:
-        """Take a SEND_BATCH_MESSAGE frame."""
+        """Take a SEND_BATCH_MESSAGE frame. Errors: `NoRoom`."""
+        if len(frame.body) > SMALL_BYTES:
+            self._check_room()
         opaque, flag, _, header = decode_send_header(frame)
         header.batch = True
         self._handle_batch(connection, frame, opaque, flag, header)
@@ -329,6 +340,11 @@ class SendProcessor:
         """Completion of a oneway batch: nobody waits."""
         if status.is_stored:
             self._puts[topic] += len(physical_offsets)
+
+    def _check_room(self) -> None:
+        """Have a large frame wait while there is no room; one that waited for its topic has it."""
+        if not self._resuming and not self._room.is_free():
+            raise NoRoom(self._room)
 
     def _settle_queue(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader

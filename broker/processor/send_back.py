@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.sends.creation import Creator
+    from broker.sends.room import LogRoom
     from broker.sends.send_back import Destination
     from broker.state.subscription import SubscriptionGroupConfig
     from broker.tables import Tables
@@ -68,10 +69,11 @@ class SendBackProcessor:
     Args:
         on_new_group: has a group created that has no settings yet; False if it may not be.
         schedule: returns a message as it waits for its level of delay.
+        room: where large messages wait for those before them.
         rng: picks the queue of the retry topic.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, wired once
         self,
         *,
         tables: Tables,
@@ -79,6 +81,7 @@ class SendBackProcessor:
         creator: Creator,
         on_new_group: Callable[[SubscriptionGroupConfig], bool],
         schedule: Callable[[PutMessage, int], PutMessage],
+        room: LogRoom,
         rng: Rng,
     ) -> None:
         self._topics = tables.topics.entries
@@ -89,6 +92,7 @@ class SendBackProcessor:
         self._schedule = schedule
         self._budget = tables.copies
         self._reads = OneATurn()
+        self._room = room
         self._rng = rng
         self._backs = tables.counts.backs
 
@@ -117,14 +121,14 @@ class SendBackProcessor:
             raise Refused(f"subscription group not exist, {shown(header.group)}", _UNKNOWN_GROUP)
         if group.retry_queue_nums <= 0:
             return PutStatus.OK
-        message = await self._message(header.offset)
+        message = await self._message(header.offset, address)
         if self._groups.get(header.group) is None and not self._on_new_group(group):
             raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
         destination = destination_of(message, group, header)
         if self._topics.get(destination.topic.topic_name) is None:
             del message  # It may be large, and many may wait for one topic.
             await self._create(destination)
-            message = await self._message(header.offset)
+            message = await self._message(header.offset, address)
         if not self._budget.take(address, len(message.body) + len(message.properties)):
             raise Refused(BUSY, ResponseCode.SYSTEM_BUSY)
         copy = copy_of(message, destination, self._queue(destination))
@@ -136,9 +140,13 @@ class SendBackProcessor:
             self._backs[given] += 1
         return status
 
-    async def _message(self, offset: int) -> MessageExt:
-        """Return the committed message at a physical offset, in turn. Errors: `Refused`."""
+    async def _message(self, offset: int, address: str) -> MessageExt:
+        """Return the committed message at a physical offset, in turn; the log has room for it.
+
+        Errors: `Refused`.
+        """
         await self._reads.turn()
+        await self._room.enter(address)
         try:
             record = self._store.reader.message_at(offset)
         except DamagedEntry:

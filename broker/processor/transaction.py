@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import BUSY, DAMAGED, PUT_ANSWERS, WritableConnection, shown, write_command
+from broker.sends.room import SMALL_BYTES
 from broker.transactions.halves import COPIED, Half
 from broker.transactions.records import committed_of, said_by
 from dledger.errors import DamagedEntry
@@ -26,6 +27,7 @@ from ledgermq.remoting.protocol.message import (
     decode_record,
 )
 from ledgermq.remoting.transport.requests import ServedBy, serves
+from ledgermq.remoting.transport.room import NoRoom
 from store.layout import CorruptRecord, read_record
 from store.origins import group_number
 from store.results import PutStatus
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections import defaultdict
     from collections.abc import Callable
 
+    from broker.sends.room import LogRoom
     from broker.transactions.records import Said
     from broker.transactions.service import Transactions
     from ledgermq.remoting.protocol.frame import Frame
@@ -70,6 +73,7 @@ class TransactionProcessor:
     Args:
         schedule: returns a message as it waits for its level of delay, if it has one.
         puts: stored messages by topic, which are added to.
+        room: where large messages wait for those before them.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class TransactionProcessor:
         schedule: Callable[[PutMessage], PutMessage],
         clock: Clock,
         puts: defaultdict[str, int],
+        room: LogRoom,
     ) -> None:
         self._transactions = transactions
         self._table = transactions.table
@@ -89,6 +94,7 @@ class TransactionProcessor:
         self._schedule = schedule
         self._clock = clock
         self._puts = puts
+        self._room = room
         self._told_ms = -LOG_EVERY_MS
         self._untold = 0
 
@@ -101,14 +107,23 @@ class TransactionProcessor:
         served_by=ServedBy.LEADER_BY_ITSELF,
     )
     def handle(self, connection: WritableConnection, frame: Frame) -> None:
-        """Take an END_TRANSACTION frame."""
+        """Take an END_TRANSACTION frame. Errors: `NoRoom`."""
         opaque, flag, _, header = _decode(frame)
         answer = partial(self._answer, connection, frame.serialize_type, opaque, flag, header)
         found = self._find(header)
         if isinstance(found, Half):
+            if header.commit_or_rollback == TRANSACTION_COMMIT:
+                self._check_room(found)
             self._finish(header, found, answer)
         else:
             answer(found)
+
+    def _check_room(self, half: Half) -> None:
+        """Have a commit wait while there is no room for the copy. Errors: `NoRoom`."""
+        if not self._room.is_free():
+            message = self._recent.find(half.physical)
+            if message is None or len(message.body) > SMALL_BYTES:
+                raise NoRoom(self._room)
 
     def _find(self, header: EndTransactionHeader) -> Half | Answer:
         """Return the open half that a request is about, or the answer to it."""

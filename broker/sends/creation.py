@@ -33,7 +33,7 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
     from broker.state.replicated_state import Proposer
@@ -61,9 +61,10 @@ class Creator:
 
     Args:
         serve: runs a coroutine that may fail without ending the process.
+        enter: returns when the log has room for sends that waited.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - collaborators, wired once
         self,
         *,
         topics: TopicTable,
@@ -72,6 +73,7 @@ class Creator:
         publisher: Publisher,
         clock: Clock,
         serve: Callable[[str, Coroutine[Any, Any, object]], object],
+        enter: Callable[[], Awaitable[None]],
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -79,7 +81,7 @@ class Creator:
         self._publisher = publisher
         self._clock = clock
         self._serve = serve
-        self.waiting = WaitingRoom()
+        self.waiting = WaitingRoom(enter)
         self._pending_groups: dict[str, asyncio.Future[PutStatus]] = {}
 
     @property

@@ -17,7 +17,7 @@ from broker.limits import CREATIONS_MAX, PARKED_BYTES_MAX, PARKED_MAX, PARKED_TO
 from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ledgermq.remoting.protocol.limits import Limit
 
@@ -29,9 +29,14 @@ SLICE_BYTES: Final = 64 * 1024
 
 
 class WaitingRoom:
-    """Who waits for which topic."""
+    """Who waits for which topic.
 
-    def __init__(self) -> None:
+    Args:
+        enter: returns when the log has room for what is let go on.
+    """
+
+    def __init__(self, enter: Callable[[], Awaitable[None]]) -> None:
+        self._enter = enter
         self.topics: dict[str, deque[tuple[Resume, int]]] = {}
         """By topic, in order; read at every send."""
         self._topic_bytes: dict[str, int] = {}
@@ -71,6 +76,8 @@ class WaitingRoom:
         """Call everybody who waits for a topic with ``answer``, in order; then close it."""
         waiting = self.topics[topic]
         while waiting:
+            if answer is None:
+                await self._enter()
             sends = slice_bytes = 0
             while waiting and sends < SLICE_SENDS and slice_bytes < SLICE_BYTES:
                 resume, size_bytes = waiting.popleft()

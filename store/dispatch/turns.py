@@ -21,6 +21,7 @@ class DispatchTurns:
     Args:
         begin: settles where dispatch begins; called before each turn.
         call_soon: the loop's.
+        on_progress: called when less waits to be committed than before.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class DispatchTurns:
         life: "Life",
         begin: "Callable[[], None]",
         call_soon: "Callable[[Callable[[], None]], object] | None",
+        on_progress: "Callable[[], None]",
     ) -> None:
         self._dispatcher = dispatcher
         self._writer = writer
         self._life = life
         self._begin = begin
         self._call_soon = call_soon
+        self._on_progress = on_progress
         self._committed = 0
         self._scheduled = False
         self._restoring: Iterator[None] | None = None
@@ -55,6 +58,7 @@ class DispatchTurns:
             self._dispatcher.acknowledge(position)
         elif not self._dispatcher.may_wait():
             self._run()
+        self._on_progress()
 
     def on_state_included(self, position: int) -> None:
         """Take that the state of a snapshot includes the records before ``position``."""

@@ -187,6 +187,12 @@ class Uncommitted:
         """Where the entry of the first of them starts; None for none."""
         return self._items[0].physical - self._header_bytes if self._items else None
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log from where the first of them begins to where the last one ends."""
+        items = self._items
+        return items[-1].end - items[0].physical if items else 0
+
     def commit(self, start: int, committed: int) -> "Iterator[Own]":
         """Hand out what is committed from the entry that starts at ``start``, up to a gap.
 

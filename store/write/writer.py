@@ -53,6 +53,11 @@ class Writer:
         """Whether this replica leads and has applied everything of earlier terms."""
         return self._commit_log.writable
 
+    @property
+    def uncommitted_bytes(self) -> int:
+        """What was appended here and waits for the others, in bytes; of this turn, too."""
+        return self._commit_log.uncommitted.size_bytes
+
     def refuse_messages(self, refused: bool) -> None:  # noqa: FBT001 - a switch is what it is
         """Answer every message DISK_FULL, or take them again; state records are taken always."""
         self.put, self.put_batch = (refuse, refuse_batch) if refused else self._open

@@ -21,12 +21,13 @@ from ledgermq.remoting.protocol.command import (
 from ledgermq.remoting.protocol.errors import (
     ConnectionLost,
     RemoteProtocolError,
-    RemotingError,
     RequestTimeout,
 )
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX
+from ledgermq.remoting.transport.receiver import Receiver
+from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.remoting.transport.turns import Turns
 from ledgermq.runtime.tasks import attempt, report_serving_failure
 
@@ -87,28 +88,12 @@ class Dispatcher(Protocol):
         ...
 
 
-class Receiver(Protocol):
-    """Who awaits the answer of a request; a future of a frame is one."""
-
-    def done(self) -> bool:
-        """Return whether nobody waits any more."""
-        ...
-
-    def set_result(self, frame: Frame, /) -> None:
-        """Take the response frame."""
-        ...
-
-    def set_exception(self, error: RemotingError, /) -> None:
-        """Take `RequestTimeout` or `ConnectionLost`; there will be no response."""
-        ...
-
-
 class Connection(asyncio.BufferedProtocol):
     """A connection of a server or a client; use only in the loop's thread."""
 
     __slots__ = (
-        "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot", "_later", "_loop",
-        "_opaque", "_out", "_partial_sweeps", "_paused_by_peer", "_pending", "_server_side",
+        "_awaits_room", "_closing", "_config", "_decoder", "_dispatcher", "_flushing", "_hot",
+        "_later", "_loop", "_opaque", "_out", "_partial_sweeps", "_pending", "_server_side",
         "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed", "has_spoken", "id",
         "local", "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow",
         "state", "tasks",
@@ -141,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: dict[int, tuple[Receiver, float]] = {}
         self._later: list[Frame] = []
         """Frames that were read and wait for the next turn; nothing is read meanwhile."""
+        self._awaits_room = False
+        """Whether they wait for room instead."""
         self.has_spoken = False
         """Whether a whole frame ever came."""
         self.receive_bytes = self._decoder.buffer_bytes
@@ -318,22 +305,39 @@ class Connection(asyncio.BufferedProtocol):
             if is_over():
                 self._later = frames[number:] + self._later
                 return
-            if not pending:
-                # A frame with the code of a hot request can only be one while nothing is awaited.
-                handler = hot.get(frame.header[: 2 if frame.serialize_type else 12])
-                if handler is not None:
-                    try:
-                        handler(self, frame)
-                    except Exception as error:  # noqa: BLE001 - a handler's failure is answered
-                        self._dispatcher.on_hot_error(self, frame, error)
-                        if self._closing:
-                            return
-                    continue
-            self._dispatcher.on_frame(self, frame)
+            # A frame with the code of a hot request can only be one while nothing is awaited.
+            handler = (
+                hot.get(frame.header[: 2 if frame.serialize_type else 12]) if not pending else None
+            )
+            try:
+                if handler is None:
+                    self._dispatcher.on_frame(self, frame)
+                else:
+                    handler(self, frame)
+            except NoRoom as full:
+                if self._wait_for_room(full, frames[number:]):
+                    return
+            except Exception as error:
+                if handler is None:
+                    raise
+                self._dispatcher.on_hot_error(self, frame, error)
             if self._closing:
                 return
+        self._end_if_broken()
+
+    def _end_if_broken(self) -> None:
+        """Close if what came behind the last frame is none."""
         if self._decoder.error is not None and not self._later:
             self.abort(str(self._decoder.error))
+
+    def _wait_for_room(self, full: NoRoom, frames: list[Frame]) -> bool:
+        """Keep frames until there is room; False if that is too much, and the first is refused."""
+        later = frames + self._later
+        if full.room.wait(self, sum(len(frame.header) + len(frame.body) for frame in later)):
+            self._later, self._awaits_room = later, True
+            return True
+        self._dispatcher.on_hot_error(self, frames[0], full)
+        return False
 
     def _put_off(self, frames: list[Frame], count: int) -> None:
         """Handle so many frames, as far as the turn allows; the others get theirs between."""
@@ -342,18 +346,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait(self) -> None:
         self._pause_reading()
-        self._turns.wait(self)
+        if not self._awaits_room:
+            self._turns.wait(self)
 
     def handle_later(self) -> None:
         """Go on with frames that were put off."""
+        self._go_on(lambda: self._put_off(self._later, self._turns.frames_max(self.remote)))
+
+    def enter(self) -> bool:
+        """Handle the frame for which there was no room; the others wait their turn."""
+        self._awaits_room = False
+        self._go_on(lambda: self._dispatcher.on_frame(self, self._later.pop(0)))
+        return True
+
+    def _go_on(self, handle: Callable[[], None]) -> None:
         if self._closing:
             self._later = []
             return
         try:
-            self._put_off(self._later, self._dispatcher.turns.frames_max(self.remote))
+            handle()
         except Exception as error:  # noqa: BLE001 - as in buffer_updated
             report_serving_failure(f"frames of {self}", error)
             self.abort("a frame that could not be handled")
+        self._end_if_broken()
         if self._later:
             self._wait()
         elif not self.slow:

@@ -38,6 +38,7 @@ from ledgermq.remoting.protocol.errors import (
 from ledgermq.remoting.protocol.frame import Frame
 from ledgermq.remoting.protocol.limits import HEADER_BYTES_MAX
 from ledgermq.remoting.transport.connection import Connection, HotHandler
+from ledgermq.remoting.transport.room import NoRoom
 from ledgermq.remoting.transport.turns import Turns
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.errors import FatalError
@@ -48,13 +49,13 @@ _log = logging.getLogger(__name__)
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 
+BUSY_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 REASON_CHARACTERS_MAX: Final = 1_000
 """So much of an error's text goes into an answer and into the log; it may quote the request."""
 _MESSAGES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
 """What makes their header large are properties, for which RocketMQ has a code."""
-BUSY_REMARK: Final = "[OVERLOAD]system busy, start flow control for a while"
 
 
 class RequestDispatcher:
@@ -89,7 +90,10 @@ class RequestDispatcher:
         """Nothing to do; servers override it."""
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
-        """Hand a response to its request and a request to its handler."""
+        """Hand a response to its request and a request to its handler.
+
+        Errors: `NoRoom` of a hot handler.
+        """
         if len(frame.header) > HEADER_BYTES_MAX:
             self._refuse_large(connection, frame)
             return
@@ -106,6 +110,8 @@ class RequestDispatcher:
         if hot is not None:
             try:
                 hot(connection, frame)
+            except NoRoom:
+                raise
             except Exception as error:  # noqa: BLE001 - a handler's failure is answered
                 self.on_hot_error(connection, frame, error)
         elif command is not None:
@@ -187,6 +193,8 @@ class RequestDispatcher:
             return
         if isinstance(error, ResponseError):
             code, remark = error.code, error.remark
+        elif isinstance(error, NoRoom):
+            code, remark = ResponseCode.SYSTEM_BUSY, BUSY_REMARK
         elif isinstance(error, (InvalidHeader, RemoteProtocolError)):
             remark = f"{type(error).__name__}, {str(error)[:REASON_CHARACTERS_MAX]}"
             _log.warning(

@@ -15,9 +15,9 @@ Source: stochastic fair queueing (McKenney), with addresses for flows.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ledgermq.remoting.transport.flows import Flows
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX, TURN_MS_MAX
 
 if TYPE_CHECKING:
@@ -61,14 +61,17 @@ class Turns:
         self._clock = clock
         self._end_ns = 0
         """When this turn ends; 0 until it has begun."""
-        self._waiting: dict[str, deque[Waiting]] = {}
-        """By address, in the order of their turns; no address without a connection."""
-        self.waiting_count = 0
+        self._waiting = Flows[Waiting]()
         self._is_next_due = False
         self._has_begun = False
         """Whether coroutines were let go on in the last turn, and take their time in this one."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop of the first turn: asking for it each time is a system call."""
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for a turn."""
+        return len(self._waiting)
 
     def is_over(self) -> bool:
         """Tell whether this turn has no time left; the first question begins it."""
@@ -87,13 +90,12 @@ class Turns:
         The fewer, the more of its address wait: else each would have a turn of its own, and who has
         but one request among a thousand that have hundreds would wait for a thousand turns.
         """
-        others = len(self._waiting.get(remote[0], ()))
+        others = self._waiting.of_address(remote[0])
         return max(FEW_FRAMES, TURN_FRAMES_MAX // (1 + others))
 
     def wait(self, connection: Waiting) -> None:
         """Have a connection go on in a later turn, behind those of its address that wait."""
-        self._waiting.setdefault(connection.remote[0], deque()).append(connection)
-        self.waiting_count += 1
+        self._waiting.add(connection.remote[0], connection)
         self._call_next()
 
     async def begin(self, remote: tuple[str, int]) -> None:
@@ -115,27 +117,17 @@ class Turns:
         self._end_ns, self._is_next_due = 0, False
         if self._has_begun:
             self._has_begun = False  # this turn is theirs, or connections could take all of each
-            if self.waiting_count:
+            if self._waiting:
                 self._call_next()
             return
         begun = 0
-        for _ in range(self.waiting_count):
+        for _ in range(len(self._waiting)):
             if self.is_over() or begun >= BEGUN_MAX:
                 return
-            one = self._pop()
+            one = self._waiting.pop()
             if isinstance(one, _Beginning):
                 if one.may_go_on.done():
                     continue  # Its request was cancelled: it takes nobody's place.
                 self._has_begun = True
                 begun += 1
             one.handle_later()
-
-    def _pop(self) -> Waiting:
-        """Take the first connection of the address whose turn it is; the address goes last."""
-        address = next(iter(self._waiting))
-        theirs = self._waiting.pop(address)
-        connection = theirs.popleft()
-        if theirs:
-            self._waiting[address] = theirs
-        self.waiting_count -= 1
-        return connection

@@ -20,7 +20,7 @@ from store.config import StoreConfig
 from store.queues.consume_queue import ConsumeQueues
 from store.results import PutStatus
 from store.write.commit_log import CommitLog
-from tests.unit.broker.fakes import FakeConnection, FakeRng, frame
+from tests.unit.broker.fakes import FakeConnection, FakeRng, frame, free_room, no_wait
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -134,6 +134,7 @@ class Bench:
             publisher=self.publisher,
             clock=SystemClock(),
             serve=lambda _, coroutine: self.served.append(coroutine),
+            enter=no_wait,
         )
         self.ids_made = 0
         self.connection = FakeConnection()
@@ -146,6 +147,7 @@ class Bench:
             rng=FakeRng(),
             store_host=STORE_HOST,
             on_half=lambda *_: None,
+            room=free_room(),
             puts=self.puts,
         )
 

@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from broker.sends.room import LogRoom
 from ledgermq.remoting.protocol.command import RemotingCommand, decode_command
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.protocol.limits import Limit
@@ -36,6 +37,15 @@ class FakeClock:
 
     def local(self, wall_ms: int) -> time.struct_time:
         return time.gmtime(wall_ms / 1000)
+
+
+def free_room() -> LogRoom:
+    """Return room in a log of which all is committed."""
+    return LogRoom(lambda: 0, FakeClock())
+
+
+async def no_wait() -> None:
+    """Wait for nothing."""
 
 
 class FakeRng:

@@ -16,6 +16,7 @@ from broker.delays.copies import scheduled_of
 from broker.delays.progress import DelayProgress
 from broker.delays.service import (
     DAMAGED_RETRY_MS,
+    IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_MAX,
     READ_BYTES_MAX,
     TURN_MAX,
@@ -361,6 +362,20 @@ def test_only_so_many_are_on_their_way(leader: Replica) -> None:
     assert len(leader.copies) == IN_FLIGHT_MAX + 10
 
 
+def check_so_many_bytes_are_on_their_way(leader: Replica) -> None:
+    body = bytes(IN_FLIGHT_BYTES_MAX // 4)
+    for _ in range(20):
+        one = message(topic="T", body=body, properties=b"TAGS\x01A")
+        leader.world.store.writer.put(scheduled(one, 1, LEVEL_MAX), lambda *_: None)
+        leader.commit()
+    leader.world.clock.now += 1_000
+    leader.settle(commit=False)
+    assert len(leader.copies) == 4
+    leader.commit()
+    leader.settle()
+    assert leader.copies == [(1, at) for at in range(20)]
+
+
 def check_what_is_refused_is_tried_again(leader: Replica) -> None:
     leader.send(1, 1, 1, 2)
     leader.commit()
@@ -527,6 +542,7 @@ def test_progress_is_kept_in_the_shape_of_rocketmq() -> None:
 CHECKS: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (ALL["delivery-known-to-its-leader"], check_the_next_leader_goes_on_where_the_log_stands),
     (ALL["delivery-goes-on-behind-a-refusal"], check_what_is_refused_is_tried_again),
+    (ALL["delayed-bytes-unbounded"], check_so_many_bytes_are_on_their_way),
     (ALL["delivery-told-too-early"], check_what_waits_long_is_waited_for),
     (ALL["delivery-a-level-early"], check_levels_are_delivered_in_order_and_each_in_its_time),
 ]

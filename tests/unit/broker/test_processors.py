@@ -40,6 +40,7 @@ from tests.unit.broker.fakes import (
     FakeStore,
     frame,
     is_there,
+    no_wait,
     request,
 )
 from tests.unit.broker.test_guard import guard_of
@@ -72,13 +73,9 @@ class Bench:
         self.spawned: list[Coroutine[Any, Any, None]] = []
         spawn = lambda _, coro, *on_error: self.spawned.append(coro)  # noqa: E731 - a one-line fake
         creator = Creator(
-            topics=self.tables.topics,
-            groups=self.tables.groups,
-            proposer=self.proposer,
-            publisher=FakePublisher(),
-            clock=self.clock,
-            serve=spawn,
-        )
+            topics=self.tables.topics, groups=self.tables.groups, proposer=self.proposer,
+            publisher=FakePublisher(), clock=self.clock, serve=spawn, enter=no_wait,
+        )  # fmt: skip
         self.put_topic("T")
         new_groups = NewGroups(creator.group_for_request, self.clock)
         self.offset = OffsetProcessor(self.tables, self.store, new_groups.for_request)

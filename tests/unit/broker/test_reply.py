@@ -18,7 +18,7 @@ from ledgermq.remoting.protocol.errors import RequestTimeout
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
-from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore, request
+from tests.unit.broker.fakes import FakeClock, FakeConnection, FakeStore, free_room, request
 from tests.unit.broker.test_send import STORE_HOST, door
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Bench:
             clock=FakeClock(),
             store_host=STORE_HOST,
             puts=self.puts,
+            room=free_room(),
         )
 
     def join(self, connection: Asker, client_id: str = ASKER) -> None:

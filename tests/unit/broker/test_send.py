@@ -15,9 +15,17 @@ from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.message import BatchElement, encode_batch
 from ledgermq.remoting.protocol.properties import parse_properties
 from store.results import PutStatus
-from tests.unit.broker.fakes import FakeConnection, FakeRng, FakeStore, RefusingMaker, frame
+from tests.unit.broker.fakes import (
+    FakeConnection,
+    FakeRng,
+    FakeStore,
+    RefusingMaker,
+    frame,
+    free_room,
+)
 
 if TYPE_CHECKING:
+    from broker.sends.room import LogRoom
     from ledgermq.remoting.protocol.frame import Frame
 
 BODY_MAX = 4 * 1024**2
@@ -31,7 +39,7 @@ def door() -> Door:
 class Bench:
     """A processor with fakes around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: LogRoom | None = None) -> None:
         self.topics = TopicTable([TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX")], 0)
         for config in (
             TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4),
@@ -48,6 +56,7 @@ class Bench:
             rng=FakeRng(),
             store_host=STORE_HOST,
             on_half=lambda *_: None,
+            room=room or free_room(),
             puts=self.puts,
         )
 

@@ -35,6 +35,8 @@ from tests.unit.broker.fakes import (
     FakeRng,
     FakeStore,
     frame,
+    free_room,
+    no_wait,
     request,
 )
 from tests.unit.broker.test_send import STORE_HOST, door
@@ -100,6 +102,7 @@ class Bench:
             publisher=FakePublisher(),
             clock=clock,
             serve=lambda _, coroutine: self.spawned.append(coroutine),
+            enter=no_wait,
         )
         self.processor = SendBackProcessor(
             tables=self.tables,
@@ -107,6 +110,7 @@ class Bench:
             creator=self.creator,
             on_new_group=self._on_new_group,
             schedule=self._schedule,
+            room=free_room(),
             rng=FakeRng(),
         )
         self.connection = FakeConnection()
@@ -118,6 +122,7 @@ class Bench:
             rng=FakeRng(),
             store_host=STORE_HOST,
             on_half=lambda *_: None,
+            room=free_room(),
             puts=defaultdict(int),
         )
 

@@ -20,7 +20,7 @@ from ledgermq.remoting.protocol.bodies import TopicConfig
 from ledgermq.remoting.protocol.headers import SendHeader
 from ledgermq.runtime.disk import RealDisk
 from store.results import PutStatus
-from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher
+from tests.unit.broker.fakes import ApplyingProposer, FakeClock, FakePublisher, no_wait
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -52,6 +52,7 @@ class Bench:
             publisher=self.publisher,
             clock=FakeClock(),
             serve=lambda _, coroutine: self.spawned.append(coroutine),
+            enter=no_wait,
         )
 
     def send_to(self, topic: str, queues: int = 4) -> tuple[int, str] | None:

@@ -12,7 +12,7 @@ from broker.state.consumer_offset import ConsumerOffsetTable
 from broker.transactions.service import Settings, Transactions
 from broker.transactions.takeover import HALF_TOPIC, OP_TOPIC
 from ledgermq.remoting.protocol.message import decode_record
-from tests.unit.broker.fakes import FakeConnection, frame
+from tests.unit.broker.fakes import FakeConnection, frame, free_room
 from tests.unit.store.fakes import HOST, World, message
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Replica:
             schedule=lambda one: scheduled_if_delayed(one, 2),
             clock=self.world.clock,  # type: ignore[arg-type]
             puts=self.puts,
+            room=free_room(),
         )
         listener: Any = self.world.listener
         listener.apply_state = self._apply

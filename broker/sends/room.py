@@ -1,0 +1,163 @@
+"""Room in the log for large messages: who waits before it, and who is let in next.
+
+What is appended is committed in the order of the log, so a small message waits for all that lies
+before it. While a few large messages are on their way no further one is appended: they wait before
+the log, where one address has its turn after the other, and of an address its connections. So a
+small send waits for a few large messages, however many are under way, and a large one for a few
+of each other address. Two or three on their way are enough to keep members and disks busy.
+
+Small messages do not wait here: what a turn of the loop takes of them is bounded by their number
+and time (`ledgermq.remoting.transport.turns`). Where nothing is committed for a while, room is what
+the log itself takes: what has no majority is told so by its own limits and times.
+Source: fair queueing before a short queue, as byte queue limits of network devices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from broker.fair_share import FairShare
+from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
+from ledgermq.remoting.transport.flows import Flows
+from ledgermq.remoting.transport.room import Entering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledgermq.runtime.clock import Clock
+
+SMALL_BYTES: Final = 4 * 1024
+"""A body up to this needs no room."""
+TURN_BYTES: Final = 256 * 1024
+"""After so much, what else may be let in waits for the next turn of the loop."""
+TURN_MAX: Final = 64
+"""After so many as well."""
+STALLED_MS: Final = 1_000
+"""After so long without a commit, the log's own limits are what counts."""
+LOOK_S: Final = 0.1
+"""How often it is looked whether that is so."""
+
+
+class _Later:
+    """A coroutine that waits."""
+
+    def __init__(self, address: str) -> None:
+        self.remote = (address, 0)
+        self.may_go_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def enter(self) -> bool:
+        """Let it go on; what it takes is not known before."""
+        if self.may_go_on.done():
+            return True  # It was cancelled, and takes nobody's place.
+        self.may_go_on.set_result(None)
+        return False
+
+
+class LogRoom:
+    """The room of one broker.
+
+    Args:
+        used: bytes that were appended and are not committed.
+    """
+
+    def __init__(self, used: Callable[[], int], clock: Clock) -> None:
+        self._used = used
+        self._clock = clock
+        self._flows = Flows[tuple[Entering, int]]()
+        self._share = FairShare(LOG_WAITING_BYTES_MAX)
+        self._is_letting_in = False
+        self._is_next_due = False
+        self._is_looking = False
+        self._progress_ms = 0
+        self._is_stalled = False
+        """Whether nothing was committed for long; until something is."""
+
+    @property
+    def used(self) -> int:
+        """Bytes that were appended and are not committed."""
+        return self._used()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the frames that wait."""
+        return self._share.used
+
+    def is_free(self) -> bool:
+        """Tell whether a large message may be appended now."""
+        return self._is_letting_in or (not self._flows and self._used() < LOG_ROOM_BYTES)
+
+    def wait(self, one: Entering, size_bytes: int) -> bool:
+        """See `ledgermq.remoting.transport.room.Room`."""
+        address = one.remote[0]
+        if not self._share.fits(address, size_bytes):
+            return False
+        self._share.take(address, size_bytes)
+        self._add(one, size_bytes)
+        return True
+
+    async def enter(self, address: str) -> None:
+        """Return when something large may be appended for an address, at once."""
+        if not self.is_free():
+            later = _Later(address)
+            self._add(later, 0)
+            await later.may_go_on
+
+    def on_progress(self) -> None:
+        """Take that something was committed, or given up."""
+        self._is_stalled = False
+        if self._flows:
+            self._progress_ms = self._clock.monotonic_ms()
+            self._call_next()
+
+    def _add(self, one: Entering, size_bytes: int) -> None:
+        if not self._flows:
+            self._progress_ms = self._clock.monotonic_ms()
+            self._call_next()
+        self._flows.add(one.remote[0], (one, size_bytes))
+        self._look_later()
+
+    def _has_room(self) -> bool:
+        if self._used() < LOG_ROOM_BYTES:
+            return True
+        if self._clock.monotonic_ms() - self._progress_ms >= STALLED_MS:
+            self._is_stalled = True
+        return self._is_stalled
+
+    def _call_next(self) -> None:
+        if not self._is_next_due:
+            self._is_next_due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """Let some of those in who wait, as far as there is room."""
+        self._is_next_due = False
+        limit = self._used() + TURN_BYTES
+        for _ in range(TURN_MAX):
+            if not self._flows or not self._has_room():
+                return
+            if not self._let_in() or self._used() >= limit:
+                break
+        self._call_next()
+
+    def _let_in(self) -> bool:
+        """Let the next one in; return whether all that it takes is taken already."""
+        one, size_bytes = self._flows.pop()
+        self._share.take(one.remote[0], -size_bytes)
+        self._is_letting_in = True
+        try:
+            return one.enter()
+        finally:
+            self._is_letting_in = False
+
+    def _look_later(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Go on with whoever waits though nothing is committed any more."""
+        self._is_looking = False
+        if self._flows:
+            self._call_next()
+            self._look_later()

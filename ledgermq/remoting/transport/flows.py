@@ -1,0 +1,44 @@
+"""What waits, by the address that it comes from: one address has its turn after the other.
+
+However much of one address waits, the first of another one comes next. Pure.
+Source: stochastic fair queueing (McKenney), with addresses for flows.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+W = TypeVar("W")
+
+
+class Flows(Generic[W]):
+    """Who waits, in order within an address."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[W]] = {}
+        """By address, in the order of their turns; no address without anybody."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of_address(self, address: str) -> int:
+        """Return how many of an address wait."""
+        return len(self._waiting.get(address, ()))
+
+    def add(self, address: str, one: W) -> None:
+        """Have one more wait, behind those of its address."""
+        self._waiting.setdefault(address, deque()).append(one)
+        self._count += 1
+
+    def pop(self) -> W:
+        """Take the first of the address whose turn it is; the address goes last.
+
+        Raises `StopIteration` where nobody waits.
+        """
+        address = next(iter(self._waiting))
+        theirs = self._waiting.pop(address)
+        one = theirs.popleft()
+        if theirs:
+            self._waiting[address] = theirs
+        self._count -= 1
+        return one
