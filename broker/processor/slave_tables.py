@@ -8,7 +8,6 @@ Source: spec/disk.md 7; RocketMQ AdminBrokerProcessor.getAllConsumerOffset, getA
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from broker.stats.walks import Walks
 
 KEYS_PER_STEP: Final = 64
+OFFSETS_PER_STEP: Final = 2_048
+"""And the key with which there are more: half a millisecond, and for one key 65,536 at most."""
 
 
 class SlaveTablesProcessor:
@@ -65,6 +66,13 @@ class SlaveTablesProcessor:
 
     def _parts(self) -> Iterator[bytes]:
         """Return members of the table, some at each step."""
-        rows = self._offsets.rows()
-        while some := dict(islice(rows, KEYS_PER_STEP)):
+        some: dict[str, dict[int, int]] = {}
+        count = 0
+        for key, offsets in self._offsets.rows():
+            some[key] = offsets
+            count += len(offsets)
+            if len(some) >= KEYS_PER_STEP or count >= OFFSETS_PER_STEP:
+                yield msgspec.json.encode(some)[1:-1]
+                some, count = {}, 0
+        if some:
             yield msgspec.json.encode(some)[1:-1]

@@ -9,7 +9,7 @@ import pytest
 from broker.config import BrokerConfig
 from broker.delays.progress import DelayProgress
 from broker.limits import TOPIC_QUEUES_MAX
-from broker.processor.slave_tables import SlaveTablesProcessor
+from broker.processor.slave_tables import OFFSETS_PER_STEP, SlaveTablesProcessor
 from broker.slave_sync.changes import SlaveTables
 from broker.slave_sync.service import SlaveSync
 from broker.slave_sync.told import read_tables
@@ -422,6 +422,25 @@ def test_many_offsets_are_told_in_slices():
     assert answer.code == 0
     assert len(msgspec.json.decode(answer.body)["offsetTable"]) == 20_000
     assert turns > 30
+
+
+def offsets_of_a_step():
+    """Return how many offsets one step of the answer to 43 has at most, of keys with many each."""
+    slave = Slave(Master())
+    for number in range(30 * OFFSETS_PER_STEP):
+        key, queue = divmod(number, OFFSETS_PER_STEP)
+        slave.tables.offsets.commit(f"g{key}", "wide", queue, number)
+    answers = SlaveTablesProcessor(slave.tables.state, slave.tables.offsets, Walks(SystemClock()))
+    steps = [msgspec.json.decode(b"{" + part + b"}") for part in answers._parts()]
+    counts = [sum(map(len, step.values())) for step in steps]
+    assert sum(counts) == 30 * OFFSETS_PER_STEP
+    return max(counts)
+
+
+def test_keys_with_many_offsets_have_steps_of_their_own():
+    assert offsets_of_a_step() == OFFSETS_PER_STEP
+    with planted(BY_TESTS["slave-offsets-by-their-keys"]):
+        assert offsets_of_a_step() == 30 * OFFSETS_PER_STEP
 
 
 def test_a_body_without_the_tables_is_refused():
