@@ -23,6 +23,7 @@ from cli import (
     certs,
     compact,
     consume,
+    controller,
     doctor,
     exchange,
     groups,
@@ -68,6 +69,7 @@ consume.register(app)
 admin.app.callback()(signing.take_options)
 raft.register(admin.app)
 membership.register(admin.app)
+controller.register(admin.app)
 compact.register(admin.app)
 query.register(admin.app)
 groups.register(admin.app)

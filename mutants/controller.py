@@ -79,4 +79,80 @@ CONTROLLER: Final = (
         source="RocketMQ 5 CONTROLLER_BROKER_NOT_ALIVE.",
         plant=patch("namesrv.controller.machine:_alter", ("    if silent:", "    if False:")),
     ),
+    Mutant(
+        name="controller-entry-not-synced",
+        breaks="A controller confirms entries that the disk does not have yet.",
+        source="PySyncObj issue 84: its journal is a map that nobody syncs.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal.add", ("self._file.fdatasync()", "pass")
+        ),
+    ),
+    Mutant(
+        name="controller-vote-not-kept",
+        breaks="A controller that starts again has forgotten its term and its vote.",
+        source="PySyncObj issue 201: members diverge after a restart of all.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal.setCurrentTerm",
+            ("self._disk.replace(self._vote_path, msgspec.json.encode(vote))", "pass"),
+        ),
+    ),
+    Mutant(
+        name="controller-cut-by-a-late-message",
+        breaks="A message that was overtaken by the next cuts off what that one brought.",
+        source="PySyncObj deletes all behind prevLogIdx; Raft paper 5.3: on a conflict only.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_late",
+            ("return message.term == term and message.end < index", "return False"),
+        ),
+    ),
+    Mutant(
+        name="controller-counts-old-answers",
+        breaks="A follower's answer of an earlier term counts in this one.",
+        source="PySyncObj's next_node_idx names no term.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_late", ("message.term != self.term", "False")
+        ),
+    ),
+    Mutant(
+        name="controller-removes-before-it-compares",
+        breaks="The end of a log leaves the file before it is known to differ.",
+        source="PySyncObj FileJournal.deleteEntriesFrom.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal.deleteEntriesFrom",
+            ("del self._entries[entryFrom:]", "del self._entries[entryFrom:]; self._rewrite()"),
+        ),
+    ),
+    Mutant(
+        name="controller-replaces-what-was-committed",
+        breaks="Another entry takes the place of a committed one.",
+        source="PySyncObj only logs 'truncating already-applied log entries'.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal.add",
+            ("if self._hidden and idx <= self._committed:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="controller-hears-anybody",
+        breaks="Messages of other controllers count without a signature.",
+        source="PySyncObj without a password unpickles what anybody sends.",
+        plant=patch("namesrv.controller.links:Links._check", ("if trust:", "if False:")),
+    ),
+    Mutant(
+        name="controller-without-a-key",
+        breaks="A controller that other machines reach starts without a key.",
+        source="PySyncObj binds 0.0.0.0 without a password.",
+        plant=patch(
+            "namesrv.controller.config:ControllerConfig.__post_init__",
+            ("if not self.is_authenticated:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="controller-takes-the-silent-for-dead",
+        breaks="A controller that has just begun to lead replaces masters it has not heard of yet.",
+        source="A new leader of controllers has not heard everybody's heartbeat yet.",
+        plant=patch(
+            "namesrv.controller.node:Controller._watch",
+            ("if now_ms - self._leads_since_ms < GRACE_MS:", "if False:"),
+        ),
+    ),
 )

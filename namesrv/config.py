@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.config import key
+from ledgermq.runtime.errors import FatalError
+from namesrv.controller.config import ControllerConfig, parse_peers
 
 PORT_MAX = 65535
 
@@ -30,8 +32,40 @@ class NamesrvConfig:
     """Ours: file with such keys, one a line; the first is used, all count."""
     tls_ca_path: str = key("peerTlsCaPath", "")
     """Ours: the CA whose certificates brokers sign registrations with."""
+    enable_controller: bool = key("enableControllerInNamesrv", default=False)
+    """Run a controller of master/slave groups as well."""
+    controller_group: str = key("controllerDLegerGroup", "DefaultController")
+    """Ours is the default: of this name all controllers that belong together."""
+    controller_peers: str = key("controllerDLegerPeers", "")
+    """``n0-127.0.0.1:9878;n1-...``: where each controller listens, this one too."""
+    controller_id: str = key("controllerDLegerSelfId", "")
+    """Which of the peers it is."""
+    controller_store_path: str = key("controllerStorePath", "")
+    """Directory of the controller's files."""
+    elect_unclean: bool = key("enableElectUncleanMaster", default=False)
+    """Elect a replica that may lack acknowledged messages, if no other lives."""
     connections_max: int = key("serverConnectionsMax", 4_096, low=1, high=1_000_000)
     """Ours: connections held at the same time."""
+
+    @property
+    def controller(self) -> ControllerConfig | None:
+        """What the controller is told, None without one. Errors: `FatalError`."""
+        if not self.enable_controller:
+            return None
+        if self.tls_ca_path and not self.security.has_key:
+            raise FatalError(
+                "enableControllerInNamesrv: controllers sign with a key, and certificates alone are"
+                " believed here: set peerSharedKeyFile beside peerTlsCaPath"
+            )
+        return ControllerConfig(
+            group=self.controller_group,
+            own_id=self.controller_id,
+            peers=parse_peers(self.controller_peers),
+            store_path=self.controller_store_path,
+            bind_address=self.bind_address,
+            elect_unclean=self.elect_unclean,
+            is_authenticated=self.security.has_key,
+        )
 
     @property
     def security(self) -> SecuritySettings:

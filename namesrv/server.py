@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ledgermq.remoting.transport.config import TransportConfig, connections_within
 from ledgermq.remoting.transport.connection import Connection
@@ -13,12 +13,16 @@ from ledgermq.remoting.transport.server import RemotingServer
 from ledgermq.runtime.clock import Clock, SystemClock
 from ledgermq.runtime.disk import Disk, RealDisk
 from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
+from ledgermq.runtime.rng import SystemRng
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
 from namesrv.kv_config import KvConfig
 from namesrv.processor import Processor
 from namesrv.route_table import EXPIRED_PER_TURN, EXPIRY_MS, RouteTable
+
+if TYPE_CHECKING:
+    from namesrv.controller.server import ControllerServer
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +93,18 @@ class NameServer:
                 connection.close("broker expired")
 
 
+def _make_controller(config: NamesrvConfig) -> "ControllerServer | None":
+    """Return the controller beside the name server, None without one. Errors: `FatalError`."""
+    settings = config.controller
+    if settings is None:
+        return None
+    # The library under it is slow to import, and most name servers have no controller.
+    from namesrv.controller.server import ControllerServer  # noqa: PLC0415 - see above
+
+    machine = SystemClock(), RealDisk(), SystemRng()
+    return ControllerServer(settings, config.security, machine, config.connections_max)
+
+
 def run(config: NamesrvConfig) -> int:
     """Run a name server until a signal comes; return the exit code."""
 
@@ -96,11 +112,16 @@ def run(config: NamesrvConfig) -> int:
         limit = connections_within(raise_open_files_limit(), config.connections_max)
         limited = replace(config, connections_max=limit)
         server = NameServer(limited, SystemClock(), RealDisk())
+        controller = _make_controller(limited)
         try:
             await server.start()
+            if controller is not None:
+                await controller.start()
             freeze_gc()
             await asyncio.get_running_loop().create_future()
         finally:
+            if controller is not None:
+                await controller.stop()
             await server.stop()
 
     return run_main(main)

@@ -24,12 +24,35 @@ EPOCH_MAX: Final = Limit(
 )
 """RocketMQ's epochs are Java's int."""
 COMMAND_BYTES_MAX: Final = Limit(
-    16 * 1024, "command of a controller", Unit.BYTES, Scope.REQUEST, _REFUSED
+    4 * 1024, "command of a controller", Unit.BYTES, Scope.REQUEST, _REFUSED
 )
 STATE_BYTES_MAX: Final = Limit(
     8 * 1024 * 1024, "state of a controller", Unit.BYTES, Scope.PROCESS, "refused, nothing is read"
 )
 """Must hold all groups at their limits, and fit into a frame."""
+
+MESSAGE_BYTES_MAX: Final = Limit(
+    12 * 1024 * 1024, "message of another controller", Unit.BYTES, Scope.REQUEST, "dropped"
+)
+"""Holds a whole log or a whole state, and fits into a frame."""
+UNSENT_BYTES_MAX: Final = Limit(
+    16 * 1024 * 1024, "messages that wait for another controller", Unit.BYTES, Scope.CONNECTION,
+    "closed",
+)  # fmt: skip
+ENTRIES_MAX: Final = Limit(
+    256, "commands between two snapshots of a controller", Unit.COUNT, Scope.PROCESS,
+    "a snapshot takes their place",
+)  # fmt: skip
+PROPOSALS_MAX: Final = Limit(
+    64, "commands of a controller that wait for a majority", Unit.COUNT, Scope.PROCESS,
+    "2007, try again",
+)  # fmt: skip
+QUESTION_BYTES_MAX: Final = Limit(
+    160 * 1024, "names that a controller is asked about", Unit.BYTES, Scope.REQUEST, _REFUSED
+)
+SILENCE_MS_MAX: Final = Limit(
+    60_000, "silence of a replica that lives", Unit.MILLISECONDS, Scope.REQUEST, "this one counts"
+)
 
 LIMITS: Final = (
     GROUPS_MAX,
@@ -39,4 +62,10 @@ LIMITS: Final = (
     EPOCH_MAX,
     COMMAND_BYTES_MAX,
     STATE_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    UNSENT_BYTES_MAX,
+    ENTRIES_MAX,
+    PROPOSALS_MAX,
+    QUESTION_BYTES_MAX,
+    SILENCE_MS_MAX,
 )

@@ -14,13 +14,14 @@ from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.transport.requests import Permission, Request
 from tests.architecture.test_limits import MODULES, ROOT
 from tests.architecture.test_limits import rows as limit_rows
-from tests.served import broker_requests, namesrv_requests
+from tests.served import broker_requests, controller_requests, namesrv_requests
 
 PAGE = Path(ROOT) / "docs" / "protocol.md"
 HEAD = "| code | request | fields | bounds | {by} | answers, and more |\n|%s\n" % ("---|" * 6)
 TABLES = {
     "## What a broker serves": (lambda: broker_requests(in_group=True), "served by"),
     "## What a name server serves": (namesrv_requests, "asked for"),
+    "## What a controller serves": (controller_requests, "asked for"),
 }
 
 
@@ -112,5 +113,6 @@ def test_bounds_of_requests_are_limits_of_the_handbook() -> None:
     shown = {row.split(" | ")[0].removeprefix("| ") for row in limit_rows()}
     declared = [
         *broker_requests(in_group=True).declarations, *namesrv_requests().declarations,
+        *controller_requests().declarations,
     ]  # fmt: skip
     assert {limit.name for one in declared for limit in one.limits} <= shown, MODULES

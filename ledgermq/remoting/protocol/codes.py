@@ -1,7 +1,7 @@
 """Numbers of the wire: request and response codes, languages, header types, versions.
 
-Names are RocketMQ's. Codes that only RocketMQ 5's controller and proxy use are left out; an
-unknown number stays an int everywhere, so leaving one out costs only its name in messages.
+Names are RocketMQ's. Codes that only RocketMQ 5's proxy and parts of its controller use are left
+out; an unknown number stays an int everywhere, so leaving one out costs only its name in messages.
 
 Source: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, SerializeType, MQVersion.
 """
@@ -85,6 +85,20 @@ class ResponseCode(IntEnum):
     NO_MESSAGE = 208
     FLOW_CONTROL = 215
     GO_AWAY = 1500
+    CONTROLLER_FENCED_MASTER_EPOCH = 2000
+    CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
+    CONTROLLER_INVALID_MASTER = 2002
+    CONTROLLER_INVALID_REPLICAS = 2003
+    CONTROLLER_MASTER_NOT_AVAILABLE = 2004
+    CONTROLLER_INVALID_REQUEST = 2005
+    CONTROLLER_BROKER_NOT_ALIVE = 2006
+    CONTROLLER_NOT_LEADER = 2007
+    CONTROLLER_BROKER_METADATA_NOT_EXIST = 2008
+    CONTROLLER_INVALID_CLEAN_BROKER_METADATA = 2009
+    CONTROLLER_BROKER_NEED_TO_BE_REGISTERED = 2010
+    CONTROLLER_MASTER_STILL_EXIST = 2011
+    CONTROLLER_ELECT_MASTER_FAILED = 2012
+    CONTROLLER_BROKER_ID_INVALID = 2014
 
 
 class RequestCode(IntEnum):
@@ -173,6 +187,16 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    BROKER_HEARTBEAT = 904
+    CONTROLLER_ALTER_SYNC_STATE_SET = 1001
+    CONTROLLER_ELECT_MASTER = 1002
+    CONTROLLER_REGISTER_BROKER = 1003
+    CONTROLLER_GET_REPLICA_INFO = 1004
+    CONTROLLER_GET_METADATA_INFO = 1005
+    CONTROLLER_GET_SYNC_STATE_DATA = 1006
+    CLEAN_BROKER_DATA = 1011
+    CONTROLLER_GET_NEXT_BROKER_ID = 1012
+    CONTROLLER_APPLY_BROKER_ID = 1013
     RAFT_STATUS = 29001
     """Ours: a replica's role, term and indexes as JSON, for probes and administration."""
     CHANGE_MEMBERSHIP = 29002
@@ -185,6 +209,8 @@ class RequestCode(IntEnum):
     """Ours: an index that covers all that was acknowledged before; answered once it is applied."""
     CONFIRM_REGISTRATION = 29006
     """Ours: a name server asks a broker, over the broker's connection, which broker id it has."""
+    CONTROLLER_MESSAGE = 29007
+    """Ours: a controller speaks to another one."""
 
 
 def name_of_response(code: int) -> str:

@@ -1,0 +1,196 @@
+"""``ledgermq admin`` commands for the controllers of master/slave groups, named as mqadmin's.
+
+Each asks the given controllers who leads, and then that one. What changes something is signed, if
+there is what to sign with (`cli.signing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.admin import TIMEOUT_MS, AdminError, AsJson, print_table, run_job
+from cli.messages import parse_addresses
+from cli.signing import find_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.transport.client import RemotingClient
+
+LEADER_TRIES: Final = 20
+RETRY_S: Final = 0.25
+DECISION_MS: Final = 5_000
+Addresses = Annotated[
+    str,
+    typer.Option(
+        "-a", "--controllers", metavar="HOST:PORT;...", help="Controllers, or one of them."
+    ),
+]
+Name = Annotated[str, typer.Option("-n", "--name", help="Name of the brokers (brokerName).")]
+Cluster = Annotated[str, typer.Option("-c", "--cluster", help="Cluster of the brokers.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``ledgermq admin``."""
+    app.command("getControllerMetaData")(get_metadata)
+    app.command("getSyncStateSet")(get_in_sync)
+    app.command("electMaster")(elect_master)
+    app.command("cleanBrokerMetadata")(clean_broker)
+
+
+def get_metadata(controllers: Addresses, as_json: AsJson = False) -> None:
+    """Show which controller leads, as each of the given ones says.
+
+    Example: ledgermq admin getControllerMetaData -a 127.0.0.1:9878
+    """
+
+    async def job(client: RemotingClient) -> int:
+        rows = []
+        for address in parse_addresses(controllers):
+            answer = await _request(client, address, 1005)
+            rows.append({"address": address, **answer.ext_fields})
+        if as_json:
+            typer.echo(json.dumps(rows, indent=2))
+        else:
+            columns = ("address", "group", "isLeader", "controllerLeaderId")
+            print_table(rows, (*columns, "controllerLeaderAddress", "peers"))
+        return 0
+
+    run_job(job)
+
+
+def get_in_sync(controllers: Addresses, name: Name = "", as_json: AsJson = False) -> None:
+    """Show the replicas of a group, or of all: who is master, in sync, alive.
+
+    Example: ledgermq admin getSyncStateSet -a 127.0.0.1:9878
+    """
+
+    async def job(client: RemotingClient) -> int:
+        leader = await _leader(client, parse_addresses(controllers))
+        body = json.dumps([name] if name else []).encode()
+        answer = await _request(client, leader, 1006, body=body)
+        table = json.loads(answer.body)["replicasInfoTable"]
+        if name and name not in table:
+            raise AdminError(f"{leader}: no broker called {name} has ever registered")
+        if as_json:
+            typer.echo(json.dumps(table, indent=2))
+        else:
+            rows = [row for one in sorted(table) for row in _rows(one, table[one])]
+            if not rows:
+                typer.echo("no broker has registered with these controllers yet")
+                return 0
+            print_table(rows, ("name", "id", "role", "in_sync", "alive", "epoch", "address"))
+        return 0
+
+    run_job(job)
+
+
+def elect_master(
+    controllers: Addresses,
+    name: Name,
+    replica: Annotated[int, typer.Option("-b", "--id", min=1, help="Id of the next master.")],
+    cluster: Cluster = "",
+) -> None:
+    """Make a replica the master; it must be in sync and alive, the present master may live.
+
+    Example: ledgermq admin electMaster -a 127.0.0.1:9878 -n broker-a -b 2
+    """
+    fields = {"brokerName": name, "brokerId": str(replica), "designateElect": "true"}
+    _change(controllers, 1002, {**fields, "clusterName": cluster})
+
+
+def clean_broker(
+    controllers: Addresses,
+    name: Name,
+    replicas: Annotated[str, typer.Option("-b", "--ids", help="Ids, such as 2;3.")],
+    living: Annotated[bool, typer.Option("-l", "--living", help="Also one that is alive.")] = False,
+    cluster: Cluster = "",
+) -> None:
+    """Remove replicas that do not come back: neither the master nor the last one in sync.
+
+    Example: ledgermq admin cleanBrokerMetadata -a 127.0.0.1:9878 -n broker-a -b 3
+    """
+    fields = {"brokerName": name, "brokerControllerIdsToClean": replicas, "clusterName": cluster}
+    _change(controllers, 1011, {**fields, "isCleanLivingBroker": "true" if living else "false"})
+
+
+def _rows(name: str, group: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for members, word in (("inSyncReplicas", "yes"), ("notInSyncReplicas", "no")):
+        for one in group[members]:
+            is_master = one["brokerId"] == group["masterBrokerId"]
+            rows.append({
+                "name": name, "id": one["brokerId"], "role": "master" if is_master else "slave",
+                "in_sync": word, "alive": "yes" if one["alive"] else "no",
+                "epoch": group["masterEpoch"], "address": one["brokerAddress"],
+            })  # fmt: skip
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def _change(controllers: str, code: int, fields: Mapping[str, str]) -> None:
+    async def job(client: RemotingClient) -> int:
+        leader = await _leader(client, parse_addresses(controllers))
+        answer = await _request(client, leader, code, fields=fields, is_signed=True)
+        found = answer.ext_fields
+        typer.echo(
+            f"master={found.get('masterBrokerId')} epoch={found.get('masterEpoch')}"
+            f" address={found.get('masterAddress') or '-'}"
+        )
+        return 0
+
+    run_job(job)
+
+
+async def _leader(client: RemotingClient, addresses: tuple[str, ...]) -> str:
+    """Return the address of the controller that leads; waits for an election."""
+    error = AdminError("no controller is given")
+    for _ in range(LEADER_TRIES):
+        for address in addresses:
+            try:
+                found = (await _request(client, address, 1005)).ext_fields
+            except AdminError as refused:
+                error = refused
+                continue
+            if found.get("isLeader") == "true":
+                return address
+            if found.get("controllerLeaderAddress"):
+                addresses = (found["controllerLeaderAddress"], *addresses)
+                addresses = tuple(dict.fromkeys(addresses))
+            error = AdminError(f"{address}: no controller leads; does a majority run?")
+        await asyncio.sleep(RETRY_S)
+    raise error
+
+
+async def _request(
+    client: RemotingClient,
+    address: str,
+    code: int,
+    *,
+    fields: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    is_signed: bool = False,
+) -> RemotingCommand:
+    """Return the answer of a controller; raises AdminError."""
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.protocol.errors import RemotingError
+    from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, sign
+    from ledgermq.runtime.clock import SystemClock
+
+    command = RemotingCommand(code=code, ext_fields=dict(fields or {}), body=body)
+    credentials = find_credentials() if is_signed else None
+    if credentials is not None:
+        now_ms, nonce = SystemClock().wall_ms(), secrets.token_hex(16)
+        command = sign(command, credentials, now_ms=now_ms, nonce=nonce, audience=NAMESRV_AUDIENCE)
+    try:
+        answer = await client.request(address, command, DECISION_MS if is_signed else TIMEOUT_MS)
+    except RemotingError as error:
+        raise AdminError(f"{address}: {error}; does a controller run there?") from error
+    if answer.code != 0:
+        raise AdminError(f"{address}: answered with code {answer.code}: {answer.remark}")
+    return answer

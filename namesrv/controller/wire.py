@@ -1,0 +1,167 @@
+"""What controllers say to each other: the messages of PySyncObj's Raft, without its pickles. Pure.
+
+PySyncObj hands its transport dictionaries and unpickles what comes from the network, which runs
+what a peer likes. Here each message has a type of its own with bounded fields, and an entry is a
+no-op or the bytes of a command (`namesrv.controller.commands`); nothing else can be said. The
+encoding is MessagePack:
+
+```
+array [version, sender, boot, number, message]
+```
+
+``boot`` is drawn at each start of a sender, and ``number`` counts what it has sent since, so that
+what is late or repeated is seen. The term of the sender is in every message, also where PySyncObj
+leaves it out.
+Source: `_SyncObj__onMessageReceived` of PySyncObj 0.3.17; Raft paper 5.2, 5.3, 7.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from namesrv.controller.limits import COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX, STATE_BYTES_MAX
+
+WIRE_VERSION: Final = 1
+SNAPSHOT_BYTES_MAX: Final = int(STATE_BYTES_MAX) + 64 * 1024
+"""A state, and two entries around it."""
+
+BOOTS_REMEMBERED: Final = 16
+"""Earlier starts of a peer, of which nothing counts any more."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Payload = Annotated[bytes, msgspec.Meta(max_length=int(COMMAND_BYTES_MAX))]
+Peer = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+
+class BadMessage(ValueError):  # noqa: N818  # says what is
+    """Bytes that no controller sends; the message says why."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One entry of the log."""
+
+    index: Number
+    term: Number
+    payload: Payload | None
+    """A command; None is the no-op with which a leader begins."""
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    term: Number
+    """Of the sender."""
+
+
+class AskVote(_Message, frozen=True):
+    """A candidate asks for a vote."""
+
+    last_index: Number
+    last_term: Number
+
+
+class GiveVote(_Message, frozen=True):
+    """The vote; there is no other answer."""
+
+
+class Append(_Message, frozen=True):
+    """A leader's entries behind one, and how far the log is committed."""
+
+    commit: Number
+    prev_index: Number
+    prev_term: Number
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The index of the last entry that it speaks of."""
+        return self.prev_index + len(self.entries)
+
+
+class Install(_Message, frozen=True):
+    """A leader's snapshot, whole in the first message; the last one is empty."""
+
+    commit: Number
+    data: Annotated[bytes, msgspec.Meta(max_length=SNAPSHOT_BYTES_MAX)]
+    is_first: bool
+    is_last: bool
+
+
+class Beat(_Message, frozen=True):
+    """A leader that has nothing to send yet."""
+
+    commit: Number
+
+
+class NextIndex(_Message, frozen=True):
+    """A follower's answer: which entry it wants next."""
+
+    next_index: Number
+    reset: bool
+    success: bool
+
+
+Message = AskVote | GiveVote | Append | Install | Beat | NextIndex
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A message, and which one of its sender it is."""
+
+    version: int
+    sender: Peer
+    boot: Number
+    number: Number
+    message: Message
+
+
+def encode(sender: str, boot: int, number: int, message: Message) -> bytes:
+    """Return the bytes of a message. Errors: `BadMessage` if it is too large."""
+    data = msgspec.msgpack.encode(Envelope(WIRE_VERSION, sender, boot, number, message))
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise BadMessage(f"{len(data)} bytes, more than {MESSAGE_BYTES_MAX}")
+    return data
+
+
+def decode(data: bytes) -> Envelope:
+    """Return what was sent. Errors: `BadMessage`."""
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise BadMessage(f"{len(data)} bytes, more than {MESSAGE_BYTES_MAX}")
+    try:
+        found = msgspec.msgpack.decode(data, type=Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadMessage(str(error)) from error
+    if found.version != WIRE_VERSION:
+        raise BadMessage(f"version {found.version}, and this build knows {WIRE_VERSION}")
+    check_entries(found.message)
+    return found
+
+
+def check_entries(message: Message) -> None:
+    """Check that entries follow each other. Errors: `BadMessage`."""
+    if not isinstance(message, Append):
+        return
+    index, term = message.prev_index, message.prev_term
+    for entry in message.entries:
+        if entry.index != index + 1 or not term <= entry.term <= message.term:
+            raise BadMessage(f"entry {entry.index} of term {entry.term} behind {index} of {term}")
+        index, term = entry.index, entry.term
+
+
+class Order:
+    """Tells what of one sender is late or repeated: a connection may outlive the next one."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+        self._over: dict[str, list[int]] = {}
+
+    def take(self, envelope: Envelope) -> bool:
+        """Return whether a message is newer than all before it of its sender."""
+        sender, boot = envelope.sender, envelope.boot
+        last_boot, last_number = self._last.get(sender, (boot, -1))
+        over = self._over.setdefault(sender, [])
+        if boot in over:
+            return False
+        if boot != last_boot:
+            self._over[sender] = [*over, last_boot][-BOOTS_REMEMBERED:]
+        elif envelope.number <= last_number:
+            return False
+        self._last[sender] = boot, envelope.number
+        return True

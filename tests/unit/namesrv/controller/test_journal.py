@@ -1,0 +1,232 @@
+"""The files of a controller: what is synced, and what any crash leaves."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledgermq.runtime.errors import FatalError
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from namesrv.controller.journal import SyncedJournal, to_raw
+from namesrv.controller.snapshot import (
+    BadSnapshot,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from namesrv.controller.state import Group
+from namesrv.controller.wire import (
+    Append,
+    AskVote,
+    BadMessage,
+    Entry,
+    Install,
+    Order,
+    decode,
+    encode,
+)
+from sim.disk import SimDisk
+from sim.inode import PowerLossMode
+from sim.rng import SplitRng
+
+DIRECTORY = "/var/controller"
+
+
+def make_disk(seed=1):
+    disk = SimDisk(SplitRng(seed))
+    disk.make_directories(DIRECTORY)
+    return disk
+
+
+def raw(index, term=1, payload=None):
+    return to_raw(Entry(index, term, payload))
+
+
+def filled(disk, count=5):
+    journal = SyncedJournal(disk, DIRECTORY)
+    for index in range(1, count + 1):
+        journal.add(*raw(index, 1, b"%d" % index if index > 1 else None))
+    return journal
+
+
+def reopened(disk, mode=PowerLossMode.LOST):
+    disk.power_loss(mode)
+    return SyncedJournal(disk, DIRECTORY)
+
+
+@pytest.mark.parametrize("mode", list(PowerLossMode))
+def test_what_was_added_survives_a_loss_of_power(mode):
+    disk = make_disk()
+    before = list(filled(disk))
+    assert list(reopened(disk, mode)) == before
+    with planted(BY_TESTS["controller-entry-not-synced"]):
+        disk = make_disk()
+        filled(disk)
+    if mode is PowerLossMode.LOST:
+        assert len(reopened(disk, mode)) == 1
+
+
+@pytest.mark.parametrize("mode", list(PowerLossMode))
+def test_term_and_vote_survive_a_loss_of_power(mode):
+    disk = make_disk()
+    filled(disk).setCurrentTerm(7, "n1")
+    journal = reopened(disk, mode)
+    assert (journal.getCurrentTerm(), journal.getVotedForNodeId()) == (7, "n1")
+    with pytest.raises(FatalError, match="term 6 after 7"):
+        journal.setCurrentTerm(6, None)
+    with planted(BY_TESTS["controller-vote-not-kept"]):
+        filled(make_disk(2)).setCurrentTerm(7, "n1")
+    assert SyncedJournal(make_disk(2), DIRECTORY).getCurrentTerm() == 0
+
+
+def test_entries_that_are_removed_and_added_again_are_never_off_the_disk():
+    disk = make_disk()
+    journal = filled(disk)
+    before = list(journal)
+    journal.deleteEntriesFrom(2)
+    journal.add(*before[2])
+    assert list(journal) == before[:3]
+    assert list(reopened(disk)) == before
+    with planted(BY_TESTS["controller-removes-before-it-compares"]):
+        journal = SyncedJournal(disk, DIRECTORY)
+        journal.deleteEntriesFrom(2)
+    assert list(reopened(disk)) == before[:2]
+
+
+def test_another_entry_takes_the_place_of_the_end():
+    disk = make_disk()
+    journal = filled(disk)
+    journal.deleteEntriesFrom(3)
+    journal.add(*raw(4, 2, b"other"))
+    assert list(reopened(disk)) == list(journal)
+    assert journal.last == (4, 2)
+    assert journal.term_of(5) is None
+
+
+def test_what_was_committed_is_never_replaced():
+    def replace():
+        journal = filled(make_disk())
+        journal.setRaftCommitIndex(4)
+        journal.deleteEntriesFrom(3)
+        journal.add(*raw(4, 2, b"other"))
+
+    with pytest.raises(FatalError, match="diverged"):
+        replace()
+    with planted(BY_TESTS["controller-replaces-what-was-committed"]):
+        replace()
+
+
+def test_a_record_that_was_being_written_is_no_entry():
+    disk = make_disk()
+    journal = filled(disk)
+    end = journal._end
+    disk.corrupt(f"{DIRECTORY}/journal", end - 1)
+    assert len(reopened(disk)) == 4
+
+
+def test_damage_before_the_end_is_refused():
+    disk = make_disk()
+    filled(disk, 300)
+    disk.corrupt(f"{DIRECTORY}/journal", 500)
+    with pytest.raises(FatalError, match="damaged"):
+        reopened(disk)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"version":2,"term":1,"voted_for":null}', b"\xff"])
+def test_a_vote_that_is_none_is_refused(data):
+    disk = make_disk()
+    disk.replace(f"{DIRECTORY}/vote", data)
+    with pytest.raises(FatalError, match="vote"):
+        SyncedJournal(disk, DIRECTORY)
+
+
+def snapshot(last, term=1):
+    groups = {"a": Group(cluster="C")}
+    before = Entry(last - 1, term, b"%d" % (last - 1))
+    return encode_snapshot(before, Entry(last, term, b"%d" % last), groups)
+
+
+def test_a_snapshot_stands_for_what_is_before_it():
+    disk = make_disk()
+    filled(disk, 9)
+    disk.replace(f"{DIRECTORY}/snapshot", snapshot(6))
+    journal = reopened(disk)
+    assert [index for _, index, _ in journal] == [5, 6, 7, 8, 9]
+    assert journal.getRaftCommitIndex() == 6
+    assert list(reopened(disk)) == list(journal)
+
+
+def test_a_snapshot_of_a_leader_stands_for_a_shorter_or_other_log():
+    for term in (1, 2):
+        disk = make_disk()
+        filled(disk, 4)
+        disk.replace(f"{DIRECTORY}/snapshot", snapshot(20, term))
+        journal = reopened(disk)
+        assert [(index, found) for _, index, found in journal] == [(19, term), (20, term)]
+
+
+def test_a_log_without_its_snapshot_is_refused():
+    disk = make_disk()
+    filled(disk, 9)
+    disk.replace(f"{DIRECTORY}/snapshot", snapshot(6))
+    reopened(disk)
+    disk.remove(f"{DIRECTORY}/snapshot")
+    with pytest.raises(FatalError, match="snapshot is gone"):
+        reopened(disk)
+
+
+def test_a_snapshot_is_read_as_it_was_written():
+    found = decode_snapshot(snapshot(6))
+    assert isinstance(found, Snapshot)
+    assert (found.last.index, found.groups) == (6, {"a": Group(cluster="C")})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 255), st.integers(0, 400))
+def test_no_damaged_snapshot_is_taken(place, mask, cut):
+    data = bytearray(snapshot(6))
+    if cut < len(data):
+        with pytest.raises(BadSnapshot):
+            decode_snapshot(bytes(data[:cut]))
+    data[place % len(data)] ^= mask
+    with pytest.raises(BadSnapshot):
+        decode_snapshot(bytes(data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_refused(data):
+    try:
+        envelope = decode(data)
+    except BadMessage:
+        return
+    assert envelope.version == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Append(3, 0, 5, 1, (Entry(7, 1, None),)), Append(3, 0, 5, 2, (Entry(6, 1, None),)),
+        Append(3, 0, 5, 1, (Entry(6, 4, None),)), Append(3, 0, 5, 1, (Entry(6, 2, b"x" * 5000),)),
+        AskVote(-1, 0, 0),
+    ],
+)  # fmt: skip
+def test_a_message_that_cannot_be_is_refused(message):
+    with pytest.raises(BadMessage):
+        decode(encode("n1", 1, 1, message))
+
+
+def test_a_message_that_is_too_large_is_not_sent():
+    with pytest.raises(BadMessage):
+        encode("n1", 1, 1, Install(1, 0, bytes(13 * 1024 * 1024), True, False))
+
+
+def test_late_and_repeated_messages_are_told_apart():
+    order = Order()
+
+    def take(boot, number, sender="n1"):
+        return order.take(decode(encode(sender, boot, number, AskVote(1, 1, 1))))
+
+    assert [take(7, 1), take(7, 3), take(7, 2), take(7, 3)] == [True, True, False, False]
+    assert take(7, 1, "n2")
+    assert [take(4, 1), take(7, 9), take(4, 2)] == [True, False, True]
