@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
@@ -12,6 +12,7 @@ from ledgermq.remoting.transport.config import TransportConfig, connections_with
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.config import Properties, bind, load_properties
 from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.log_format import configure_logging
 from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
 from ledgermq.runtime.rng import SystemRng
@@ -19,6 +20,8 @@ from ledgermq.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+CONTROLLER_MODE: Final = "enableControllerMode"
 
 
 def load_config(path: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
@@ -28,6 +31,12 @@ def load_config(path: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
         FatalError: names file, line, key and value at fault.
     """
     properties = load_properties(path) if path else Properties()
+    asked = {**properties, **overrides}.get(CONTROLLER_MODE, "false")
+    if asked.strip().lower() != "false":
+        raise FatalError(
+            f"{CONTROLLER_MODE}={asked}: brokers do not ask a controller who is master yet; without"
+            " this line brokerRole and brokerId say it"
+        )
     return bind(BrokerConfig, properties, overrides)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.config import BrokerConfig
+from broker.server import load_config
 from ledgermq.runtime.config import bind
 from ledgermq.runtime.errors import FatalError
 
@@ -58,6 +59,15 @@ def test_keys_of_the_plain_log_are_rocketmqs():
     assert (log.directory, log.segment_bytes, log.cut_damaged) == ("/log", 262144, True)
     assert log.flush_disk_type.value == "SYNC_FLUSH"
     assert (log.flush_interval_ms, log.flush_pages_min, log.flush_thorough_ms) == (200, 8, 7000)
+
+
+@pytest.mark.parametrize("value", ["true", "yes", ""])
+def test_a_broker_that_should_ask_a_controller_does_not_start(tmp_path, value):
+    file = tmp_path / "broker.conf"
+    file.write_text(f"brokerRole=ASYNC_MASTER\nenableControllerMode={value}\n")
+    with pytest.raises(FatalError, match="do not ask a controller"):
+        load_config(str(file), {})
+    assert load_config(str(file), {"enableControllerMode": "false"}).broker_role == "ASYNC_MASTER"
 
 
 def test_preferred_leader_is_an_id():
