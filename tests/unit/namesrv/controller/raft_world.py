@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pysyncobj.syncobj
 
+from ledgermq.runtime.disk import RealDisk
 from namesrv.controller.commands import Register, encode_command
 from namesrv.controller.machine import Machine
 from namesrv.controller.raft import Raft
@@ -41,14 +42,17 @@ class Recorder(Machine):
 class World:
     """So many controllers; messages wait in ``queues`` until they are delivered."""
 
-    def __init__(self, seed: int, monkeypatch, count: int = 3) -> None:
+    def __init__(self, seed: int, monkeypatch, folder: str = "") -> None:
+        """With a ``folder`` the files are real, which PySyncObj's own snapshots are, too."""
         self.random = random.Random(seed)
         random.seed(seed)  # PySyncObj draws its election timeouts from there
         self.now = 1_000.0
         monkeypatch.setattr(pysyncobj.syncobj, "monotonicTime", lambda: self.now)
-        self.names = [f"n{number}" for number in range(count)]
-        self.disks = {
-            name: SimDisk(SplitRng(seed * 10 + number)) for number, name in enumerate(self.names)
+        self.names = ["n0", "n1", "n2"]
+        self.folder = folder
+        self.disks: dict[str, Any] = {
+            name: RealDisk() if folder else SimDisk(SplitRng(seed * 10 + number))
+            for number, name in enumerate(self.names)
         }
         self.queues: dict[tuple[str, str], list[bytes]] = {}
         self.cut: set[frozenset[str]] = set()
@@ -56,8 +60,11 @@ class World:
         self.proposed = 0
         self.decided: list[int] = []
         for name in self.names:
-            self.disks[name].make_directories(DIRECTORY)
+            self.disks[name].make_directories(self.directory(name))
             self.start(name)
+
+    def directory(self, name: str) -> str:
+        return f"{self.folder}/{name}" if self.folder else DIRECTORY
 
     def others(self, name: str) -> tuple[str, ...]:
         return tuple(one for one in self.names if one != name)
@@ -69,7 +76,8 @@ class World:
             self.queues.setdefault((name, peer), []).append(encode(name, 1, 1, message))
             return True
 
-        self.nodes[name] = Raft(name, self.others(name), self.disks[name], DIRECTORY, post)
+        directory = self.directory(name)
+        self.nodes[name] = Raft(name, self.others(name), self.disks[name], directory, post)
         self.nodes[name].machine = Recorder()
         self.connect(name)
 
@@ -93,7 +101,9 @@ class World:
         gone._wire.destroy()
         for other in self.others(name):
             self.disconnect(name, other)
-        if mode is None:
+        if self.folder:
+            gone.journal._destroy()
+        elif mode is None:
             self.disks[name].crash()
         else:
             self.disks[name].power_loss(mode)
