@@ -192,4 +192,22 @@ FAIRNESS: Final = (
             ("or count >= OFFSETS_PER_STEP", "or count < 0"),
         ),
     ),
+    Mutant(
+        name="a-row-for-each-group",
+        breaks="A slave of a master with more than 16,384 consumer groups gets none of its tables.",
+        source="Rows of an answer are bounded, and 201 is to be whole.",
+        plant=patch(
+            "broker.processor.groups:GroupsProcessor._members",
+            ("islice(configs, GROUPS_PER_STEP)", "islice(configs, 1)"),
+        ),
+    ),
+    Mutant(
+        name="parked-bytes-unbounded",
+        breaks="Halves are put aside however many bytes of them are on their way.",
+        source="300 halves of 3 MiB that nobody ends: small sends waited for all of them.",
+        plant=patch(
+            "broker.transactions.service:Transactions._is_parking_full",
+            ("self._parking_bytes >= PARKING_BYTES_MAX", "False"),
+        ),
+    ),
 )

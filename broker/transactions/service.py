@@ -69,6 +69,8 @@ TURN_MAX: Final = 64
 """Halves read in a turn, to be asked for or to be parked."""
 READ_BYTES_MAX: Final = 256 * 1024
 """Bytes of one turn, beyond which nothing more is read in it."""
+PARKING_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Of halves that are put aside, on their way at a time, and one half more."""
 RETRY_MS: Final = 100
 RETRIED_MAX: Final = 16
 """Halves of a group that are asked for at a time when its clients read again."""
@@ -165,6 +167,8 @@ class Transactions(LeaderService):
         """The same, by group, of groups whose clients do not read what they are asked."""
         self._slow_ms = 0
         """When those clients were looked at last."""
+        self._parking_bytes = 0
+        """Of halves that are being put aside."""
         self._asked_first = 0
         self._told: dict[str, tuple[int, int]] = {}
         """By event, when it was logged, and how often it was not since then."""
@@ -268,7 +272,8 @@ class Transactions(LeaderService):
             self._begin(asks=True)
         if self._pass is not None and room > 0:
             self._look(self._pass, now_ms, room)
-        if self._to_ask or (self._pass is not None and self.asked < TRANSACTIONS_ASKED_MAX):
+        is_full = self._is_parking_full() or self.asked >= TRANSACTIONS_ASKED_MAX
+        if self._to_ask or (self._pass is not None and not is_full):
             self._alarm.set(0)
         elif self._slow:
             self._alarm.set(RETRY_MS)
@@ -306,6 +311,9 @@ class Transactions(LeaderService):
             elif current.asks and self._is_due(half, now_ms):
                 done += 1
                 if half.asked >= self._settings.check_max:
+                    if self._is_parking_full():
+                        current.behind = before
+                        break
                     size_bytes += self._park(half)
                 elif self.asked + len(due) < TRANSACTIONS_ASKED_MAX:
                     due.append(half)
@@ -412,8 +420,19 @@ class Transactions(LeaderService):
         if message is None:
             return 0
         self._tell("event=transaction_parked", half, "nobody knows its end")
-        self.endings.finish(half, parked_of(half, message), lambda _status: None)
-        return message.size
+        size_bytes = message.size
+        self._parking_bytes += size_bytes
+        self.endings.finish(half, parked_of(half, message), partial(self._on_parked, size_bytes))
+        return size_bytes
+
+    def _is_parking_full(self) -> bool:
+        return self._parking_bytes >= PARKING_BYTES_MAX
+
+    def _on_parked(self, size_bytes: int, _status: PutStatus) -> None:
+        """Hear that one is put aside, or is not; if it waited for this, the pass goes on."""
+        if self._leads and self._pass is not None and self._is_parking_full():
+            self._alarm.set(0)
+        self._parking_bytes -= size_bytes
 
     def _tell(self, event: str, half: Half, reason: str) -> None:
         """Log what becomes of a half, unless the same was logged of another one just now."""

@@ -13,7 +13,13 @@ from broker.state.replicated_state import ReplicatedState
 from broker.state.snapshot import Snapshot
 from broker.transactions import service as service_module
 from broker.transactions.records import op_of
-from broker.transactions.service import READ_BYTES_MAX, RETRIED_MAX, RETRY_MS, TURN_MAX
+from broker.transactions.service import (
+    PARKING_BYTES_MAX,
+    READ_BYTES_MAX,
+    RETRIED_MAX,
+    RETRY_MS,
+    TURN_MAX,
+)
 from broker.transactions.table import HalfTable
 from broker.transactions.takeover import HALF_TOPIC, take_over
 from ledgermq.remoting.protocol.message import decode_record
@@ -118,6 +124,31 @@ def parked(leader: Replica) -> None:
 
 def test_what_nobody_knows_the_end_of_is_parked(leader: Replica) -> None:
     parked(leader)
+
+
+def parked_without_a_commit() -> int:
+    """Return how many of a dozen large halves are put aside before one of them is committed."""
+    leader = Replica(check_max=0).begin()
+    leader.lead()
+    halves = [leader.send(bytes(PARKING_BYTES_MAX // 4)) for _ in range(12)]
+    leader.world.clock.now += INTERVAL_MS
+    leader.timer.due_ms = 0
+    for _ in range(100):
+        if leader.timer.due_ms == 0:
+            leader.timer.due_ms = None
+            leader.service.run()
+    count = len(leader.copies(PARK_TOPIC))
+    leader.commit()
+    leader.settle()
+    assert leader.copies(PARK_TOPIC) == [half.physical for half in halves]
+    assert leader.rows == []
+    return count
+
+
+def test_so_many_bytes_are_parked_at_a_time() -> None:
+    assert parked_without_a_commit() == 4
+    with planted(BY_TESTS["parked-bytes-unbounded"]):
+        assert parked_without_a_commit() == 12
 
 
 def lost_while_parking(leader: Replica) -> None:
