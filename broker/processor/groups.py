@@ -8,6 +8,7 @@ Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.updateAndCreateSubscript
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -34,7 +35,7 @@ from ledgermq.remoting.transport.requests import Permission, ServedBy, serves
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from broker.sends.creation import Creator
     from broker.state.subscription import SubscriptionGroupTable
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _FULL: Final = "the table of consumer groups is full"
 _RETRIES_MIN: Final = -1
 """As RocketMQ's consumers: as often as it is usual."""
+GROUPS_PER_STEP: Final = 64
+"""The table has more groups than an answer has rows."""
 
 
 class GroupsProcessor:
@@ -102,8 +105,7 @@ class GroupsProcessor:
             table = msgspec.Raw(b"{" + b",".join(members) + b"}")
             return encode_body(GroupTableBody(data_version=version, subscription_group_table=table))
 
-        steps = (_member(config) for config in self._groups.configs())
-        return await self._walks.answer(request, steps, body)
+        return await self._walks.answer(request, self._members(), body)
 
     @serves(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
@@ -144,6 +146,12 @@ class GroupsProcessor:
         if status is not PutStatus.OK:
             return put_failure(request, status)
         return make_response(request, ResponseCode.SUCCESS)
+
+    def _members(self) -> Iterator[bytes]:
+        """Return members of the table, some at each step."""
+        configs = iter(self._groups.configs())
+        while some := list(islice(configs, GROUPS_PER_STEP)):
+            yield b",".join(map(_member, some))
 
 
 def _member(config: SubscriptionGroupConfig) -> bytes:

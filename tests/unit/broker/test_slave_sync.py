@@ -9,13 +9,14 @@ import pytest
 from broker.config import BrokerConfig
 from broker.delays.progress import DelayProgress
 from broker.limits import TOPIC_QUEUES_MAX
+from broker.processor.groups import GroupsProcessor
 from broker.processor.slave_tables import OFFSETS_PER_STEP, SlaveTablesProcessor
 from broker.slave_sync.changes import SlaveTables
 from broker.slave_sync.service import SlaveSync
 from broker.slave_sync.told import read_tables
 from broker.state.kinds import StateKind
 from broker.state.own_offsets import OwnOffsets
-from broker.state.subscription import SubscriptionGroupConfig
+from broker.state.subscription import SYSTEM_GROUPS, GroupChange, SubscriptionGroupConfig
 from broker.stats.walks import Walks
 from broker.tables import Tables
 from ledgermq.remoting.protocol.bodies import TopicConfig
@@ -422,6 +423,30 @@ def test_many_offsets_are_told_in_slices():
     assert answer.code == 0
     assert len(msgspec.json.decode(answer.body)["offsetTable"]) == 20_000
     assert turns > 30
+
+
+def groups_that_are_told():
+    """Return how many of 20,000 consumer groups 201 tells of."""
+    tables = Slave(Master()).tables
+    for number in range(20_000):
+        group = SubscriptionGroupConfig(group_name=f"g{number}")
+        change = msgspec.json.encode(GroupChange(group, 1))
+        tables.state.apply(0, StateKind.GROUP, change)
+    answers = GroupsProcessor(
+        tables.groups, None, lambda: True, Walks(SystemClock()), lambda _: None
+    )
+    answer = asyncio.run(answers.handle_all(None, RemotingCommand(code=201)))
+    if answer.code:
+        return 0
+    return len(
+        msgspec.json.decode(answer.body)["subscriptionGroupTable"].keys() - set(SYSTEM_GROUPS)
+    )
+
+
+def test_slaves_are_told_of_all_groups():
+    assert groups_that_are_told() == 20_000
+    with planted(BY_TESTS["a-row-for-each-group"]):
+        assert groups_that_are_told() == 0
 
 
 def offsets_of_a_step():
