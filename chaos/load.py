@@ -6,11 +6,13 @@ Source: spec/proof.md 4.3; layout of RUN as docs/chaos.md draws it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.checker.clocks import tolerance_of, widen
 from chaos.checker.model import History, Replica, Row
 from chaos.foreign import TableReader, table_files
@@ -51,12 +53,13 @@ def load_history(run: Path) -> History:
     named = list(nodes) if isinstance(nodes, list | dict) else []
     problems += missing_logs(named, replicas)
     run_id = find_run_id(run, about, tables["sends"])
-    size = max(len(named), len(replicas))
-    contract, coverage, quorum = (about.get(k) for k in ("contract", "coverage", "quorum"))
+    contract, coverage = (about.get(k) for k in ("contract", "coverage"))
+    promised = promised_copies(about, replicas)
     modes, most = (about.get(k) for k in ("modes", "reconsume_max"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
-        quorum=quorum if isinstance(quorum, int) and quorum > 0 else size // 2 + 1,
+        quorum=max(promised.values()),
+        promised=promised,
         topic=str(about.get("topic") or ""),
         group=str(about.get("group") or ""),
         sends=tables["sends"],
@@ -79,6 +82,28 @@ def load_history(run: Path) -> History:
         clock_tolerance_ns=tolerance,
         problems=problems,
     )
+
+
+def promised_copies(about: dict[str, Any], replicas: Sequence[Replica]) -> dict[str, int]:
+    """Return by group how many logs hold what it acknowledged, by run.json, else by its contract.
+
+    A node whose log is missing counts where there is one group, or where ``nodes`` names its group.
+    """
+    told, contract, nodes = (about.get(key) for key in ("quorum", "contract", "nodes"))
+    durability = str(contract.get("durability", QUORUM)) if isinstance(contract, dict) else QUORUM
+    durability = QUORUM if durability == NONE else durability  # where a message lies is told
+    size = Counter(replica.group for replica in replicas)
+    named = Counter(map(str, nodes.values())) if isinstance(nodes, dict) else Counter[str]()
+    groups = sorted(size) or [""]
+    if len(groups) == 1:
+        number = nodes if isinstance(nodes, int) else len(nodes) if nodes else 0
+        named = Counter({groups[0]: number})
+    found = {group: copies(durability, max(size[group], named[group])) for group in groups}
+    if isinstance(told, dict):
+        found |= {group: n for group, n in numbers_of(told).items() if group in found and n > 0}
+    elif isinstance(told, int) and told > 0:
+        found = dict.fromkeys(found, told)
+    return found
 
 
 def tags_by_group(told: object) -> dict[str, dict[str, list[str]]]:

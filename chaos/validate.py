@@ -62,7 +62,7 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("tables", list, "a list of the names of tables"),
             ("coverage", dict, "the least number of effective faults by kind"),
             ("contract", dict, "an object"),
-            ("quorum", int, "a number of nodes"),
+            ("quorum", int | dict, "a number of nodes, or such numbers by group"),
             ("subscriptions", dict, "lists of tags by topic, by group"),
             ("exits", list, "a list of processes that ended by themselves"),
             ("modes", dict, "how each group consumes"),
@@ -72,8 +72,11 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
         if about.get(name) is not None and not isinstance(about[name], right)
     ]
     quorum, coverage, contract = (about.get(key) for key in ("quorum", "coverage", "contract"))
-    if isinstance(quorum, int) and quorum < 1:
-        found.append(f"quorum is {quorum}; it must be at least 1")
+    found += [
+        f"quorum{where} is {number!r}; it must be a number of nodes, at least 1"
+        for where, number in _quorums(quorum)
+        if not isinstance(number, int) or number < 1
+    ]
     if isinstance(coverage, dict):
         found += [
             f"coverage of {kind} is {least!r}; write a number of faults"
@@ -85,6 +88,13 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
         found.append(f"{TOLERANCE} is {tolerance}; write 0 to {TOLERANCE_MAX_NS}")
     found += _group_complaints(about)
     return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
+
+
+def _quorums(quorum: object) -> list[tuple[str, object]]:
+    """Return the numbers that stand under quorum, each with the words for where."""
+    if isinstance(quorum, dict):
+        return [(f" of {group}", number) for group, number in quorum.items()]
+    return [("", quorum)] if isinstance(quorum, int) else []
 
 
 def _group_complaints(about: Mapping[str, Any]) -> list[str]:

@@ -46,6 +46,7 @@ class Replica:
     end_index: int | None
     commit_index: int
     segments: tuple[str, ...]
+    group_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ def find_replicas(run: Path) -> list[Replica]:
                 node=str(meta.get("node") or node.name),
                 number=number,
                 group=groups.index(str(meta.get("group", 0))),
+                group_name=str(meta.get("group", 0)),
                 boot_id=None if meta.get("boot_id") is None else str(meta["boot_id"]),
                 first_index=int(meta.get("first_index") or 0),
                 end_index=None if end is None else int(end),

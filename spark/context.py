@@ -44,6 +44,8 @@ class Fault:
     end: int | None
     effective: bool
     status: str
+    only_there: int | None = None
+    """Messages that only this node had when the fault took its disk, if somebody counted them."""
 
     def overlaps(self, start: int, end: int) -> bool:
         """Whether the fault was in force at any time of the interval."""
@@ -290,6 +292,7 @@ def _read_faults(context: Context) -> None:
                 end=row.t_off1 if row.t_off1 is not None else row.t_off0,
                 effective=bool(witness is not None and witness.effective),
                 status=row.status or "",
+                only_there=row.only_there,
             )
         )
 

@@ -47,9 +47,9 @@ from spark.checks.transactions import (
     check_undecided,
 )
 from spark.context import Context, load_context
-from spark.contract import evaluate_contract
+from spark.contract import Promise, evaluate_contract
 from spark.history import History
-from spark.log_entries import LogEntries, load_log_entries, missing_nodes
+from spark.log_entries import LogEntries, load_log_entries, missing_nodes, promised_copies
 from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
@@ -159,8 +159,8 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
     """Return the report of the checks ``wanted`` over what was laid out for them."""
     history, steps, context, entries = laid.history, laid.steps, laid.context, laid.entries
     results = _check(steps, wanted, context, laid.outcomes, entries)
-    quorum = entries.quorum if entries else 1
-    contract = evaluate_contract(history.run, context.faults if context else [], quorum)
+    promises = _promises(history.run, entries)
+    contract = evaluate_contract(history.run, context.faults if context else [], promises)
     problems = [*history.problems, *steps.failures]
     told = problems if context is None or "A48" not in wanted else []
     return Report(
@@ -171,6 +171,16 @@ def judge(laid: LaidOut, wanted: tuple[str, ...]) -> Report:
         problems=problems,
         seconds=steps.seconds,
     )
+
+
+def _promises(run: dict[str, Any], entries: LogEntries | None) -> list[Promise]:
+    """Return what each group promises; without logs there is one group, of nodes unknown."""
+    nodes = entries.nodes if entries else []
+    promised = entries.promised if entries else promised_copies(run, [], {})
+    return [
+        Promise(nodes=frozenset(n.node for n in nodes if n.group == group), copies=number)
+        for group, number in promised.items()
+    ]
 
 
 def _decode(steps: _Steps, context: Context) -> LogEntries | None:

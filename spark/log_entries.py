@@ -12,8 +12,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.catalogue.faults import spoils_log
-from spark.commit_log import NODES_MAX, find_replicas, read_replicas
+from spark.commit_log import NODES_MAX, Replica, find_replicas, read_replicas
 from spark.context import Context, case_of
 from spark.history import BrokenHistoryError
 
@@ -69,7 +70,8 @@ class LogEntries:
     rows: DataFrame
     entries: DataFrame
     nodes: list[NodeLog]
-    cluster_size: int
+    promised: dict[int, int]
+    """By group, on how many logs lies what it acknowledged."""
     disputed: int = 0
     divergent: int = 0
     missing: int = 0
@@ -77,9 +79,17 @@ class LogEntries:
     nowhere: int = 0
 
     @property
-    def quorum(self) -> int:
-        """How many replicas are a majority."""
-        return self.cluster_size // 2 + 1
+    def promised_words(self) -> str:
+        """On how many logs a message must lie, in words."""
+        return " or ".join(map(str, sorted(set(self.promised.values()))))
+
+    def are_enough(self, held: Column) -> Column:
+        """Return whether the nodes in a mask are as many of one group as it promises."""
+        enough = F.lit(col=False)
+        for group, number in sorted(self.promised.items()):
+            mask = sum(1 << node.number for node in self.nodes if node.group == group)
+            enough = enough | (F.bit_count(held.bitwiseAND(F.lit(mask))) >= number)
+        return enough
 
     @property
     def whole(self) -> bool:
@@ -131,7 +141,7 @@ def load_log_entries(context: Context) -> LogEntries | None:
         rows=rows,
         entries=_fold(rows, nodes).persist(StorageLevel.MEMORY_AND_DISK),
         nodes=nodes,
-        cluster_size=_cluster_size(context, len(nodes)),
+        promised=promised_copies(context.history.run, nodes, _group_names(replicas, nodes)),
     )
     _count(entries)
     return entries
@@ -278,8 +288,31 @@ def missing_nodes(context: Context, entries: LogEntries | None) -> str:
     return f"the logs of {', '.join(absent)} are missing: run.json names {len(named)} nodes"
 
 
-def _cluster_size(context: Context, found: int) -> int:
-    nodes = context.history.run.get("nodes")
-    if isinstance(nodes, int):
-        return max(nodes, found)
-    return max(len(nodes), found) if isinstance(nodes, list | dict) else found
+def _group_names(replicas: list[Replica], nodes: list[NodeLog]) -> dict[int, str]:
+    """Return the groups' names by their numbers: of a foreign table, the numbers themselves."""
+    return {r.group: r.group_name for r in replicas} or {n.group: str(n.group) for n in nodes}
+
+
+def promised_copies(
+    run: dict[str, Any], nodes: list[NodeLog], names: dict[int, str]
+) -> dict[int, int]:
+    """Return by group on how many logs lies what it acknowledged.
+
+    That is what run.json's ``quorum`` says, a number or numbers by group; else it follows from the
+    contract and from how many nodes the group has. A node without a log counts where there is one
+    group, or where run.json's ``nodes`` names its group. Without any log: of one group.
+    """
+    contract = run.get("contract")
+    durability = str((contract if isinstance(contract, dict) else {}).get("durability", QUORUM))
+    told, named = run.get("quorum"), run.get("nodes")
+    found = {}
+    for group in sorted({node.group for node in nodes}) or [0]:
+        size = sum(node.group == group for node in nodes)
+        if len(names) <= 1 and named:
+            size = max(size, named if isinstance(named, int) else len(named))
+        elif isinstance(named, dict):
+            size = max(size, sum(str(one) == names.get(group) for one in named.values()))
+        said = told.get(names.get(group)) if isinstance(told, dict) else told
+        usual = copies(QUORUM if durability == NONE else durability, size)
+        found[group] = said if isinstance(said, int) and said > 0 else usual
+    return found

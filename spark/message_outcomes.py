@@ -40,7 +40,7 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part, allowMissingColumns=True)
-    outcomes = _flag(context, _fold(context, rows), _majority(entries))
+    outcomes = _flag(context, _fold(context, rows), _are_too_few(entries))
     observation = Observation("outcomes")
     observed = outcomes.observe(
         observation,
@@ -60,11 +60,13 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
     return MessageOutcomes(suspects=suspects, totals=totals)
 
 
-def _majority(entries: LogEntries | None) -> int:
-    """Return on how many logs a message must lie; 0 where logs cannot tell."""
+def _are_too_few(entries: LogEntries | None) -> Column:
+    """Return whether a message lies on fewer logs than promised; no, where logs cannot tell."""
     if entries is None or not entries.whole:
-        return 0
-    return entries.quorum if entries.entries.filter("msg_key is not null").head(1) else 0
+        return F.lit(col=False)
+    if not entries.entries.filter("msg_key is not null").head(1):
+        return F.lit(col=False)
+    return ~entries.are_enough(F.col("held"))
 
 
 def place(topic: Column, queue_id: Column, queue_offset: Column) -> Column:
@@ -155,7 +157,7 @@ def _fold(context: Context, rows: DataFrame) -> DataFrame:
     )
 
 
-def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
+def _flag(context: Context, folded: DataFrame, too_few: Column) -> DataFrame:
     missing, seen_count = F.lit(col=False), F.lit(0)
     for chunk in range(context.mask_count):
         seen = F.col(f"seen_{chunk}")
@@ -182,7 +184,7 @@ def _flag(context: Context, folded: DataFrame, majority: int) -> DataFrame:
         "aborted": (F.col("n_fail") == F.col("n_send"))
         & (F.col("n_send") > 0)
         & (F.col("n_any") + F.col("n_log") > 0),
-        "under_replicated": ok & alive & (F.col("n_any") > 0) & (F.bit_count("held") < majority),
+        "under_replicated": ok & alive & (F.col("n_any") > 0) & too_few,
         "duplicate": (F.col("n_send") > 0) & (F.col("place_min") != F.col("place_max")),
         "redelivered": F.col("n_del") > seen_count,
     }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from chaos.catalogue.checks import CHECKS, CRIT, EXCUSABLE, MAJOR
+from chaos.catalogue.contracts import Allowance, beyond
 
 VALID: Final = "valid"
 INVALID: Final = "invalid"
@@ -71,6 +72,8 @@ class Contract:
     stated: dict[str, Any]
     exceeded: bool
     reasons: tuple[str, ...]
+    messages_max: int | None = None
+    """Most messages of a group that may be lost where it is exceeded; None: no number bounds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,14 @@ class Verdict:
     verdict: str
     exit_code: int
     reasons: tuple[str, ...]
+
+
+def _excess(result: CheckResult, contract: Contract) -> str:
+    """Return how a check found more than the witnessed faults explain; empty if it did not."""
+    lost = int(result.details.get("most_of_a_group", result.count))
+    allowed = Allowance(why="; ".join(contract.reasons), messages_max=contract.messages_max)
+    more = beyond(allowed, lost)
+    return f" ({more})" if more else ""
 
 
 def decide(results: list[CheckResult], contract: Contract, problems: list[str]) -> Verdict:
@@ -94,8 +105,9 @@ def decide(results: list[CheckResult], contract: Contract, problems: list[str]) 
     for result in results:
         line = f"{result.check} {CHECKS[result.check].title}: {result.count}"
         if result.verdict == INVALID:
-            excusable = contract.exceeded and result.check in EXCUSABLE
-            (excused if excusable else invalid).append(line)
+            excess = _excess(result, contract)
+            excusable = contract.exceeded and result.check in EXCUSABLE and not excess
+            (excused if excusable else invalid).append(line + excess)
         elif result.verdict == UNKNOWN:
             unknown.append(f"{result.check}: {result.summary}")
     if invalid:

@@ -36,7 +36,7 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "tables": ((list,), "a list of names of tables"),
     "coverage": ((dict,), "an object of numbers"),
     "contract": ((dict,), "an object"),
-    "quorum": ((int,), "a number"),
+    "quorum": ((int, dict), "a number, or numbers by group"),
     "subscriptions": ((dict,), "an object: lists of tags by topic, by group"),
     "exits": ((list,), "a list of processes that ended by themselves"),
     "modes": ((dict,), "an object: how each group consumes"),
@@ -152,10 +152,15 @@ def odd_members(run: dict[str, Any]) -> list[str]:
         if value is not None and not isinstance(value, types):
             found.append(f"{name} must be {words}, not {value!r}")
     contract, coverage = run.get("contract"), run.get("coverage")
-    if isinstance(run.get("quorum"), int) and run["quorum"] < 1:
-        found.append(f"quorum must be 1 or more, not {run['quorum']}")
     if isinstance(run.get(TOLERANCE), int) and not 0 <= run[TOLERANCE] <= TOLERANCE_MAX_NS:
         found.append(f"{TOLERANCE} must be 0 to {TOLERANCE_MAX_NS}, not {run[TOLERANCE]}")
+    quorum = run.get("quorum")
+    numbers = quorum.values() if isinstance(quorum, dict) else [quorum]
+    found += [
+        f"quorum must be 1 or more, not {number!r}"
+        for number in numbers
+        if isinstance(quorum, int | dict) and (not isinstance(number, int) or number < 1)
+    ]
     if isinstance(coverage, dict):
         found += [
             f"coverage.{kind} must be a number of faults, not {least!r}"

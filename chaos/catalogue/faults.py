@@ -66,6 +66,4 @@ def forgets(name: str | None) -> bool:
 
 def exceeds(name: str | None, flush: str) -> bool:
     """Tell whether a fault of a history takes what a flush of this mode promises to keep."""
-    lost = takes(name)
-    is_sync = flush.lower().startswith("sync")
-    return lost is Takes.SYNCED or (lost is Takes.UNSYNCED and not is_sync)
+    return takes(name).breaks(flush)

@@ -29,6 +29,11 @@ class Takes(Enum):
     SYNCED = "synced"
     """What was synced too: more than any flush promises to keep."""
 
+    def breaks(self, flush: str) -> bool:
+        """Tell whether this is more than a flush of this mode promises to keep."""
+        is_sync = flush.lower().startswith("sync")
+        return self is Takes.SYNCED or (self is Takes.UNSYNCED and not is_sync)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEntry:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos.catalogue.checks import EXCUSABLE
-from chaos.catalogue.faults import exceeds
+from chaos.catalogue.contracts import Allowance, beyond
+from chaos.checker.contract import allowed_loss
 from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.delayed import check_early, check_late
 from chaos.checker.effects import (
@@ -117,58 +118,47 @@ class Verdict:
 def check_history(history: History) -> Verdict:
     """Run every check and compose the verdict."""
     results = {name: _safely(name, check, history) for name, check in CHECKS.items()}
-    excused, counts = "", {}
+    allowed, counts = Allowance(), {}
     try:
-        excused = exceeded(history)
+        allowed = allowed_loss(history)
         counts = count(history, results)
     except Exception as error:  # noqa: BLE001 - the checks that were made stand
         why = f"contract and counts: {type(error).__name__}: {error}"
         results["A48"] = undecided("A48", f"{results['A48'].summary}; {why}")
-    verdict, reasons = decide(list(results.values()), excused=excused)
+    verdict, reasons = decide(list(results.values()), allowed=allowed)
     code = EXIT_CODES[verdict] or (EXIT_EXCEEDED if reasons else 0)
     return Verdict(verdict=verdict, reasons=reasons, results=results, counts=counts, exit_code=code)
 
 
-def decide(results: Sequence[Result], excused: str = "") -> tuple[str, tuple[str, ...]]:
+def decide(
+    results: Sequence[Result], allowed: Allowance | None = None
+) -> tuple[str, tuple[str, ...]]:
     """Return the worst verdict (invalid, then unknown, then valid) and the reasons for it.
 
-    Reasons for valid: the contract was exceeded. ``excused``: why loss is allowed in this run.
+    Reasons for valid: the contract was exceeded. ``allowed``: what this run may lose; more than
+    that is invalid.
     """
     invalid = [r for r in results if r.verdict == INVALID]
-    beyond = [
+    beyond_contract = [
         f"{r.check} {r.count}: {r.summary}"
         for r in results
         if r.check in BEYOND and r.count and r not in invalid
     ]
-    if excused:
-        allowed = [r for r in invalid if r.check in EXCUSABLE]
-        invalid = [r for r in invalid if r.check not in EXCUSABLE]
-        beyond += [f"{r.check} {r.count}: {r.summary}; {excused}" for r in allowed]
-    bad = [f"{r.check} {r.count}: {r.summary}" for r in invalid]
+    bad = []
+    for one in invalid:
+        line = f"{one.check} {one.count}: {one.summary}"
+        if allowed is None or not allowed.why or one.check not in EXCUSABLE:
+            bad.append(line)
+        elif more := beyond(allowed, int(one.details.get("most_of_a_group", one.count))):
+            bad.append(f"{line}; {allowed.why}; {more}")
+        else:
+            beyond_contract.append(f"{line}; expected loss: {allowed.why}")
     unknown = [f"{r.check}: {r.summary}" for r in results if r.verdict == UNKNOWN]
     if bad:
-        return INVALID, (*bad, *unknown, *beyond)
-    return (UNKNOWN, (*unknown, *beyond)) if unknown else (VALID, tuple(beyond))
-
-
-def exceeded(history: History) -> str:
-    """Return why the run may lose what it acknowledged; empty if it must not.
-
-    Its contract promises no durability, or witnessed faults took from a majority of nodes what the
-    promise rests on: unsynced writes under an asynchronous flush, the disks under any.
-    """
-    if history.contract.get("durability") == "none":
-        return "the contract promises no durability"
-    flush = str(history.contract.get("flush", "ASYNC_FLUSH")).lower()
-    hit = {
-        node
-        for fault in history.faults
-        if (fault.get("witness") or {}).get("effective") and exceeds(fault["kind"], flush)
-        for node in fault["targets"] or ()
-    }
-    if len(hit) < max(1, history.quorum):
-        return ""
-    return f"faults took the disks of {', '.join(sorted(hit))}, a majority, under flush={flush}"
+        return INVALID, (*bad, *unknown, *beyond_contract)
+    if unknown:
+        return UNKNOWN, (*unknown, *beyond_contract)
+    return VALID, tuple(beyond_contract)
 
 
 def unreadable(error: Exception) -> Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from chaos.catalogue.checks import CHECKS
 from chaos.checker.events import find_cut_commits
-from chaos.checker.model import NOT_CHECKED, History, Result, Row, result
+from chaos.checker.model import NOT_CHECKED, History, Holder, Result, Row, result
 
 Content = tuple[int, int]
 """Term and CRC of an entry."""
@@ -150,36 +150,43 @@ def _replaced(history: History, views: Collection[Index], committed: set[int]) -
 
 
 def _under_replicated(history: History, told: set[int]) -> list[Row]:
-    """Return acknowledged messages that somebody read and fewer than a majority of logs hold.
+    """Return acknowledged messages that somebody read and too few logs hold.
 
     What nobody read is for A1 to name; ``told``: already named. Nothing is said where a log has
     lost its beginning to retention, or where logs hold no keys of ours.
     """
     if any(replica.first_index > 0 for replica in history.replicas):
         return []
-    holders: dict[int, set[str]] = defaultdict(set)
-    nameless: dict[tuple[str | None, int | None, int | None], set[str]] = defaultdict(set)
+    holders: dict[int, set[Holder]] = defaultdict(set)
+    nameless: dict[tuple[str | None, int | None, int | None], set[Holder]] = defaultdict(set)
     for replica in history.replicas:
+        one = (replica.group, replica.node)
         for row in replica.rows:
             if row.msg_key is not None:
-                holders[row.msg_key].add(replica.node)
+                holders[row.msg_key].add(one)
             elif row.type == "message":
-                place = (row.topic, row.queue_id, row.queue_offset)
-                nameless[place].add(replica.node)
+                nameless[row.topic, row.queue_id, row.queue_offset].add(one)
     read = {row["msg_key"] for row in history.own}
     found: dict[int, Row] = {}
     for send in history.ok_sends if holders else ():
         key = send["msg_key"]
         place = (send["topic"], send["queue_id"], send["queue_offset"])
-        nodes = holders.get(key, set()) | nameless.get(place, set())
+        held = holders.get(key, set()) | nameless.get(place, set())
         is_owed = key in read and key not in told and history.is_current(send)
-        if is_owed and len(nodes) < history.quorum:
+        if is_owed and not history.is_held(held):
+            nodes = ", ".join(sorted(node for _, node in held)) or "no replica"
             explain = (
                 f"message {key} was acknowledged (op {send['op_id']}) and delivered, but lies on "
-                f"{', '.join(sorted(nodes)) or 'no replica'}: not on a majority ({history.quorum})"
+                f"{nodes}: on fewer than {_promised(history, held)}"
             )
             found[key] = {"msg_key": key, "op_id": send["op_id"], "explain": explain}
     return list(found.values())
+
+
+def _promised(history: History, held: Collection[Holder]) -> str:
+    """Return on how many logs a message would have to lie, by the groups whose logs hold it."""
+    groups = {group for group, _ in held} or {replica.group for replica in history.replicas}
+    return " or ".join(map(str, sorted({history.promised_in(group) for group in groups})))
 
 
 def _not_checked(check: str) -> Result:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from chaos.checker.effects import find_gap
-from chaos.checker.model import UNKNOWN, History, Result, Row, result, undecided
+from chaos.checker.model import UNKNOWN, History, Holder, Result, Row, result, undecided
 from chaos.checker.sends import WAITS
 from chaos.history.outcome import CODES
 from chaos.history.payload import split_key
@@ -52,6 +52,7 @@ def check_loss(history: History) -> Result:
         else:
             lost.append(_lost_row(history, send, copies, (group, highest[queue])))
     details = {
+        "most_of_a_group": max(Counter(row["grp"] for row in lost).values(), default=0),
         "undrained": undrained,
         "removed_by_retention": removed,
         "not_owed_by_a_late_group": late,
@@ -129,27 +130,27 @@ def _unless_gaps(history: History, found: Result) -> Result:
     return replace(found, verdict=UNKNOWN, summary=f"{found.summary}; but {gap}")
 
 
-def _copies(history: History) -> dict[int, set[str]]:
+def _copies(history: History) -> dict[int, set[Holder]]:
     """Return the replicas that hold each message."""
-    copies: dict[int, set[str]] = defaultdict(set)
+    copies: dict[int, set[Holder]] = defaultdict(set)
     for replica in history.replicas:
         for row in replica.rows:
             if row.msg_key is not None:
-                copies[row.msg_key].add(replica.node)
+                copies[row.msg_key].add((replica.group, replica.node))
     return copies
 
 
 def _lost_row(
-    history: History, send: Row, copies: dict[int, set[str]], missed: tuple[str, int]
+    history: History, send: Row, copies: dict[int, set[Holder]], missed: tuple[str, int]
 ) -> Row:
     key = send["msg_key"]
     group, highest = missed
-    holders = sorted(copies.get(key, ()))
+    holders = copies.get(key, set())
     if not history.replicas:
         where = "no logs to say where"
     elif not holders:
         where = "vanished"
-    elif len(holders) < history.quorum:
+    elif not history.is_held(holders):
         where = "stranded"
     else:
         where = "delivery-side" if key in history.audited else "index-side"
@@ -165,7 +166,7 @@ def _lost_row(
         "node": send.get("node"),
         "where": where,
         "kind": kind,
-        "held_by": holders,
+        "held_by": sorted(node for _, node in holders),
         "t_cmp": send["t_cmp"],
         "faults": faults_between(history, send["t_inv"], send["t_cmp"] or send["t_inv"]),
         "explain": f"message {pid}.{seq} was acknowledged at {place} and never delivered to "

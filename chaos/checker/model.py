@@ -3,8 +3,8 @@
 Rows are plain dicts with the columns of ``chaos.history.tables``. Source: spec/proof.md 3.0.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,8 @@ from chaos.history.segment import EntryRow
 Row = dict[str, Any]
 VALID, UNKNOWN, INVALID, NOT_CHECKED = "valid", "unknown", "invalid", "not checked"
 EVIDENCE_MAX = 20
+Holder = tuple[str, str]
+"""Group and node of a log."""
 Place = tuple[str, int, int, int]
 """Topic, epoch, queue, offset."""
 IDLE = frozenset({"planned", "skipped", "failed"})
@@ -54,6 +56,9 @@ class History:
     run_ids: frozenset[str] = frozenset()
     """What ``payload_run_id`` may be in a message of this run: its id or its tag."""
     quorum: int = 2
+    """How many logs hold what is acknowledged, in each group that ``promised`` does not name."""
+    promised: Mapping[str, int] = field(default_factory=dict)
+    """By Raft group, or pair of master and slave, how many logs hold what it acknowledged."""
     sends: Sequence[Row] = ()
     deliveries: Sequence[Row] = ()
     acks: Sequence[Row] = ()
@@ -110,6 +115,15 @@ class History:
             low, high = found.get(send.get("topic", ""), (epoch, epoch))
             found[send.get("topic", "")] = (min(low, epoch), max(high, epoch))
         return found
+
+    def promised_in(self, group: str) -> int:
+        """Return how many logs of a group hold what it acknowledged."""
+        return self.promised.get(group, self.quorum)
+
+    def is_held(self, holders: Collection["Holder"]) -> bool:
+        """Tell whether a message lies on as many logs of one group as were promised."""
+        counts = Counter(group for group, _ in holders)
+        return any(number >= self.promised_in(group) for group, number in counts.items())
 
     def is_subscribed(self, group: str, send: Row) -> bool:
         """Tell whether a group that consumes a topic subscribed to the tag of this message."""

@@ -10,6 +10,8 @@ Source: spec/proof.md 4.3.
 
 from typing import Final
 
+from chaos.catalogue.contracts import DURABILITIES
+
 Place = tuple[str, str]
 """Table and column."""
 
@@ -27,7 +29,7 @@ WORDS: Final[dict[Place, tuple[str, ...]]] = {
     ("replica_log", "type"): ("message", "state", "half", "noop", "unknown", "unreadable"),
     ("raft_probe", "role"): (
         "leader", "follower", "candidate", "pre_candidate", "learner",
-        "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER",
+        "LEADER", "FOLLOWER", "CANDIDATE", "PRE_CANDIDATE", "LEARNER", "master", "slave",
     ),
 }  # fmt: skip
 """The words that a column may hold, spelled so."""
@@ -67,6 +69,7 @@ LEAST: Final[dict[Place, int]] = {
     ("faults", "t_on1"): 0,
     ("faults", "t_off0"): 0,
     ("faults", "t_off1"): 0,
+    ("faults", "only_there"): 0,
     ("raft_probe", "t0"): 0,
     ("replica_log", "queue_id"): 0,
     ("replica_log", "queue_offset"): 0,
@@ -102,7 +105,7 @@ much earlier and ended so much later, by anybody's clock; what then still lies b
 does so by all."""
 
 CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
-    "durability": ("quorum", "none"),
+    "durability": DURABILITIES,
     "flush": ("ASYNC_FLUSH", "SYNC_FLUSH", "async", "sync", "async_flush", "sync_flush"),
     "duplicates": ("at-least-once", "exactly-once", "idempotent"),
 }

@@ -276,7 +276,8 @@ empty_polls int
 drained boolean
 """)
 
-# One row per fault of the plan, with what the witness saw.
+# One row per fault of the plan, with what the witness saw. `only_there`: of a fault that takes a
+# disk, how many messages no other node had at that moment; null where nobody counted them.
 FAULTS: Final = parse_columns("""
 run_id string!
 fault_id string!
@@ -292,6 +293,7 @@ t_off0 long
 t_off1 long
 status string
 witness struct<probe:string,before:double,during:double,after:double,effective:boolean>
+only_there long
 """)
 
 # One row per question that was asked when all was quiet: of what (`subject`), what the answer had

@@ -47,6 +47,7 @@ def check_loss(
     removed = sum(n for (state, _), n in counts.items() if state == "removed")
     late = sum(n for (state, _), n in counts.items() if state == "late")
     result.details = {
+        "most_of_a_group": _most_of_a_group(absent) if result.count else 0,
         "undrained": undrained,
         "removed_by_retention": removed,
         "not_owed_by_a_late_group": late,
@@ -65,6 +66,12 @@ def check_loss(
             "a group that began later)"
         )
     return result
+
+
+def _most_of_a_group(absent: DataFrame) -> int:
+    """Return how many messages the group lost that lost most."""
+    lost = absent.filter("state = 'lost'").groupBy("gname").count()
+    return int(lost.agg(F.max("count")).collect()[0][0])
 
 
 def _absent(context: Context, suspects: DataFrame) -> DataFrame:
@@ -202,12 +209,12 @@ def _explain(
 
 
 def _where(context: Context, entries: LogEntries) -> Column:
-    copies = F.coalesce(F.bit_count("held"), F.lit(0))
+    held = F.coalesce("held", F.lit(0).cast("long"))
     has_auditor = any(name.endswith(AUDITOR) for name in context.groups)
     unread = F.lit(has_auditor) & F.col("was_audited").isNull()
     return (
-        F.when(copies == 0, "vanished")
-        .when(copies < entries.quorum, "stranded")
+        F.when(held == 0, "vanished")
+        .when(~entries.are_enough(held), "stranded")
         .when(unread, "index-side")
         .otherwise("delivery-side")
     )

@@ -1,4 +1,4 @@
-"""A35 (iv): acknowledged messages that somebody read and that are on no majority of the logs now.
+"""A35 (iv): acknowledged messages that somebody read and that are on too few of the logs now.
 
 What nobody read is for A1 to name. Nothing is said where a log has lost its beginning to retention,
 or where the logs hold no keys of ours; a message whose key cannot be read from the log (it is
@@ -35,7 +35,7 @@ def find_under_replicated(
         .join(by_key.agg(bit.alias("by_key")), "msg_key", "left")
         .join(nameless.agg(bit.alias("by_place")), list(_PLACE), "left")
         .withColumn("held", held)
-        .filter(F.bit_count("held") < entries.quorum)
+        .filter(~entries.are_enough(F.col("held")))
         .withColumn("key", F.col("msg_key").cast("string"))
     )
     if told is not None:
@@ -51,7 +51,7 @@ def find_under_replicated(
     where = F.when(F.size(names) > 0, F.concat_ws(", ", names)).otherwise("no replica")
     explain = text(
         message_name(), " was acknowledged (op ", F.col("op_id"), ") and delivered, but lies on ",
-        where, f": not on a majority ({entries.quorum})",
+        where, f": fewer than {entries.promised_words}",
     )  # fmt: skip
     found = anomaly_rows(
         context, "A35", rows, explain=explain,

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from chaos.catalogue.checks import CHECKS, COMPARED
+from chaos.catalogue.contracts import MODES, SITUATIONS, told
 from chaos.catalogue.faults import BY_NEMESIS, BY_SIMULATOR, FAULTS, find
 from chaos.catalogue.kinds import CheckEntry, FaultEntry, Takes
 from chaos.checker.compose import CHECKS as IN_PROCESS
@@ -54,6 +55,17 @@ def test_the_page_shows_every_kind_and_no_other() -> None:
     rows = [row(one) for one in FAULTS]
     head = "| id | kind | what | done to | on processes | simulated |"
     assert shown("docs/chaos.md", "## Every kind", head, rows) == rows, "\n".join(rows)
+
+
+def test_the_page_shows_what_each_mode_may_lose() -> None:
+    rows = [
+        " | ".join([f"| {one.title}", *(told(mode, one) for mode in MODES.values())]) + " |"
+        for one in SITUATIONS
+    ]
+    means = " | ".join(mode.acknowledged for mode in MODES.values())
+    rows.insert(0, f"| SEND_OK means | {means} |")
+    head = f"| what happens | {' | '.join(MODES)} |"
+    assert shown("docs/chaos.md", "## What each mode promises", head, rows) == rows, "\n".join(rows)
 
 
 def test_no_two_kinds_share_a_name() -> None:

@@ -41,6 +41,7 @@ def test_every_contract_is_kept() -> None:
 
 SHARED = {
     "chaos.catalogue.checks": "titles, severities, what is compared",
+    "chaos.catalogue.contracts": "what each mode promises under each fault",
     "chaos.catalogue.faults": "what the names of faults stand for",
     "chaos.history.arrow": "types of columns",
     "chaos.history.domains": "words and least numbers of columns",

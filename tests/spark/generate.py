@@ -106,6 +106,8 @@ class HistoryBuilder:
     """Groups, the auditor too, that read topics of their own and are owed nothing else."""
     drain_lacks: dict[tuple[str, str], str] = field(default_factory=dict)
     """A column of ``drain`` that is empty, by group and topic."""
+    raft_groups: dict[str, str] = field(default_factory=dict)
+    """The Raft group of a node's log, where it is not the usual one."""
     topic: str = TOPIC
     grp: str = GROUP
     pid: int = 1
@@ -349,7 +351,7 @@ class HistoryBuilder:
         last = log[-1].index if log else -1
         meta = {
             "node": node,
-            "group": "g",
+            "group": self.raft_groups.get(node, "g"),
             "boot_id": "b",
             "end_index": last,
             "first_index": self.first_index.get(node, 0),

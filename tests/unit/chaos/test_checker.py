@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from chaos.catalogue.contracts import copies
 from chaos.checker import Verdict, check_history
 from chaos.checker.compose import CHECKS, decide
 from chaos.checker.model import History, Result
@@ -310,6 +311,43 @@ def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, co
     )
     found = check_history(history)
     assert (found.results["A1"].count, found.exit_code) == (1, code)
+
+
+@pytest.mark.parametrize(
+    ("durability", "wiped", "lost", "code"),
+    [
+        ("master", {"n0": 1}, (2,), 3),
+        ("master", {"n0": 1}, (2, 3), 1),
+        ("master", {"n1": 0}, (2,), 1),
+        ("master", {"n0": None}, (2, 3), 3),
+        ("pair", {"n0": 1}, (2,), 1),
+        ("pair", {"n0": 1, "n1": 0}, (2, 3), 3),
+    ],
+)
+def test_loss_is_bounded_by_what_the_lost_disk_alone_had(durability, wiped, lost, code):
+    kept = [delivery(key) for key in (1, 2, 3) if key not in lost]
+    history = clean(
+        deliveries=kept,
+        quorum=copies(durability, 2),
+        replicas=[replica(node, [None, 1, 2, 3]) for node in ("n0", "n1")],
+        faults=[fault(n, "wipe", targets=[n], only_there=alone) for n, alone in wiped.items()],
+        contract={"durability": durability, "flush": "SYNC_FLUSH"},
+    )
+    found = check_history(history)
+    assert (found.results["A1"].count, found.exit_code) == (len(lost), code)
+    if code == 3:
+        assert "expected loss" in found.reasons[0]
+
+
+def test_a_majority_is_one_of_the_group_that_has_the_message():
+    other = [replica(node, [None, 1]) for node in ("m0", "m1", "m2")]
+    mine = [*clean().replicas, *(replace(one, group="h") for one in other)]
+    history = clean(replicas=mine, promised={"": 2, "h": 2})
+    assert check_history(history).verdict == "valid"
+    few = [one for one in history.replicas if one.node not in {"n0", "n1"}]
+    found = check_history(clean(replicas=few, promised={"": 2, "h": 2}))
+    assert found.results["A35"].count == 2  # the first lies on three logs of the other group
+    assert "on fewer than 2" in found.results["A35"].evidence[0]["explain"]
 
 
 @pytest.mark.parametrize(("promise", "code"), [("at-least-once", 3), ("exactly-once", 1)])

@@ -3,7 +3,7 @@
 import pytest
 
 from spark.context import Fault
-from spark.contract import evaluate_contract
+from spark.contract import Promise, evaluate_contract
 from spark.job import describe_error
 from spark.result import INVALID, UNKNOWN, CheckResult, Contract, decide
 
@@ -19,10 +19,14 @@ def found(check, count=1, verdict=None):
     return result
 
 
-def power_loss(*targets, kind="proc.powerloss", effective=True):
+GROUP = Promise(nodes=frozenset({"n0", "n1", "n2"}), copies=2)
+
+
+def power_loss(*targets, kind="proc.powerloss", effective=True, only_there=None):
     return Fault(
-        fault_id="f", kind=kind, targets=targets, start=0, end=9, effective=effective, status=""
-    )
+        fault_id="f", kind=kind, targets=targets, start=0, end=9, effective=effective, status="",
+        only_there=only_there,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,33 @@ def test_an_idempotent_contract_makes_duplicates_invalid():
     ],
 )
 def test_only_witnessed_loss_of_a_majority_exceeds_the_contract(flush, faults, exceeded):
-    contract = evaluate_contract({"contract": {"flush": flush}}, faults, quorum=2)
+    contract = evaluate_contract({"contract": {"flush": flush}}, faults, [GROUP])
     assert contract.exceeded is exceeded
     assert bool(contract.reasons) is exceeded
 
 
 def test_no_promise_is_exceeded_by_definition():
-    assert evaluate_contract({"contract": {"durability": "none"}}, [], 2).exceeded
+    assert evaluate_contract({"contract": {"durability": "none"}}, [], [GROUP]).exceeded
+
+
+def test_a_majority_is_one_of_a_group():
+    other = Promise(nodes=frozenset({"m0", "m1", "m2"}), copies=2)
+    over_both = [power_loss("n0", "m0")]
+    assert not evaluate_contract({}, over_both, [GROUP, other]).exceeded
+    of_one = [power_loss("m0", "m2")]
+    assert evaluate_contract({}, of_one, [GROUP, other]).exceeded
+
+
+@pytest.mark.parametrize(
+    ("alone", "lost", "code"), [((5,), 5, 3), ((5,), 6, 1), ((0,), 1, 1), ((2, 3), 5, 3)]
+)
+def test_a_master_may_lose_what_it_alone_had(alone, lost, code):
+    pair = Promise(nodes=frozenset({"n0", "n1"}), copies=1)
+    faults = [power_loss("n0", kind="wipe", only_there=number) for number in alone]
+    contract = evaluate_contract({"contract": {"durability": "master"}}, faults, [pair])
+    result = found("A1", lost + 2)  # two groups
+    result.details["most_of_a_group"] = lost
+    assert decide([result], contract, []).exit_code == code
 
 
 def test_an_error_is_one_line_even_if_it_came_from_a_worker():
