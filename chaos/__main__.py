@@ -8,25 +8,35 @@ Exit codes as `chaos.demo`.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from chaos.catalogue.contracts import RAFT
 from chaos.checker.compose import EXIT_USAGE
-from chaos.demo import parser, run_and_check
+from chaos.demo import demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
+from chaos.pair_scenarios import disks
 from chaos.run import convert_interrupted
-from chaos.scenario import Scenario, baseline, demo, failover, zombies
+from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.show import show_verdict
 from chaos.verdict import check_in_process, combine, write_verdict
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
-    "demo": lambda o: demo(seconds=o.seconds, rate=o.rate, workload=o.workload),
-    "baseline": lambda o: baseline(seconds=o.seconds, rate=o.rate, workload=o.workload),
-    "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate, workload=o.workload),
-    "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate, workload=o.workload),
+    "demo": demo_of,
+    "baseline": lambda o: replace(
+        baseline(seconds=o.seconds or ROUND_S, rate=o.rate, workload=workload_of(o)), mode=o.mode
+    ),
+    "disks": lambda o: disks(
+        mode=o.mode, rounds=o.rounds or 2, rate=o.rate, workload=workload_of(o)
+    ),
+    "failover": lambda o: failover(kills=o.rounds or 20, rate=o.rate, workload=workload_of(o)),
+    "zombies": lambda o: zombies(rounds=o.rounds or 5, rate=o.rate, workload=workload_of(o)),
 }
+OF_RAFT, OF_PAIRS = ("failover", "zombies"), ("disks",)
+"""Scenarios that are only of a Raft group, or only of a master and its slave."""
 USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
        ledgermq chaos check RUN
 
@@ -35,6 +45,7 @@ run     Run a scenario and judge it.
           baseline  no faults at all: must be valid
           failover  the leader is killed again and again: how long is the gap?
           zombies   the leader is cut off and returns with a tail of its own
+          disks     of master and slave (--mode): the disk of one is lost, again and again
 check   Judge a recorded run again, in process, without Spark.
 """
 
@@ -46,8 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     match arguments:
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")
-            made.add_argument("--rounds", type=int, help="failover, zombies: how many times")
+            made.add_argument("--rounds", type=int, help="failover, zombies, disks: how many times")
             options = made.parse_args(rest)
+            if name in (OF_PAIRS if options.mode == RAFT else OF_RAFT):
+                made.error(f"the scenario {name} has no --mode {options.mode}")
             return run_and_check(SCENARIOS[name](options), options)
         case ["check", run]:
             return _check(Path(run), console)

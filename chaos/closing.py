@@ -70,7 +70,9 @@ class Closing:
                 if not self._ends or list(self._late()):
                     return False
                 raw, most = parts.options.run / "raw", parts.plan.reconsume_max
-                self._retried = await asyncio.to_thread(_all_came_again, raw, most)
+                again = await asyncio.to_thread(_all_came_again, raw, most)
+                # What was to come again may have been on a disk that is gone.
+                self._retried = again or bool(parts.lost_alone)
                 return self._retried
 
             if not await until(drained, parts.scenario.drain_s):
@@ -166,6 +168,9 @@ class Closing:
             for path in sorted((self._parts.options.run / "raw").glob("producer-*.jsonl"))
             for send in await asyncio.to_thread(_some_sends, path)
         ]
+        if self._parts.lost_alone:  # what went with a disk is for A1 to name
+            there = await asyncio.to_thread(_audited, self._parts.options.run / "raw")
+            sends = [send for send in sends if send["msg_key"] in there]
         async with MessageFinder(self._config("chaos-finder", "finder")) as finder:
             for send in sends:
                 key, topic = str(send["msg_key"]), str(send["topic"])
@@ -177,7 +182,7 @@ class Closing:
     async def _ask_routes(self) -> None:
         """Ask each name server who leads: it must be the one that the brokers name."""
         parts = self._parts
-        leader = next((n for n, s in sorted(parts.statuses.items()) if s.role == "leader"), None)
+        leader = next((n for n, s in sorted(parts.statuses.items()) if s.leads), None)
         if leader is None:
             return
         expected = ":".join(map(str, parts.cluster.client_addr(leader)))
@@ -221,6 +226,12 @@ class Closing:
 
 def _name(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.queue_id}"
+
+
+def _audited(raw: Path) -> set[int]:
+    """Return the keys of the messages that the auditor read."""
+    rows = read_recording(raw / "harness.jsonl")
+    return {row["msg_key"] for _, table, row in rows if table == "deliveries"}
 
 
 def _some_sends(path: Path) -> list[dict[str, Any]]:

@@ -19,13 +19,16 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.backends.base import ClusterFailed
+from chaos.catalogue.contracts import MODES, RAFT, SYNC_MASTER
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.convert import read_table
 from chaos.hints import has_target, program
+from chaos.pair_scenarios import ROUND_S as PAIR_ROUND_S
+from chaos.pair_scenarios import pair_demo
 from chaos.parts import RunOptions
 from chaos.record import DamagedRecording
 from chaos.run import convert_interrupted, run_scenario
-from chaos.scenario import WORKLOADS, Scenario, demo, flush_of
+from chaos.scenario import ROUND_S, WORKLOADS, Scenario, demo, flush_of
 from chaos.show import show_verdict
 from chaos.verdict import (
     CombinedVerdict,
@@ -46,6 +49,8 @@ SPARK_LIMIT_MAX_S = 86_400.0
 EXIT_INTERRUPTED = 130
 """As shells say it of a command that Ctrl-C ended."""
 EXIT_TERMINATED = 143
+PLANTED = {RAFT: "ack-before-quorum", SYNC_MASTER: "ha-acknowledged-before-the-slave"}
+"""A bug that shows in the demo of a mode. What an asynchronous master may lose hides most."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,8 +62,20 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
     options = parser("ledgermq demo").parse_args(argv)
-    scenario = demo(seconds=options.seconds, rate=options.rate, workload=options.workload)
-    return run_and_check(scenario, options)
+    return run_and_check(demo_of(options), options)
+
+
+def demo_of(options: argparse.Namespace) -> Scenario:
+    """Return the demo of the mode that is asked for."""
+    about = {"rate": options.rate, "workload": workload_of(options)}
+    if options.mode != RAFT:
+        return pair_demo(mode=options.mode, seconds=options.seconds or PAIR_ROUND_S, **about)
+    return demo(seconds=options.seconds or ROUND_S, **about)
+
+
+def workload_of(options: argparse.Namespace) -> str:
+    """Return the workload that was asked for, or the usual one of the mode."""
+    return str(options.workload or ("every" if options.mode == RAFT else "plain"))
 
 
 def run_and_check(scenario: Scenario, options: argparse.Namespace) -> int:
@@ -151,11 +168,14 @@ def next_steps(
     combined: CombinedVerdict, options: argparse.Namespace, run: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield commands to try after a run, as they work where we are, and what each does."""
-    if combined.verdict != "invalid" and options.mutant is None:
-        make = "make demo ARGS=--break=ack-before-quorum"
-        command = make if has_target("demo") else f"{program()} demo --break ack-before-quorum"
+    if combined.verdict != "invalid" and options.mutant is None and options.mode in PLANTED:
+        bug = PLANTED[options.mode]
+        make = f"make demo ARGS=--break={bug}"
+        is_usual = has_target("demo") and options.mode == RAFT
+        mode = "" if options.mode == RAFT else f" --mode {options.mode}"
+        command = make if is_usual else f"{program()} demo{mode} --break {bug}"
         yield command, "a planted bug: must be INVALID"
-    if options.backend == "local" and has_target("docker-demo"):
+    if options.backend == "local" and options.mode == RAFT and has_target("docker-demo"):
         yield "make docker-demo", "the same in containers"
     yield f"{program()} check {run} --only A1,A15", "Spark's checks again, by name"
 
@@ -173,12 +193,14 @@ def new_run_directory(root: Path) -> Path:
 def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the options that all runs share."""
     made = _Parser(prog=prog, description=(__doc__ or "").splitlines()[0])
+    made.add_argument("--seconds", type=_between(5, SECONDS_MAX), help="length of the fault phase")
     made.add_argument(
-        "--seconds", type=_between(5, SECONDS_MAX), default=18.0, help="length of the fault phase"
+        "--mode",
+        choices=tuple(MODES),
+        default=RAFT,
+        help="how the brokers replicate: three in a Raft group, or a master and a slave",
     )
-    made.add_argument(
-        "--workload", choices=tuple(WORKLOADS), default="every", help="which kinds of messages"
-    )
+    made.add_argument("--workload", choices=tuple(WORKLOADS), help="which kinds of messages")
     made.add_argument("--rate", type=_between(1, RATE_MAX), default=300.0, help="sends a second")
     made.add_argument("--seed", type=int, help="of the workload and the choice of victims")
     made.add_argument("--break", dest="mutant", metavar="BUG", help="plant a bug in the brokers")

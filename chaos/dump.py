@@ -26,6 +26,7 @@ async def dump_replicas(
         meta = {
             "node": node,
             "group": group,
+            "format": cluster.log_format,
             "boot_id": status.boot_id,
             "commit_index": status.commit,
             "first_index": status.first_index,

@@ -16,7 +16,9 @@ from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.checker.clocks import tolerance_of, widen
 from chaos.checker.model import History, Replica, Row
 from chaos.foreign import TableReader, table_files
+from chaos.history.domains import DLEDGER, PLAIN
 from chaos.history.payload import run_tag
+from chaos.history.plain_segment import decode_plain
 from chaos.history.segment import EntryRow, decode_segment
 from chaos.validate import clock_complaints, complaints_about
 
@@ -211,7 +213,9 @@ def load_replica(directory: Path) -> Replica:
     told = meta.get("end_index")
     end = None if told is None else int(told)
     paths = [path for path in sorted((directory / "data").glob("*")) if is_segment(path)]
-    rows = [row for path in paths for row in decode_segment(path.read_bytes(), int(path.name), end)]
+    is_plain = str(meta.get("format") or DLEDGER) == PLAIN
+    decode = decode_plain if is_plain else decode_segment
+    rows = [row for path in paths for row in decode(path.read_bytes(), int(path.name), end)]
     kept = [row for row in rows if end is None or row.entry_index <= end]
     return Replica(
         node=str(meta.get("node") or directory.name),
@@ -219,6 +223,7 @@ def load_replica(directory: Path) -> Replica:
         commit_index=commit,
         first_index=int(meta.get("first_index") or 0),
         group=str(meta.get("group") or ""),
+        is_plain=is_plain,
         end_index=max((row.entry_index for row in kept), default=-1) if end is None else end,
     )
 

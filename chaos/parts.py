@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.backends.base import Cluster
+from chaos.catalogue.contracts import RAFT
 from chaos.members import Plan
 from chaos.probe import NodeStatus, Probe
 from chaos.record import Recorder
@@ -17,7 +18,12 @@ from chaos.view import View
 from chaos.workers import Workers
 from ledgermq.runtime.clock import SystemClock
 
-RAFT_GROUP = "RaftGroup0"
+RAFT_GROUP, PAIR = "RaftGroup0", "broker-a"
+
+
+def group_of(mode: str) -> str:
+    """Return the name of the brokers in a mode."""
+    return RAFT_GROUP if mode == RAFT else PAIR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,8 @@ class Parts:
     exits: list[dict[str, Any]] = field(default_factory=list)
     """Processes that ended though nobody ended them."""
     statuses: dict[str, NodeStatus] = field(default_factory=dict)
+    lost_alone: int = 0
+    """Messages that only lost disks had, in a mode that may lose them."""
     t0_wall_us: int = 0
     begun: list[tuple[str, int]] = field(default_factory=list)
     """The phases so far, and when each began."""
@@ -60,7 +68,7 @@ class Parts:
             run_id=self.run_id,
             seed=self.options.seed,
             cluster=self.cluster,
-            broker_name=RAFT_GROUP,
+            broker_name=group_of(self.scenario.mode),
         )
 
     def phase(self, name: str, text: str) -> None:

@@ -20,6 +20,11 @@ _RAFT_STATE = ("role", "term", "voted_for", "leader", "commit", "applied")
 _COLUMNS = (*_RAFT_STATE, "first_index", "last_index", "last_term")
 LAG_ENTRIES_MAX = 200
 """A node that is this far behind still counts as caught up: commits go on while one asks."""
+LAG_BYTES_MAX = 1 << 20
+"""The same of a slave, whose log is told in bytes."""
+LEADER, MASTER, SLAVE = "leader", "master", "slave"
+_CLASSIC = {"ASYNC_MASTER": MASTER, "SYNC_MASTER": MASTER, "SLAVE": SLAVE}
+"""The role of a broker that elects nobody, by the mode that it tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,19 @@ class NodeStatus:
     commit: int = -1
     first_index: int = 0
     last_index: int = -1
+    follows: bool = True
+    """Of a slave: whether it is connected to its master, and has the same log."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the leader or master: who takes writes."""
+        return self.ok and self.role in {LEADER, MASTER}
+
+    def keeps_up(self, head: "NodeStatus") -> bool:
+        """Tell whether it follows this leader or master, and lacks little."""
+        lag_max = LAG_ENTRIES_MAX if head.role == LEADER else LAG_BYTES_MAX
+        is_near = self.commit >= head.commit - lag_max
+        return self.ok and self.follows and self.term == head.term and is_near
 
 
 class Probe:
@@ -62,7 +80,7 @@ class Probe:
 
     def leader(self) -> str | None:
         """Return the node that leads the highest term, if it answers."""
-        leaders = [s for s in self.latest.values() if s.ok and s.role == "leader"]
+        leaders = [s for s in self.latest.values() if s.leads]
         return max(leaders, key=lambda s: s.term).node if leaders else None
 
     def healthy(self) -> bool:
@@ -72,10 +90,7 @@ class Probe:
         if leader is None or any(s is None or not s.ok for s in states):
             return False
         head = self.latest[leader]
-        return all(
-            s is not None and s.term == head.term and s.commit >= head.commit - LAG_ENTRIES_MAX
-            for s in states
-        )
+        return all(s is not None and s.keeps_up(head) for s in states)
 
     async def ask(self, node: str) -> NodeStatus:
         """Ask one node now, on a connection of its own; not recorded."""
@@ -113,11 +128,16 @@ class Probe:
             return NodeStatus(node=node, t_ns=t1, ok=False), row
         row["boot_id"] = str(answer.get("boot_id", ""))
         row |= {column: answer.get(column) for column in _COLUMNS}
-        row["role"] = str(answer.get("role") or "").lower() or None
-        return _status(node, t1, row), row
+        role = _CLASSIC.get(str(answer.get("mode")))
+        if role is not None:
+            row["term"] = row["last_term"] = None  # theirs means nothing
+        row["role"] = role or str(answer.get("role") or "").lower() or None
+        told = answer.get("following")
+        state = told.get("state") if isinstance(told, dict) else None
+        return _status(node, t1, row, follows=role != SLAVE or state == "following"), row
 
 
-def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
+def _status(node: str, t_ns: int, row: dict[str, Any], *, follows: bool) -> NodeStatus:
     def number(column: str, default: int) -> int:
         value = row.get(column)
         return value if isinstance(value, int) else default
@@ -133,6 +153,7 @@ def _status(node: str, t_ns: int, row: dict[str, Any]) -> NodeStatus:
         commit=number("commit", -1),
         first_index=number("first_index", 0),
         last_index=number("last_index", -1),
+        follows=follows,
     )
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from chaos.backends.base import Cluster, ClusterFailed, ClusterSpec
 from chaos.backends.local import LocalCluster
+from chaos.backends.pair import LocalPair
+from chaos.catalogue.contracts import MODES, RAFT, copies
 from chaos.churn import change_members
 from chaos.closing import Closing
 from chaos.convert import convert
@@ -31,7 +33,7 @@ from chaos.nemesis.journal import UndoJournal, heal_all
 from chaos.nemesis.kinds import FAULTS
 from chaos.nemesis.runner import Nemesis
 from chaos.nemesis.wait import until
-from chaos.parts import RAFT_GROUP, Parts, RunOptions
+from chaos.parts import Parts, RunOptions, group_of
 from chaos.probe import Probe, settled
 from chaos.record import Recorder
 from chaos.replaced import Replaceable
@@ -72,13 +74,15 @@ COUNTS_EVERY_S = 0.25
 
 def make_cluster(spec: ClusterSpec, backend: str) -> Cluster:
     """Return a cluster of the backend, not started. Errors: ClusterFailed for an unknown one."""
+    if backend == "docker" and spec.mode != RAFT:
+        raise ClusterFailed(f"the docker backend has no {spec.mode}; --backend local has")
     if backend == "docker":
         from chaos.backends.docker import DockerCluster  # noqa: PLC0415 - needs an engine
 
         return DockerCluster(spec)
     if backend != "local":
         raise ClusterFailed(f"no backend is called {backend!r}")
-    return LocalCluster(spec)
+    return LocalCluster(spec) if spec.mode == RAFT else LocalPair(spec)
 
 
 async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> Path:
@@ -93,8 +97,12 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
     of_client = (options.mutant or "").startswith(CLIENT_MUTANT)
     mutant = None if of_client else options.mutant
     levels = " ".join(f"{delay_ms // 1000}s" for delay_ms in DELAYS_MS)
+    mode = MODES[scenario.mode]
     spec = ClusterSpec(
         run=run,
+        mode=mode.name,
+        group=group_of(mode.name),
+        nodes=tuple(f"n{number}" for number in range(mode.nodes)),
         flush=scenario.flush,
         mutant=mutant,
         seed=options.seed,
@@ -256,6 +264,8 @@ async def _timeline(parts: Parts) -> None:
     parts.phase("heal", "lifting every fault")
     await nemesis.heal()
     nemesis.close_plan()
+    if copies(MODES[parts.scenario.mode].durability, len(parts.cluster.nodes)) == 1:
+        parts.lost_alone = nemesis.lost_alone()
     journal.close()
     for line in await heal_all(parts.cluster, path):
         parts.problem(f"not healed: {line}")
@@ -288,7 +298,7 @@ async def _collect(parts: Parts) -> None:
         return
     try:
         run = parts.options.run
-        await dump_replicas(parts.cluster, run, statuses, RAFT_GROUP)
+        await dump_replicas(parts.cluster, run, statuses, group_of(parts.scenario.mode))
         await dump_events(parts.cluster, run, parts.run_id)
     except (ClusterFailed, OSError) as error:
         parts.problem(f"the logs could not be collected: {error}")
@@ -298,11 +308,13 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
     """Write RUN/run.json and return its content."""
     scenario, options = parts.scenario, parts.options
     nodes = list(parts.cluster.nodes)
+    mode = MODES[scenario.mode]
     contract = {
-        "durability": "quorum",
+        "durability": mode.durability,
         "flush": scenario.flush,
         "duplicates": "at-least-once",
         "late_ms_max": LATE_MS_MAX,
+        "offsets_settle_ms": mode.offsets_settle_ms,
     }
     about = {
         "run_id": parts.run_id,
@@ -321,8 +333,9 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "tables": list(RECORDED),
         "exits": [row for row in parts.exits if row["process"] != "proxy"],
         "nodes": nodes,
-        "raft_group": RAFT_GROUP,
-        "quorum": len(nodes) // 2 + 1,
+        "mode": mode.name,
+        "raft_group": group_of(mode.name),
+        "quorum": copies(mode.durability, len(nodes)),
         "t0_wall_us": parts.t0_wall_us,
         "t0_mono_ns": parts.view.t0_ns,
         "phases": parts.phases(),

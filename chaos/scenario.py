@@ -7,6 +7,7 @@ step binds to nodes when it is reached. Source: spec/proof.md 4.4.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from chaos.catalogue.contracts import RAFT
 from chaos.catalogue.faults import BY_NEMESIS
 from chaos.catalogue.kinds import FaultSpec
 from chaos.generator import Op
@@ -17,7 +18,8 @@ class Step:
     """One step of the timeline, ``after_s`` after the one before it has ended.
 
     ``do``: ``look`` binds the roles once the cluster is healthy; ``start`` applies the fault
-    ``name`` of ``kind`` on ``targets``; ``stop`` lifts it; ``await`` waits for ``what``:
+    ``name`` of ``kind`` on ``targets``; ``stop`` lifts it; ``switch`` makes the slave that
+    ``targets`` names the master, by hand; ``await`` waits for ``what``:
     ``leader`` (one other than the bound), ``acks`` (a send begun from now on is acknowledged)
     or ``healthy`` (all nodes answer and are caught up).
     """
@@ -182,6 +184,8 @@ class Scenario:
     """Further settings of the brokers."""
     sealed: bool = False
     """Whether the brokers seal what they say to each other."""
+    mode: str = RAFT
+    """How the brokers replicate: `chaos.catalogue.contracts.MODES`."""
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Least number of effective faults per kind; below it the verdict is unknown (A47)."""
 

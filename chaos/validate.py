@@ -120,9 +120,10 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
     ratio = contract.get("redelivery_ratio_max", 0)
     if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
         found.append(f"contract.redelivery_ratio_max is {ratio!r}; write a number of 0..1")
-    late = contract.get("late_ms_max", 0)
-    if not isinstance(late, int | float) or late < 0:
-        found.append(f"contract.late_ms_max is {late!r}; write a number of milliseconds")
+    for name in ("late_ms_max", "offsets_settle_ms"):
+        time = contract.get(name, 0)
+        if not isinstance(time, int | float) or time < 0:
+            found.append(f"contract.{name} is {time!r}; write a number of milliseconds")
     return found
 
 

@@ -8,7 +8,7 @@ bytes on several is decoded once. Layout: ``RUN/replicas/<node>/meta.json`` and
 
 import json
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,19 +19,41 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chaos.history.arrow import arrow_schema
+from chaos.history.domains import DLEDGER, PLAIN
 from spark.history import BrokenHistoryError, no_rows
+from spark.plain_segments import decode_plain, span_plain, walk_plain
 from spark.segments import (
     ROWS_PER_BATCH,
     Columns,
     Walk,
     decode_entries,
     same_entries,
+    span,
     unreadable,
     walk,
 )
 
 NODES_MAX: Final = 62  # a node is one bit of a long in the checks
 SEGMENT_NAME_DIGITS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How the files of a log are read."""
+
+    walk: Callable[[memoryview, int, int | None], Walk]
+    """Finds the entries of a file: its bytes, its position, the last index if that is known."""
+    decode: Callable[[memoryview, int, list[int]], Columns]
+    size_at: Callable[[memoryview, int], int]
+
+
+FORMS: Final = {
+    DLEDGER: Form(
+        walk=lambda data, _, end_index: walk(data, end_index), decode=decode_entries, size_at=span
+    ),
+    PLAIN: Form(walk=walk_plain, decode=decode_plain, size_at=span_plain),
+}
+"""By what ``meta.json`` calls the format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +69,7 @@ class Replica:
     commit_index: int
     segments: tuple[str, ...]
     group_name: str = ""
+    form: str = DLEDGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +112,7 @@ def find_replicas(run: Path) -> list[Replica]:
                 number=number,
                 group=groups.index(str(meta.get("group", 0))),
                 group_name=str(meta.get("group", 0)),
+                form=str(meta.get("format") or DLEDGER),
                 boot_id=None if meta.get("boot_id") is None else str(meta["boot_id"]),
                 first_index=int(meta.get("first_index") or 0),
                 end_index=None if end is None else int(end),
@@ -135,6 +159,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
     try:
         meta = dict(json.loads(path.read_text()))
         int(meta["commit_index"])
+        FORMS[meta.get("format") or DLEDGER]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BrokenHistoryError(
             f"{path}: needs a JSON object with at least commit_index: "
@@ -156,25 +181,31 @@ def _open(task: _Task) -> list[_Copy]:
                 data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except OSError as error:
             raise BrokenHistoryError(f"segment {name}: {error}") from error
-        copies.append(_Copy(replica, name, data, walk(data, replica.end_index)))
+        found = FORMS[replica.form].walk(data, task.base, replica.end_index)
+        copies.append(_Copy(replica, name, data, found))
     return copies
+
+
+def _form(task: _Task) -> Form:
+    """Return how the copies of a file are read: they are of one group, so of one format."""
+    return FORMS[task.copies[0][0].form]
 
 
 def _decode_copies(task: _Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all copies of a segment; what is the same on them is decoded once."""
-    copies = _open(task)
+    copies, form = _open(task), _form(task)
     longest = max((len(copy.found.starts) for copy in copies), default=0)
     for first in range(0, longest, ROWS_PER_BATCH):
         stretches = [copy.found.starts[first : first + ROWS_PER_BATCH] for copy in copies]
         model, ours = copies[0], stretches[0]
-        decoded = _arrays(decode_entries(model.data, task.base, ours), schema) if ours else {}
+        decoded = _arrays(form.decode(model.data, task.base, ours), schema) if ours else {}
         for copy, theirs in zip(copies, stretches, strict=True):
-            same = same_entries(model.data, copy.data, ours, theirs)
+            same = same_entries(model.data, copy.data, ours, theirs, form.size_at)
             if same:
                 shared = {name: column.slice(0, same) for name, column in decoded.items()}
                 yield _to_batch(shared, copy, task, schema)
             if theirs[same:]:
-                own = decode_entries(copy.data, task.base, theirs[same:])
+                own = form.decode(copy.data, task.base, theirs[same:])
                 yield _to_batch(_arrays(own, schema), copy, task, schema)
     for copy in copies:
         if copy.found.broken_at >= 0:

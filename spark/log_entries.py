@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 
 from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.catalogue.faults import spoils_log
+from chaos.history.domains import PLAIN
 from spark.commit_log import NODES_MAX, Replica, find_replicas, read_replicas
 from spark.context import Context, case_of
 from spark.history import BrokenHistoryError
@@ -51,10 +52,12 @@ class NodeLog:
     committed_rows: int
     unreadable: tuple[str, ...] = ()
     disk_fault: bool = False
+    is_plain: bool = False
+    """Whether its entries are named by their last bytes, so that what it lacks is bytes."""
 
     @property
     def holes(self) -> int:
-        """How many entries of its committed range are not in its log."""
+        """How many entries, or bytes of them, of its committed range are not in its log."""
         return max(0, self.commit_index - self.first_index + 1 - self.committed_rows)
 
 
@@ -127,12 +130,14 @@ def load_log_entries(context: Context) -> LogEntries | None:
         F.coalesce("crc_ok", F.lit(col=True)).alias("crc_ok"),
         F.coalesce("committed", F.lit(col=False)).alias("committed"),
         _identity().alias("id"),
+        "size",
         "file",
         "pos",
     ).persist(StorageLevel.MEMORY_AND_DISK)
     faulty = {t for f in context.faults if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
-    stats = _node_stats(rows, firsts)
+    plain = [r.number for r in replicas if r.form == PLAIN]
+    stats = _node_stats(rows, firsts, plain)
     nodes = [
         _node_log(name, number, stats, ranges, disk_fault=name in faulty)
         for name, number in numbers.items()
@@ -165,14 +170,21 @@ def _count(entries: LogEntries) -> None:
 
 
 def _count_nowhere(entries: LogEntries, group: int) -> int:
-    """Return how many indexes of a group are called committed and are in no log."""
+    """Return how many indexes of a group are called committed and are in no log.
+
+    Of plain logs: 1 if there are bytes that no entry covers.
+    """
     nodes = [n for n in entries.nodes if n.group == group and not n.disk_fault]
     nodes = [n for n in nodes if n.commit_index >= n.first_index and n.holes]
     if not nodes:
         return 0
     low, high = min(n.first_index for n in nodes), max(n.commit_index for n in nodes)
     within = F.col("index").between(low, high) & (F.col("group") == group)
-    return int(high - low + 1 - entries.entries.filter(within).count())
+    held = entries.entries.filter(within)
+    if not nodes[0].is_plain:
+        return int(high - low + 1 - held.count())
+    covered = held.agg(F.sum("size")).collect()[0][0] or 0
+    return int(covered < high - low + 1)
 
 
 def _number_nodes(raw: DataFrame) -> dict[str, int]:
@@ -188,9 +200,11 @@ def _identity() -> Column:
     return F.when(F.col("entry_crc").isNotNull(), exact).otherwise(F.xxhash64(*columns))
 
 
-def _node_stats(rows: DataFrame, firsts: dict[int, int]) -> dict[int, Any]:
+def _node_stats(rows: DataFrame, firsts: dict[int, int], plain: list[int]) -> dict[int, Any]:
     readable = F.col("type") != "unreadable"
     first = case_of(F.col("node_no"), firsts, 0)
+    is_plain = F.col("node_no").isin(plain)
+    covers = F.when(is_plain, F.col("size").cast("long")).otherwise(F.lit(1).cast("long"))
     place = F.when(~readable, F.concat(F.coalesce("file", F.lit("?")), F.lit(" at "), "pos"))
     stats = (
         rows.groupBy("node_no", "group")
@@ -198,9 +212,10 @@ def _node_stats(rows: DataFrame, firsts: dict[int, int]) -> dict[int, Any]:
             F.count(F.when(readable, 1)).alias("rows"),
             F.min(F.when(readable, F.col("index"))).alias("first"),
             F.max(F.when(readable & F.col("committed"), F.col("index"))).alias("commit"),
-            F.count(F.when(readable & F.col("committed") & (F.col("index") >= first), 1)).alias(
-                "committed_rows"
-            ),
+            F.coalesce(
+                F.sum(F.when(readable & F.col("committed") & (F.col("index") >= first), covers)),
+                F.lit(0),
+            ).alias("committed_rows"),
             F.collect_set(place).alias("unreadable"),
         )
         .collect()
@@ -225,6 +240,7 @@ def _node_log(
         committed_rows=found.committed_rows if found else 0,
         unreadable=tuple(sorted(found.unreadable)) if found else (),
         disk_fault=disk_fault,
+        is_plain=meta is not None and meta.form == PLAIN,
     )
 
 
@@ -246,6 +262,7 @@ def _fold(rows: DataFrame, nodes: list[NodeLog]) -> DataFrame:
         .groupBy("group", "index")
         .agg(
             F.bit_or(bit).alias("holders"),
+            F.max("size").alias("size"),
             F.bit_or(F.when(F.col("committed"), bit).otherwise(F.lit(0).cast("long"))).alias(
                 "committers"
             ),

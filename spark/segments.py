@@ -7,7 +7,7 @@ Source: spec/wire.md 4.1, 4.2; spec/disk.md 6.1, 6.2.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
@@ -108,7 +108,18 @@ def unreadable(data: memoryview, base: int, at: int) -> Columns:
     return row | {"size": [len(data) - at], "crc_ok": [False], "type": ["unreadable"]}
 
 
-def same_entries(one: memoryview, other: memoryview, ours: list[int], theirs: list[int]) -> int:
+def span(data: memoryview, at: int) -> int:
+    """Return how many bytes an entry has, its header included."""
+    return int(STEP.unpack_from(data, at)[1])
+
+
+def same_entries(
+    one: memoryview,
+    other: memoryview,
+    ours: list[int],
+    theirs: list[int],
+    size_at: Callable[[memoryview, int], int] = span,
+) -> int:
     """Return how many of the first entries of two stretches of segments are the same bytes.
 
     All that lie at the same places, or none: whoever differs in the middle is read by itself.
@@ -120,7 +131,7 @@ def same_entries(one: memoryview, other: memoryview, ours: list[int], theirs: li
     if not common:
         return 0
     last = ours[common - 1]
-    begin, end = ours[0], last + STEP.unpack_from(one, last)[1]
+    begin, end = ours[0], last + size_at(one, last)
     if end > len(other):
         return 0
     first = np.frombuffer(one, np.uint8, end - begin, begin)
@@ -140,8 +151,21 @@ def _batch(data: memoryview, base: int, starts: Places) -> Columns:
     heads = _gather(data, starts, HEADER)
     sizes = heads["body_len"].astype(np.int64)
     bodies = starts + HEADER.itemsize
+    columns = read_records(data, base, bodies, sizes)
+    ends = (bodies + sizes).tolist()
+    columns["entry_crc"] = [
+        crc32(data[at:end]) for at, end in zip(bodies.tolist(), ends, strict=True)
+    ]
+    columns["size"], columns["pos"] = sizes.tolist(), (base + starts).tolist()
+    columns["index"], columns["term"] = heads["index"].tolist(), heads["term"].tolist()
+    columns["crc_ok"] = _sound(data, starts, heads, columns)
+    return columns
+
+
+def read_records(data: memoryview, base: int, bodies: Places, sizes: Places) -> Columns:
+    """Return the columns from ``crc_ok`` on of the records at these places, of these sizes."""
     plain, lengths, records = _plain(data, bodies, sizes)
-    found = {name: np.full(len(starts), None, dtype=object) for name in RECORD_COLUMNS}
+    found = {name: np.full(len(bodies), None, dtype=object) for name in RECORD_COLUMNS}
     many = np.flatnonzero(plain)
     if len(many):
         read = _plain_records(data, base, bodies[many], lengths[many], records[many])
@@ -155,15 +179,7 @@ def _batch(data: memoryview, base: int, starts: Places) -> Columns:
             row = (size == 0, "unknown" if size else "noop", *(None,) * 6)
         for name, value in zip(RECORD_COLUMNS, row, strict=True):
             found[name][number] = value
-    columns: Columns = {name: values.tolist() for name, values in found.items()}
-    ends = (bodies + sizes).tolist()
-    columns["entry_crc"] = [
-        crc32(data[at:end]) for at, end in zip(bodies.tolist(), ends, strict=True)
-    ]
-    columns["size"], columns["pos"] = sizes.tolist(), (base + starts).tolist()
-    columns["index"], columns["term"] = heads["index"].tolist(), heads["term"].tolist()
-    columns["crc_ok"] = _sound(data, starts, heads, columns)
-    return columns
+    return {name: values.tolist() for name, values in found.items()}
 
 
 def _plain(

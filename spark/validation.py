@@ -176,9 +176,10 @@ def odd_members(run: dict[str, Any]) -> list[str]:
         ratio = contract.get("redelivery_ratio_max", 0)
         if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
             found.append(f"contract.redelivery_ratio_max must be 0 to 1, not {ratio!r}")
-        late = contract.get("late_ms_max", 0)
-        if not isinstance(late, int | float) or late < 0:
-            found.append(f"contract.late_ms_max must be milliseconds, not {late!r}")
+        for name in ("late_ms_max", "offsets_settle_ms"):
+            time = contract.get(name, 0)
+            if not isinstance(time, int | float) or time < 0:
+                found.append(f"contract.{name} must be milliseconds, not {time!r}")
     return [*found, *_odd_groups(run)]
 
 

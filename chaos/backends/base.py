@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+from chaos.catalogue.contracts import RAFT
+
 KEEP_THE_LOG: Final = {"cleanResourceInterval": "0"}
 """Brokers neither drop messages nor refuse them for the level of this machine's disk: the logs are
 evidence."""
@@ -37,6 +39,8 @@ class ClusterSpec:
     """Whether the brokers have a key by which they seal what they say to each other."""
     every_link: bool = False
     """Whether clients and name servers are reached through links that can be broken, too."""
+    mode: str = RAFT
+    """How the brokers replicate: `chaos.catalogue.contracts.MODES`."""
 
 
 LinkState = Mapping[str, Any]
@@ -112,6 +116,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def log_format(self) -> str:
+        """How the logs are written: `chaos.history.domains`, DLEDGER or PLAIN."""
+        ...
+
+    @property
     def links(self) -> Links:
         """The network between the brokers."""
         ...
@@ -138,6 +147,13 @@ class Cluster(Protocol):
 
     async def restart(self, node: str) -> None:
         """Start a broker that is down; does not wait until it answers; idempotent."""
+        ...
+
+    async def make_master(self, node: str) -> None:
+        """Switch by hand: stop a slave and start it as the master.
+
+        The master of before is its slave from its next start on.
+        """
         ...
 
     def state(self, node: str) -> str:

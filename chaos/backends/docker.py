@@ -18,6 +18,7 @@ from chaos.backends import engine
 from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec
 from chaos.backends.netfilter import NetfilterLinks
 from chaos.backends.sparse import copy_used_prefix
+from chaos.history.domains import DLEDGER
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.runtime.cancel import timeout
 
@@ -39,6 +40,7 @@ class DockerCluster:
     """`chaos.backends.base.Cluster` of containers; needs the image ``ledgermq:latest``."""
 
     backend = "docker"
+    log_format = DLEDGER
 
     def __init__(self, spec: ClusterSpec) -> None:
         if spec.nodes != NODES or spec.name_servers != len(NAME_SERVERS):
@@ -132,6 +134,10 @@ class DockerCluster:
             await engine.call(["docker", "cp", source, str(target)])
         except ClusterFailed:
             return  # it recorded nothing
+
+    async def make_master(self, node: str) -> None:
+        """Refuse: the containers are a Raft group."""
+        raise ClusterFailed(f"{node}: the docker backend has no masters and slaves")
 
     def unexpected_exits(self) -> list[str]:
         """Return a line for each container that ended by itself."""

@@ -32,6 +32,7 @@ from chaos.backends.base import (
 from chaos.backends.ports import HOST, take_ports
 from chaos.backends.process import Child
 from chaos.backends.sparse import copy_used_prefix
+from chaos.history.domains import DLEDGER
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
 from ledgermq.runtime.cancel import timeout
@@ -81,7 +82,7 @@ class ProxyLinks:
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
     """What is known of one broker."""
 
     name: str
@@ -97,6 +98,7 @@ class LocalCluster:
     """`chaos.backends.base.Cluster` of local processes."""
 
     backend = "local"
+    log_format = DLEDGER
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.nodes = spec.nodes
@@ -111,7 +113,7 @@ class LocalCluster:
         self._ns_ports = ports[: spec.name_servers]
         broker_ports = ports[spec.name_servers :]
         self._nodes = {
-            name: _Node(
+            name: Node(
                 name=name,
                 port=broker_ports[2 * at],
                 raft_port=broker_ports[2 * at + 1],
@@ -187,6 +189,10 @@ class LocalCluster:
         log = self._spec.run / "logs" / f"{node}.log"
         state.child = await Child.start(node, ["-m", *broker], log)
 
+    async def make_master(self, node: str) -> None:
+        """Refuse: the members of a Raft group elect who leads."""
+        raise ClusterFailed(f"{node}: a Raft group elects who leads")
+
     def state(self, node: str) -> str:
         """Return running, stopped or gone."""
         child = self._nodes[node].child
@@ -210,13 +216,13 @@ class LocalCluster:
         segments = [p for directory in found for p in sorted(directory.iterdir()) if is_segment(p)]
         if not segments:
             raise ClusterFailed(f"{node}: no data segments under {self._nodes[node].directory}")
-        await asyncio.to_thread(_copy_all, segments, target)
+        await copy_all(segments, target)
 
     async def collect_events(self, node: str, target: Path) -> None:
         """Copy the event files of the node."""
         found = sorted(self._nodes[node].directory.rglob("raft_event/*"))
         if found:
-            await asyncio.to_thread(_copy_all, found, target)
+            await copy_all(found, target)
 
     def peer_addrs(self) -> list[tuple[str, int]]:
         """Return where brokers listen for each other, behind the proxies."""
@@ -260,7 +266,7 @@ class LocalCluster:
             raise ClusterFailed(f"{node} is not running")
         return child
 
-    def _note_exit(self, node: _Node) -> None:
+    def _note_exit(self, node: Node) -> None:
         line = None if node.child is None else exit_line(node.child)
         if line is not None and line not in node.exits:
             node.exits.append(line)
@@ -317,7 +323,7 @@ class LocalCluster:
                 _check_alive(child, log)
                 await asyncio.sleep(POLL_S)
 
-    def _write_config(self, node: _Node) -> None:
+    def _write_config(self, node: Node) -> None:
         ports = self._link_ports
         peers = [
             f"{n}-{HOST}:{node.raft_port if n == node.name else ports[f'{node.name}>{n}']}"
@@ -351,7 +357,7 @@ class LocalCluster:
         path.chmod(0o600)
         return path
 
-    async def _await_status(self, node: _Node) -> None:
+    async def _await_status(self, node: Node) -> None:
         log = self._spec.run / "logs" / f"{node.name}.log"
         connection = StatusConnection(self._broker_host, node.port)
         async with _deadline(node.name, log):
@@ -366,10 +372,15 @@ class LocalCluster:
         connection.close()
 
 
-def _copy_all(segments: Sequence[Path], target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for path in segments:
-        copy_used_prefix(path, target / path.name)
+async def copy_all(files: Sequence[Path], target: Path) -> None:
+    """Copy the used prefix of files into a directory."""
+
+    def copy() -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            copy_used_prefix(path, target / path.name)
+
+    await asyncio.to_thread(copy)
 
 
 def exit_line(child: Child) -> str | None:

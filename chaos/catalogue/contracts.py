@@ -30,18 +30,27 @@ class ModeEntry:
     """Brokers that the harness starts."""
     acknowledged: str
     """Who has a message that was answered SEND_OK."""
+    offsets_settle_ms: int = 0
+    """How long it may take until all agree again on offsets that one of them took."""
 
 
+_SLAVES_ASK_MS: Final = 20_000
+"""Slaves ask their master for offsets every ten seconds, and give back as often what they took
+while it was gone; its start takes some seconds."""
 MODES: Final[Mapping[str, ModeEntry]] = {
     one.name: one
     for one in (
         ModeEntry(name=RAFT, durability=QUORUM, nodes=3, acknowledged="a majority has it"),
-        ModeEntry(name=ASYNC_MASTER, durability=MASTER, nodes=2, acknowledged="the master has it"),
         ModeEntry(
-            name=SYNC_MASTER, durability=PAIR, nodes=2, acknowledged="master and slave have it"
+            name=ASYNC_MASTER, durability=MASTER, nodes=2, acknowledged="the master has it",
+            offsets_settle_ms=_SLAVES_ASK_MS,
+        ),
+        ModeEntry(
+            name=SYNC_MASTER, durability=PAIR, nodes=2, acknowledged="master and slave have it",
+            offsets_settle_ms=_SLAVES_ASK_MS,
         ),
     )
-}
+}  # fmt: skip
 """Every mode by its name."""
 
 

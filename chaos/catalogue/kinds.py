@@ -114,6 +114,6 @@ class CheckEntry:
     simulated: bool = False
     """Whether an oracle of the simulator asks it, of the cluster itself."""
     excusable: bool = False
-    """Whether it finds what loss on a majority of the disks brings about."""
+    """Whether it finds what is brought about when disks are lost that had what was acknowledged."""
     lacks: str = ""
     """What the checkers lack to ask it of a history."""

@@ -145,6 +145,7 @@ CHECKS: Final = (
         question="was every message of a committed transaction delivered?", severity=CRIT,
         needs="txn, deliveries",
         in_process=True, on_spark=True, simulated=True,
+        excusable=True,
     ),
     CheckEntry(
         id="A56", title="delivered too early",
@@ -157,6 +158,7 @@ CHECKS: Final = (
         question="is in the dead letter queue whatever was refused too often?", severity=CRIT,
         needs="acks, deliveries",
         in_process=True, on_spark=True, simulated=True,
+        excusable=True,
     ),
     CheckEntry(
         id="A58", title="election storm",

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from chaos.catalogue.checks import CHECKS
 from chaos.checker.events import find_cut_commits
-from chaos.checker.model import NOT_CHECKED, History, Holder, Result, Row, result
+from chaos.checker.model import NOT_CHECKED, History, Holder, Replica, Result, Row, result
 
 Content = tuple[int, int]
 """Term and CRC of an entry."""
@@ -121,7 +121,7 @@ def _nowhere(history: History, views: Collection[Index]) -> Iterator[Row]:
     """Yield the indexes that a replica calls committed and of which no log has anything."""
     seen: set[Index] = set()
     for replica in history.replicas:
-        if replica.node in history.damaged_nodes:
+        if replica.node in history.damaged_nodes or replica.is_plain:
             continue
         for index in range(replica.first_index, replica.commit_index + 1):
             at = (replica.group, index)
@@ -129,6 +129,30 @@ def _nowhere(history: History, views: Collection[Index]) -> Iterator[Row]:
                 seen.add(at)
                 explain = f"index {index} is committed on {replica.node} but in no log"
                 yield {"index": index, "node": replica.node, "explain": explain}
+    for group in sorted({replica.group for replica in history.replicas if replica.is_plain}):
+        yield from _uncovered(history, group)
+
+
+def _uncovered(history: History, group: str) -> Iterator[Row]:
+    """Yield one row if plain logs call bytes committed that no log's entries cover."""
+    logs = [r for r in history.replicas if r.group == group and r.is_plain]
+    owing = [r for r in logs if r.node not in history.damaged_nodes and _lacks_bytes(r)]
+    if not owing:
+        return
+    low, high = min(r.first_index for r in owing), max(r.commit_index for r in owing)
+    sizes = {row.entry_index: row.size for one in logs for row in one.rows}
+    covered = sum(size for index, size in sizes.items() if low <= index <= high)
+    lacking = high - low + 1 - covered
+    if lacking > 0:
+        explain = f"{lacking} bytes of {low}..{high} are committed but in no log"
+        yield {"index": high, "node": owing[0].node, "explain": explain}
+
+
+def _lacks_bytes(replica: Replica) -> bool:
+    """Tell whether the committed entries of a plain log leave out some of its bytes."""
+    first = replica.first_index
+    held = sum(row.size for row in replica.committed() if row.entry_index >= first)
+    return bool(held < replica.commit_index - first + 1)
 
 
 def _replaced(history: History, views: Collection[Index], committed: set[int]) -> list[Row]:

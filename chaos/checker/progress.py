@@ -95,7 +95,8 @@ def check_falls(history: History) -> Result:
     Less may be told after a reset, soon after a commit whose outcome nobody knows, and while
     somebody who had been told less may still commit it. A leader answers a commit before the others
     have it: one that was answered amid a fault or a change of the leader, or soon before, may be
-    gone.
+    gone. Of masters and slaves, which tell each other of offsets now and then, one soon after, too
+    (the contract's ``offsets_settle_ms``).
     """
     fetches = [a for a in history.acks if a["kind"] == "fetch" and a["outcome"] == "ok"]
     if not fetches:
@@ -105,24 +106,26 @@ def check_falls(history: History) -> Result:
     columns = ("topic", "queue_id", "value_offset", "t_inv")
     if missing := lacking("acks", fetches, *columns):
         return undecided("A18", f"needs {missing} of fetches")
-    unrest = [(one.start, one.end) for one in unsettled(history)]
+    settle_ns = int(float(history.contract.get("offsets_settle_ms") or 0) * 1e6)
+    unrest = [(one.start, one.end + settle_ns) for one in unsettled(history)]
+    spread_ns = max(SPREAD_NS, settle_ns)
     queues: dict[Queue, list[Row]] = defaultdict(list)
     for ack in history.acks:
         told = ack["value_offset"] is not None or ack["kind"] == "reset"
         at = ack["t_cmp"] if ack["kind"] == "commit" and ack["outcome"] == "ok" else ack["t_inv"]
         if ack["queue_id"] is not None and at is not None and told:
             queue = (ack["grp"], ack["topic"], ack["queue_id"])
-            queues[queue].append(ack | {"at": at, "sure": _is_sure(ack, unrest)})
+            queues[queue].append(ack | {"at": at, "sure": _is_sure(ack, unrest, spread_ns)})
     found = [one for queue, rows in sorted(queues.items()) for one in _falls(queue, rows)]
     return result("A18", found, f"{len(fetches)} offsets were told, {len(found)} too low")
 
 
-def _is_sure(ack: Row, unrest: Sequence[tuple[int, int]]) -> bool:
+def _is_sure(ack: Row, unrest: Sequence[tuple[int, int]], spread_ns: int) -> bool:
     """Tell whether a commit stands, whoever leads."""
     begin, end = ack["t_inv"], ack["t_cmp"]
     if ack["kind"] != "commit" or ack["outcome"] != "ok" or begin is None:
         return False
-    return not any(start <= end + SPREAD_NS and begin <= over for start, over in unrest)
+    return not any(start <= end + spread_ns and begin <= over for start, over in unrest)
 
 
 def _falls(queue: Queue, rows: Sequence[Row]) -> Iterator[Row]:

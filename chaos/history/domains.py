@@ -111,6 +111,9 @@ CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What run.json's ``contract`` may say."""
 
+DLEDGER, PLAIN = "dledger", "plain"
+"""What ``format`` in a replica's meta.json may say: of its segments, the first if it is absent."""
+
 MODES: Final = ("concurrent", "orderly", "broadcast")
 """What run.json's ``modes`` may say of a group: how it consumes."""
 EARLY_NS: Final = 10_000_000

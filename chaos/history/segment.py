@@ -96,7 +96,7 @@ class EntryRow(NamedTuple):
     payload_run_id: str | None = None
 
 
-class _Names:
+class Names:
     """Topic names and run tags seen so far: each is decoded once, not once per entry."""
 
     __slots__ = ("tags", "topics")
@@ -106,12 +106,14 @@ class _Names:
         self.tags: dict[bytes, str] = {}
 
     def topic(self, raw: bytes) -> str:
+        """Return the name of a topic."""
         name = self.topics.get(raw)
         if name is None:
             name = self.topics[raw] = raw.decode("utf-8", "replace")
         return name
 
     def tag(self, raw: bytes) -> str:
+        """Return a run tag as histories spell it."""
         name = self.tags.get(raw)
         if name is None:
             name = self.tags[raw] = raw.hex()
@@ -127,7 +129,7 @@ def decode_segment(buffer: Buffer, start: int, end_index: int | None = None) -> 
     Errors: none, whatever the bytes.
     """
     view = memoryview(buffer)
-    names = _Names()
+    names = Names()
     unpack = ENTRY_HEADER.unpack_from
     limit = len(view) - ENTRY_HEADER_BYTES
     at = 0
@@ -149,7 +151,7 @@ def decode_segment(buffer: Buffer, start: int, end_index: int | None = None) -> 
             return
         body = view[at + ENTRY_HEADER_BYTES : at + size]
         crc = crc32(body)
-        record = _decode_record(body, start + at + ENTRY_HEADER_BYTES, names)
+        record = decode_record(body, start + at + ENTRY_HEADER_BYTES, names)
         sound = record[0] and pos == start + at and body_crc in {0, crc}
         if channel:
             mark = crc32(view[at : at + CHAIN_CRC_AT])
@@ -170,7 +172,7 @@ def _is_change(channel: int, kind: str) -> bool:
 _Record = tuple[bool, str, str | None, int | None, int | None, int | None, int | None, str | None]
 
 
-def _decode_record(body: memoryview, physical_offset: int, names: _Names) -> _Record:
+def decode_record(body: memoryview, physical_offset: int, names: Names) -> _Record:
     """Return (sound, and the fields of `EntryRow` from ``type`` on) of the record in an entry."""
     size = len(body)
     if size < RECORD_BYTES_MIN:

@@ -52,6 +52,8 @@ class Witness:
     during: float | None = None
     after: float | None = None
     effective: bool = False
+    only_there: int | None = None
+    """Of a fault that takes a disk: how many messages no other node had at that moment."""
 
     def row(self) -> dict[str, Any]:
         """Return the ``witness`` struct of the ``faults`` table."""
@@ -138,4 +140,5 @@ class FaultRecord:
             "t_off1": self.t_off1,
             "status": self.status,
             "witness": None if self.witness is None else self.witness.row(),
+            "only_there": None if self.witness is None else self.witness.only_there,
         }

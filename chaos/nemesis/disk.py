@@ -4,6 +4,8 @@ Each kills the broker, changes its files, and is undone by a restart: its peers 
 What it had acknowledged is gone, so each counts as a disk that was lost (`Takes.SYNCED`): as long
 as a majority keeps its disks nothing may be lost.
 
+Of a master or slave it is counted how many messages it alone had (`chaos.nemesis.alone`).
+
 Witness: that of a kill, and bytes that differ, read back from the files. Numbers: bytes of the log
 before; bytes that differ, or are gone; bytes of the log after the restart.
 
@@ -19,6 +21,7 @@ from typing import Any, Final
 from chaos.backends.base import ClusterFailed, Machine
 from chaos.backends.sparse import copy_extents, used_bytes
 from chaos.generator import Stream
+from chaos.nemesis.alone import count_alone
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.process import Kill
 from chaos.nemesis.restarts import machine_of
@@ -61,6 +64,8 @@ class DiskFault:
         if self.kind == "rollback":
             await self._grow_old(root)
         await self._kill.apply()
+        if self.kind != "spoil":
+            self.witness.only_there = await count_alone(self._setting.cluster, self._node)
         self.witness.before = float(log_bytes(root))
         changed = await asyncio.to_thread(CHANGES[self.kind], root, self._parameters, stream)
         self.witness.during = float(changed)
@@ -98,8 +103,9 @@ class DiskFault:
 
 
 def segments_of(root: Path) -> list[Path]:
-    """Return the data segments of a broker's log, oldest first."""
-    return sorted(p for p in root.glob("dledger-*/data/*") if p.name.isdigit())
+    """Return the files of a broker's log, oldest first: of a group, or a plain commit log."""
+    found = [*root.glob("dledger-*/data/*"), *root.glob("commitlog/*")]
+    return sorted(path for path in found if path.name.isdigit())
 
 
 def log_bytes(root: Path) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from chaos.nemesis.base import Setting, Witness
 from chaos.nemesis.wait import until
 
-RESTART_TIMEOUT_S = 15.0
+RESTART_TIMEOUT_S = 30.0
 STATE_TIMEOUT_S = 3.0
 UNDER_WAY_NS = 500_000_000
 """An answer may have been on its way when the node was hit: questions time out after 0.4 s."""

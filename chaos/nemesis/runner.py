@@ -72,6 +72,8 @@ class Nemesis:
                 said = await self.start(op)
             case "stop":
                 said = await self.stop(str(op.value["name"]))
+            case "switch":
+                said = await self._switch(op.value["targets"])
             case "await":
                 said = await self._await(str(op.value["what"]), op.value)
             case other:
@@ -141,6 +143,11 @@ class Nemesis:
             if record.status == "planned":
                 self._end(record, "skipped", "the timeline ended before it")
 
+    def lost_alone(self) -> int:
+        """Return how many messages were only on disks that faults took."""
+        seen = [r.witness for r in self.records.values() if r.witness is not None]
+        return sum(witness.only_there or 0 for witness in seen if witness.effective)
+
     async def _look(self) -> str:
         """Bind the roles to nodes, once the cluster is healthy."""
         probe = self._setting.probe
@@ -158,6 +165,18 @@ class Nemesis:
         if leader is not None:
             self._roles["leader"] = leader
         return f"healthy={fine} {self._roles}"
+
+    async def _switch(self, targets: object) -> str:
+        """Make a slave the master, as a person would."""
+        assert isinstance(targets, list)
+        node = self._roles.get(targets[0], "")
+        try:
+            await self._setting.cluster.make_master(node)
+        except ClusterFailed as error:
+            self._notice(f"not switched: {error}")
+            return f"failed: {error}"
+        self._notice(f"{node} is made the master by hand")
+        return node
 
     async def _await(self, what: str, value: Mapping[str, object]) -> str:
         since_ns = self._setting.clock.monotonic_ns()

@@ -113,10 +113,12 @@ def check_falls(context: Context) -> CheckResult:
     order = queue.orderBy("at", "later", "value_offset")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     recent = queue.orderBy("at").rangeBetween(-SETTLED, -1)
-    spans = _unrest(context)
+    told_ms = context.history.run.get("contract", {}).get("offsets_settle_ms")
+    settle = int(float(told_ms or 0) * 1_000_000)
+    spans, spread = _unrest(context, settle), max(SPREAD, settle)
     gone = F.exists(
         "unrest",
-        lambda one: (one["begun"] <= F.col("t_cmp") + SPREAD) & (F.col("t_inv") <= one["over"]),
+        lambda one: (one["begun"] <= F.col("t_cmp") + spread) & (F.col("t_inv") <= one["over"]),
     )
     if spans:
         table = few_rows(context.session, spans, "begun long, over long")
@@ -145,8 +147,11 @@ def check_falls(context: Context) -> CheckResult:
     return tell(context, result, rows.withColumn("key", where), explain)
 
 
-def _unrest(context: Context) -> list[tuple[int, int]]:
-    """Return when brokers were at fault, or the lead changed; what overlaps is one stretch."""
+def _unrest(context: Context, settle: int) -> list[tuple[int, int]]:
+    """Return when brokers were at fault, or the lead changed, each with the time to settle.
+
+    What overlaps is one stretch.
+    """
     spans = [
         (fault.start, _NO_BOUND if fault.end is None else fault.end)
         for fault in context.faults
@@ -156,7 +161,8 @@ def _unrest(context: Context) -> list[tuple[int, int]]:
         if before.group == after.group:
             spans.append((min(before.last_seen, after.first_seen), after.first_seen))
     merged: list[tuple[int, int]] = []
-    for begun, over in sorted(spans):
+    for begun, end in sorted(spans):
+        over = end if end == _NO_BOUND else end + settle
         if merged and begun <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], over))
         else:

@@ -34,6 +34,7 @@ class World:
     root: Path = Path("nowhere")
     own_pid: int = 0
     backend: str = "local"
+    log_format: str = "dledger"
 
     def __post_init__(self) -> None:
         self.links = self

@@ -1,6 +1,7 @@
 """The copies of a segment on several nodes: each has its own rows, the same bytes are read once."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -35,13 +36,13 @@ def rows_by_node(run, *nodes):
 def decoded(monkeypatch):
     """How many entries were decoded, stretch by stretch."""
     counts = []
-    decode = commit_log.decode_entries
+    form = commit_log.FORMS["dledger"]
 
     def count(data, base, starts):
         counts.append(len(starts))
-        return decode(data, base, starts)
+        return form.decode(data, base, starts)
 
-    monkeypatch.setattr(commit_log, "decode_entries", count)
+    monkeypatch.setitem(commit_log.FORMS, "dledger", replace(form, decode=count))
     return counts
 
 
