@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ledgermq.runtime.clock import SystemClock
 from sim.faults.plan import Options, Plan, Workload
 from sim.inode import PowerLossMode
-from sim.world import NS_PER_MS, World
+from sim.machines import NS_PER_MS
+from sim.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

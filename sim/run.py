@@ -22,12 +22,13 @@ from chaos.checker.model import INVALID
 from ledgermq.runtime.clock import SystemClock
 from sim.audit import Auditor, is_of_group, run_history
 from sim.faults.apply import Nemesis
+from sim.machines import NS_PER_MS
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.tasks import Ear, check_tasks
 from sim.standstill import StoodStill, limited
-from sim.world import NS_PER_MS, World
+from sim.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,31 +9,24 @@ Source: docs/simulation.md#what-makes-a-run-repeatable; TigerBeetle VOPR.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import logging
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from broker.controller import BrokerController
 from dledger.config import FlushDiskType
 from dledger.core.messages import describe_message
 from dledger.core.model import Role
-from ledgermq.runtime.errors import EXIT_ENVIRONMENT, FatalError
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.config import NamesrvConfig
 from namesrv.server import NameServer
-from sim.context import CURRENT, Host, Process
-from sim.disk import SimDisk
+from sim.context import CURRENT, Process
 from sim.dropping import Dropping
-from sim.handle import SimHandle
 from sim.health import Health
 from sim.judges import Judges
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE, Layout
-from sim.loop import SimLoop
+from sim.machines import Machines
 from sim.oracles.alone import Alone
 from sim.oracles.alone_disk import AloneEnd
 from sim.oracles.answers import Answers
-from sim.oracles.base import Findings, Violation
 from sim.oracles.clients import Clients
 from sim.oracles.consuming import Consuming
 from sim.oracles.leaving import Leaving
@@ -43,7 +36,7 @@ from sim.oracles.watch import Watch
 from sim.programs import plan_crashes, run_client
 from sim.record import Record
 from sim.taps import Taps
-from sim.transport import RESET, VANISH
+from sim.transport import RESET
 from sim.validators import Validators
 from sim.workload import draw_operations
 
@@ -54,19 +47,13 @@ if TYPE_CHECKING:
     from dledger.node import DLedgerNode
     from sim.faults.plan import Plan
     from sim.inode import PowerLossMode
-    from sim.network import SimNetwork
+    from sim.oracles.base import Findings
     from sim.oracles.replica import Change, Replica
     from sim.oracles.wire import Listener
     from sim.programs import App
 
-_log: Final = logging.getLogger(__name__)
 
-NS_PER_MS: Final = 1_000_000
-RESTART_MS: Final = 1_000
-"""A process that ended by itself is started again after so long, as a supervisor would."""
-
-
-class World:
+class World(Machines):
     """All machines of one run.
 
     Args:
@@ -75,20 +62,11 @@ class World:
     """
 
     def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
-        self.plan = plan
+        self.layout = Layout(plan)
+        super().__init__(plan, self.layout, keep_lines=keep_lines)
         options = plan.options
-        self.loop = SimLoop(  # type: ignore[abstract]  # what asyncio has and nobody here uses
-            plan.seed, keep_lines=keep_lines
-        )
-        self.rng = self.loop.rng
-        self.trace = self.loop.trace
-        self.loop.set_exception_handler(_fail)
-        self.network: SimNetwork = self.loop.network
         self.record = Record(f"sim-{plan.seed}", self.trace)
         self.record.follow_workload(plan.workload)
-        self.layout = Layout(plan)
-        self.hosts = self.layout.hosts
-        self._add_hosts()
         self._brokers = self.layout.brokers
         self.voters = self.layout.voters
         self.watch = Watch(
@@ -123,17 +101,10 @@ class World:
         self.network.on_connected = self._taps().listen
         self.controllers: dict[str, BrokerController] = {}
         self.apps: dict[str, App] = {}
-        self._mains: dict[Process, asyncio.Task[None]] = {}
-        self.explains: Callable[[str], bool] = lambda _name: False
-        """Whether the faults so far explain that the process of a host ends by itself."""
         self.operations = draw_operations(
             self.rng.split("workload"), plan.workload, options.safety_ms
         )
-        self.exits: dict[str, int] = {}
-        self._restarts = True
         self.loop.findings = self.findings.all
-        self.loop.on_exit = self._on_exit
-        self.loop.on_kill = self._forget
 
     def _taps(self) -> Taps:
         """Return who has what is said on connections judged."""
@@ -177,16 +148,6 @@ class World:
         """Return the hosts of brokers outside the group."""
         return self.layout.alone
 
-    def host(self, name: str) -> Host:
-        """Return a machine."""
-        return self.hosts[name]
-
-    def disk(self, name: str) -> SimDisk:
-        """Return the disk of a machine."""
-        disk = self.hosts[name].disk
-        assert isinstance(disk, SimDisk)
-        return disk
-
     def node(self, name: str) -> DLedgerNode | None:
         """Return the replica that runs on a host, None while none does."""
         host = self.hosts[name]
@@ -204,57 +165,12 @@ class World:
                 best = max(best or (node.term, name), (node.term, name))
         return best[1] if best is not None else None
 
-    def start(self, name: str) -> None:
-        """Start the process of a host; nothing happens where one runs."""
-        host = self.hosts[name]
-        if host.alive:
-            return
-        self.health.gone.pop(name, None)
-        process = self.loop.boot(host)
-        self._mains[process] = self.loop.spawn(process, self._main(name))
-
-    def crash(self, name: str) -> None:
-        """Kill the process of a host; its kernel resets the connections, the page cache stays."""
-        self._kill(name, RESET)
-
-    def stop(self, name: str) -> None:
-        """Ask the process of a host to end, as SIGTERM does."""
-        process = self.hosts[name].process
-        if process is None or not process.alive:
-            return
-        main = self._mains[process]
-        self.trace.event("stop", name)
-        if main.cancelling():
-            self.crash(
-                name
-            )  # a second signal ends the process at once, see `ledgermq.runtime.process`
-        else:
-            main.cancel()
-
-    def restart(self, name: str) -> None:
-        """Start a process again, killing the one that runs."""
-        self.crash(name)
-        self.start(name)
-
-    def pause(self, name: str) -> None:
-        """Stop a process, as SIGSTOP does."""
-        process = self.hosts[name].process
-        if process is not None and process.alive:
-            self.loop.pause(self.hosts[name])
-
-    def resume(self, name: str) -> None:
-        """Let a paused process go on."""
-        process = self.hosts[name].process
-        if process is not None and process.alive:
-            self.loop.resume(self.hosts[name])
-
     def power_loss(self, name: str, mode: PowerLossMode) -> None:
         """Cut the power of a machine: process and unsynced writes are gone."""
-        self._kill(name, VANISH)
-        self.network.power_off(self.hosts[name].address)
-        if name in self.watch.replicas and self.disk(name).has_failed_syncs():
+        has_failed_syncs = self.disk(name).has_failed_syncs()
+        super().power_loss(name, mode)
+        if name in self.watch.replicas and has_failed_syncs:
             self.watch.excuse_corruption(name)  # what a failed sync has lost is missing from now on
-        self.disk(name).power_loss(mode)
         if name in self.watch.replicas:
             self.watch.replicas[name].lost_power = True
         elif self.validators.alone is not None and name in self.layout.alone:
@@ -262,9 +178,7 @@ class World:
 
     def wipe(self, name: str) -> None:
         """Kill the process and empty its disk."""
-        self._kill(name, RESET)
-        self.trace.event("wipe", name)
-        self.disk(name).wipe()
+        super().wipe(name)
         self.watch.replicas[name].is_wiped = True
         self.watch.replicas[name].is_corrupt = False
 
@@ -278,22 +192,10 @@ class World:
         node = self.node(name)
         return -1 if node is None else node._driver.synced_index
 
-    def run_on(self, name: str, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Run a coroutine as part of the process of a host, None where none runs."""
-        process = self.hosts[name].process
-        if process is None or not process.alive:
-            coro.close()
-            return None
-        return self.loop.spawn(process, coro, name="harness")
-
     def compact(self, name: str) -> None:
         """Have a broker of the group drop the beginning of its log, where it runs."""
         if self.node(name) is not None:
             self.run_on(name, self.dropping.compact(self.controllers[name]))
-
-    def at(self, when_ns: int, action: Callable[[], object]) -> None:
-        """Do something at a virtual time that no process does."""
-        self.loop.post(when_ns, SimHandle(when_ns, action, (), contextvars.Context(), None))
 
     # The life of the run
 
@@ -305,26 +207,7 @@ class World:
             self.start(name)
         plan_crashes(self)
 
-    def close(self) -> None:
-        """Let go of everything, so that the run leaves no trace in the process."""
-        self._restarts = False
-        self.loop.findings = []
-        for name in list(self.hosts):
-            self._kill(name, RESET)
-        self.loop.close()
-
     # Processes
-
-    def _add_hosts(self) -> None:
-        for net, names in enumerate(self.layout.nets):
-            for at, name in enumerate(names):
-                host = self.loop.add_host(name, f"10.0.{net}.{at + 1}")
-                host.disk = SimDisk(host.rng.split("disk"), self.trace, host=name)
-                spread_ms = self.plan.options.clock_spread_ms
-                if spread_ms:
-                    host.clock.jump(int((2 * host.rng.point("clock") - 1) * spread_ms))
-                self.hosts[name] = host
-                self.trace.event("host", name, address=host.address)
 
     def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
         if name in self._brokers or name in self.layout.alone:
@@ -332,20 +215,6 @@ class World:
         if name in self.layout.namesrvs:
             return self._namesrv(name)
         return run_client(self, name)
-
-    async def _main(self, name: str) -> None:
-        """Do what `ledgermq.runtime.process.run_main` does."""
-        process = CURRENT.get()
-        assert process is not None
-        error: Exception | None = None
-        code = 0
-        try:
-            await self._main_of(name)
-        except FatalError as fatal:
-            error, code = fatal, fatal.exit_code
-        except Exception as crash:  # noqa: BLE001 - last resort, as there
-            error, code = crash, EXIT_ENVIRONMENT
-        self.loop.exit(process, error, code)
 
     async def _broker(self, name: str) -> None:
         host = self.hosts[name]
@@ -396,40 +265,22 @@ class World:
         """Return the addresses of all name servers."""
         return self.layout.namesrv_addrs()
 
-    # The end of a process
+    # The beginning and the end of a process
 
-    def _kill(self, name: str, ending: str) -> None:
-        process = self.hosts[name].process
-        if process is None or not process.alive:
-            return
+    def _begins(self, name: str) -> None:
+        self.health.gone.pop(name, None)
+
+    def _ends(self, name: str, ending: str) -> None:
         if name in self.watch.replicas and self._restarts:
             self.watch.check_end(name)
         if ending == RESET:
             self.health.gone[name] = self.loop.now_ns
-        self.loop.kill(process, ending)
 
     def _forget(self, process: Process) -> None:
-        process.after_event = None
+        super()._forget(process)
         replica = self._replicas.pop(process, None)
         if replica is not None:
             replica.is_up = False
-        self._mains.pop(process, None)
-
-    def _on_exit(self, process: Process) -> None:
-        """Take that a process ended by itself, and have it started again."""
-        name, error = process.host.name, process.error
-        text = error.message if isinstance(error, FatalError) else repr(error)
-        code = process.exit_code or 0
-        self.exits[name] = code
-        _log.warning("event=exit host=%s code=%d why=%s", name, code, text)
-        if code:
-            bug = not isinstance(error, FatalError | OSError) or "bug" in text
-            if bug or not self.explains(name):
-                self.findings.report(
-                    Violation("process death", f"{name} exits with {code}: {text}", node=name)
-                )
-            if self._restarts:
-                self.at(self.loop.now_ns + RESTART_MS * NS_PER_MS, partial(self.start, name))
 
     # Watching
 
@@ -447,9 +298,3 @@ class World:
     def _note_message(self, replica: Replica, message: Message) -> None:
         words = describe_message(message).split(" ")
         self.trace.line("say", replica.name, to=message.receiver, what=",".join(words[1:]))
-
-
-def _fail(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An error of the harness itself ends the run."""
-    del loop
-    raise context.get("exception") or RuntimeError(str(context.get("message")))
