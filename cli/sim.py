@@ -31,6 +31,11 @@ _APART = (
     ("seed", "plan", "minutes"),
     ("mutants", "mutant", "bench", "elections"),
     ("mutants", "minutes", "overkill", "trace"),
+    ("mode", "plan"),
+    ("mode", "mutants"),
+    ("mode", "mutant"),
+    ("mode", "bench"),
+    ("mode", "elections"),
 )
 """Options of which one is enough: each asks for a run of its own kind."""
 
@@ -72,6 +77,14 @@ _JobsOption = Annotated[int, typer.Option(help="Processes at a time.", min=1, ma
 _OverkillOption = Annotated[
     bool, typer.Option("--overkill", help="Faults beyond what the cluster can survive.")
 ]
+_ModeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        help="Whose plans: raft, sync-master, async-master; every: all of them, the default of"
+        " campaigns. One seed alone is raft's.",
+    ),
+]
 _TraceOption = Annotated[bool, typer.Option("--trace", help="Print the trace, one line per event.")]
 _NoShrinkOption = Annotated[
     bool, typer.Option("--no-shrink", help="Do not make a failing plan smaller.")
@@ -92,6 +105,7 @@ def sim(
     mutant: _MutantOption = None,
     bench: _BenchOption = False,
     jobs: _JobsOption = 1,
+    mode: _ModeOption = None,
     overkill: _OverkillOption = False,
     trace: _TraceOption = False,
     no_shrink: _NoShrinkOption = False,
@@ -110,24 +124,28 @@ def sim(
 
     Example: ledgermq sim --seeds 1..1000 --jobs 2
 
+    Example: ledgermq sim --seeds 1..100 --mode sync-master
+
     Example: ledgermq sim --minutes 10 --jobs 2
 
     Example: ledgermq sim --plan runs/sim/seed-7/plan.json
     """
     from cli import sim_report as report
+    from sim.campaign import EVERY
 
     _refuse_contradictions({
         "bench": bench, "elections": elections, "minutes": minutes, "mutant": mutant,
         "mutants": mutants, "overkill": overkill, "plan": plan, "seed": seed, "seeds": seeds,
-        "trace": trace,
+        "trace": trace, "mode": mode,
     })  # fmt: skip
+    _check_mode(mode, is_one=seed is not None)
     printer = report.Printer(as_json=as_json, planted=f" --mutant {mutant}" if mutant else "")
     if bench:
         code = report.bench(printer)
     elif elections is not None:
         code = report.elections(printer, elections)
     elif plan is not None or seed is not None:
-        chosen = report.load(plan) if plan else report.draw_plan(seed or 0, overkill=overkill)
+        chosen = report.load(plan) if plan else report.draw_plan(seed or 0, mode, overkill=overkill)
         with report.bug(mutant):
             code = report.one(printer, chosen, out, trace=trace, shrink=not no_shrink)
     elif mutants or mutant is not None:
@@ -138,7 +156,12 @@ def sim(
             printer,
             _seeds(seeds, minutes),
             report.Settings(
-                jobs=jobs, minutes=minutes, overkill=overkill, out=out, shrink=not no_shrink
+                jobs=jobs,
+                minutes=minutes,
+                overkill=overkill,
+                mode=mode or EVERY,
+                out=out,
+                shrink=not no_shrink,
             ),
         )
     raise typer.Exit(code)
@@ -157,6 +180,16 @@ def _refuse_contradictions(options: Mapping[str, object]) -> None:
         raise typer.BadParameter("the plan says so itself", param_hint="--overkill")
     if "trace" in given and not given & {"seed", "plan"}:
         raise typer.BadParameter("takes one run: --seed or --plan", param_hint="--trace")
+
+
+def _check_mode(mode: str | None, *, is_one: bool) -> None:
+    """Refuse a mode that is none, or that is none of one run."""
+    from sim.campaign import CHOICES, EVERY
+
+    if mode is not None and mode not in CHOICES:
+        raise typer.BadParameter(f"{mode!r} is none of {', '.join(CHOICES)}", param_hint="--mode")
+    if is_one and mode == EVERY:
+        raise typer.BadParameter("one seed has one of the other modes", param_hint="--mode")
 
 
 def _seeds(text: str | None, minutes: float | None) -> Iterable[int]:

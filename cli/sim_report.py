@@ -15,9 +15,8 @@ import typer
 
 from mutants.patches import MUTANTS
 from mutants.planting import planted
-from sim.campaign import Totals, campaign
+from sim.campaign import RAFT, Case, Totals, campaign, plan_of
 from sim.detect import SEEDS_MAX, Detection, known_seeds, measure, table
-from sim.faults.draw import draw
 from sim.faults.plan import Plan, decode_plan, encode_plan
 from sim.figures import measure_elections, measure_speed
 from sim.lamport import draw_lamport
@@ -40,6 +39,8 @@ class Settings:
     jobs: int
     minutes: float | None
     overkill: bool
+    mode: str
+    """One of `sim.campaign.CHOICES`."""
     out: Path
     shrink: bool
 
@@ -61,9 +62,9 @@ class Printer:
         typer.echo(json.dumps(value, default=str) if self.as_json else text)
 
 
-def draw_plan(seed: int, *, overkill: bool) -> Plan:
+def draw_plan(seed: int, mode: str | None, *, overkill: bool) -> Plan:
     """Return the plan of a seed."""
-    return draw(seed, overkill=overkill)
+    return plan_of(Case(seed, mode or RAFT), overkill=overkill)
 
 
 def load(path: Path) -> Plan:
@@ -105,8 +106,11 @@ def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
     build = _build()  # as it is now: a commit may follow while the runs go on
     printer.say(f"{build}, seeds {span}, {settings.jobs} at a time")
 
-    def report(totals: Totals, result: Result) -> None:
+    failed: list[Case] = []
+
+    def report(totals: Totals, case: Case, result: Result) -> None:
         if result.failed:
+            failed.append(case)
             printer.say(describe(result))
         if totals.runs % PROGRESS_RUNS == 0:
             printer.say(f"seed {result.seed}: {totals.describe()}")
@@ -116,19 +120,20 @@ def many(printer: Printer, seeds: Iterable[int], settings: Settings) -> int:
         jobs=settings.jobs,
         minutes=settings.minutes,
         overkill=settings.overkill,
+        mode=settings.mode,
         report=report,
     )
     for result in totals.failures[:1] if not totals.interrupted else ():
-        plan = draw(result.seed, overkill=settings.overkill)
+        plan = plan_of(failed[0], overkill=settings.overkill)
         _keep(printer, plan, result, settings.out, shrink=settings.shrink)
     quote = totals.quote(build, settings.jobs)
     row = asdict(totals) | {"failures": [as_row(result) for result in totals.failures]}
     row |= {"digest": totals.digest, "quote": quote}
     del row["digests"]
     printer.result(f"{totals.describe()}\n{_sums(totals)}\n{quote}", row)
-    if totals.failures:
-        failed = ", ".join(str(result.seed) for result in totals.failures)
-        printer.say(f"failed seeds: {failed}; repeat one: ledgermq sim --seed N")
+    if failed:
+        names = ", ".join(map(_seed_of, failed))
+        printer.say(f"failed seeds: {names}; repeat one: ledgermq sim --seed N")
     if totals.interrupted:
         printer.say("interrupted: the result is that of the runs before")
         return EXIT_INTERRUPTED
@@ -215,6 +220,11 @@ def as_row(result: Result) -> dict[str, Any]:
     row = asdict(result)
     del row["lines"]
     return row
+
+
+def _seed_of(case: Case) -> str:
+    """Return what repeats a run, behind ``--seed``."""
+    return str(case.seed) if case.mode == RAFT else f"{case.seed} --mode {case.mode}"
 
 
 def _build() -> str:

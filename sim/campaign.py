@@ -12,20 +12,60 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ledgermq.runtime.clock import SystemClock
+from sim.faults.classic import MODES
+from sim.faults.classic_draw import draw_classic, is_classic_too
 from sim.faults.draw import draw
 from sim.run import BROKEN, EXCEEDED, VALID, Result, run_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from sim.faults.plan import Plan
+
 SEEDS_PER_TASK: Final = 4
 TASKS_PER_WORKER: Final = 50
 """A worker process is replaced after so many tasks: a run may leave memory behind."""
 FAILURES_MAX: Final = 10
 """After so many failures a campaign ends early."""
+
+RAFT: Final = "raft"
+"""The mode of a plan about a group; the others are `MODES`."""
+EVERY: Final = "every"
+"""Each seed's plan about a group, and those of some seeds about master and slaves."""
+CHOICES: Final = (EVERY, RAFT, *MODES)
+
+
+class Case(NamedTuple):
+    """One run of a campaign."""
+
+    seed: int
+    mode: str
+
+
+Ran = list[tuple[Case, Result]]
+
+
+def cases(seeds: Iterable[int], mode: str) -> Iterator[Case]:
+    """Yield the runs of some seeds; ``mode``: one of `CHOICES`."""
+    for seed in seeds:
+        if mode != EVERY:
+            yield Case(seed, mode)
+            continue
+        yield Case(seed, RAFT)
+        if is_classic_too(seed):
+            classic = draw_classic(seed).options.classic
+            assert classic is not None
+            yield Case(seed, classic.mode)
+
+
+def plan_of(case: Case, *, overkill: bool) -> Plan:
+    """Return the plan of a run."""
+    if case.mode == RAFT:
+        return draw(case.seed, overkill=overkill)
+    return draw_classic(case.seed, case.mode)
 
 
 @dataclass(slots=True)
@@ -42,8 +82,8 @@ class Totals:
     cpu_s: float = 0.0
     """Sum of the runs' processor time."""
     wall_s: float = 0.0
-    digests: dict[int, str] = field(default_factory=dict)
-    """By seed, what its run did."""
+    digests: dict[Case, str] = field(default_factory=dict)
+    """By run, what it did."""
     counters: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     without_effect: dict[str, int] = field(default_factory=dict)
@@ -51,14 +91,14 @@ class Totals:
     interrupted: bool = False
     """Whether somebody ended it; what has run counts."""
 
-    def add(self, result: Result) -> None:
+    def add(self, case: Case, result: Result) -> None:
         """Count one run."""
         self.runs += 1
         self.events += result.events
         self.virtual_ms += result.virtual_ms
         self.run_s += result.wall_s
         self.cpu_s += result.cpu_s
-        self.digests[result.seed] = f"{result.digest} {result.verdict}"
+        self.digests[case] = f"{result.digest} {result.verdict}"
         for into, what in (
             (self.counters, result.counters),
             (self.faults, result.faults),
@@ -83,13 +123,16 @@ class Totals:
     @property
     def digest(self) -> str:
         """One hash of what all runs did and how they were judged, whatever order they ended in."""
-        rows = (f"{seed} {did}\n" for seed, did in sorted(self.digests.items()))
+        rows = (f"{seed} {mode} {did}\n" for (seed, mode), did in sorted(self.digests.items()))
         return hashlib.blake2b("".join(rows).encode(), digest_size=16).hexdigest()
 
     def quote(self, build: str, jobs: int) -> str:
         """Render what a document may quote: which seeds of which build, their verdicts and cost."""
-        first, last = min(self.digests, default=0), max(self.digests, default=0)
-        whole = "" if last - first + 1 == self.runs else f" ({self.runs} of them)"
+        seeds = {case.seed for case in self.digests}
+        first, last = min(seeds, default=0), max(seeds, default=0)
+        whole = "" if last - first + 1 == len(seeds) else f" ({len(seeds)} of them)"
+        if classic := sum(case.mode != RAFT for case in self.digests):
+            whole += f", {classic} runs of master and slaves among them"
         return (
             f"{build}, seeds {first}..{last}{whole}: {self.valid} valid, "
             f"{len(self.failures)} failed, {self.exceeded} beyond the contract; "
@@ -109,10 +152,12 @@ class Totals:
         )
 
 
-def run_seed(seed: int, *, overkill: bool = False, trace_lines: bool = False) -> Result:
+def run_seed(
+    seed: int, *, overkill: bool = False, trace_lines: bool = False, mode: str = RAFT
+) -> Result:
     """Run the plan of a seed; an error of the simulator itself is a result, too."""
     try:
-        return run_plan(draw(seed, overkill=overkill), trace_lines=trace_lines)
+        return run_plan(plan_of(Case(seed, mode), overkill=overkill), trace_lines=trace_lines)
     except Exception as error:  # noqa: BLE001 - one broken run must not end a campaign
         return Result(
             seed=seed, verdict=BROKEN, text=f"{type(error).__name__}: {error}", digest="",
@@ -120,9 +165,12 @@ def run_seed(seed: int, *, overkill: bool = False, trace_lines: bool = False) ->
         )  # fmt: skip
 
 
-def run_seeds(seeds: list[int], overkill: bool) -> list[Result]:  # noqa: FBT001 - for a pool
-    """Run some seeds in this process."""
-    return [replace(run_seed(seed, overkill=overkill), lines=()) for seed in seeds]
+def run_cases(piece: list[Case], overkill: bool) -> Ran:  # noqa: FBT001 - for a pool
+    """Run some cases in this process."""
+    return [
+        (case, replace(run_seed(case.seed, overkill=overkill, mode=case.mode), lines=()))
+        for case in piece
+    ]
 
 
 def campaign(
@@ -131,7 +179,8 @@ def campaign(
     jobs: int = 1,
     minutes: float | None = None,
     overkill: bool = False,
-    report: Callable[[Totals, Result], None] = lambda _totals, _result: None,
+    mode: str = RAFT,
+    report: Callable[[Totals, Case, Result], None] = lambda _totals, _case, _result: None,
 ) -> Totals:
     """Run seeds until they are done, the time is up, or too many have failed.
 
@@ -140,6 +189,7 @@ def campaign(
         jobs: processes at a time.
         minutes: no run begins later than that.
         overkill: leave the fault budget.
+        mode: one of `CHOICES`.
         report: hears of each run.
     """
     clock = SystemClock()
@@ -151,17 +201,17 @@ def campaign(
         late = minutes is not None and totals.wall_s >= 60 * minutes
         return late or len(totals.failures) >= FAILURES_MAX
 
-    pieces = _pieces(iter(seeds))
+    pieces = _pieces(cases(seeds, mode))
     try:
         for results in (
             _in_pool(pieces, jobs, overkill, is_over)
             if jobs > 1
             else _here(pieces, overkill, is_over)
         ):
-            for result in results:
-                totals.add(result)
+            for case, result in results:
+                totals.add(case, result)
                 is_over()
-                report(totals, result)
+                report(totals, case, result)
     except KeyboardInterrupt:
         totals.interrupted = True
     is_over()
@@ -173,40 +223,40 @@ def _ignore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _pieces(seeds: Iterator[int]) -> Iterator[list[int]]:
-    while piece := list(islice(seeds, SEEDS_PER_TASK)):
+def _pieces(all_cases: Iterator[Case]) -> Iterator[list[Case]]:
+    while piece := list(islice(all_cases, SEEDS_PER_TASK)):
         yield piece
 
 
 def _here(
-    pieces: Iterator[list[int]],
+    pieces: Iterator[list[Case]],
     overkill: bool,  # noqa: FBT001 - passed on
     is_over: Callable[[], bool],
-) -> Iterator[list[Result]]:
+) -> Iterator[Ran]:
     for piece in pieces:
-        for seed in piece:
+        for case in piece:
             if is_over():
                 return
-            yield run_seeds([seed], overkill)
+            yield run_cases([case], overkill)
 
 
 def _in_pool(
-    pieces: Iterator[list[int]],
+    pieces: Iterator[list[Case]],
     jobs: int,
     overkill: bool,  # noqa: FBT001 - passed on
     is_over: Callable[[], bool],
-) -> Iterator[list[Result]]:
+) -> Iterator[Ran]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         jobs, mp_context=context, max_tasks_per_child=TASKS_PER_WORKER, initializer=_ignore_ctrl_c
     ) as executor:
-        running: deque[Future[list[Result]]] = deque()
+        running: deque[Future[Ran]] = deque()
         while True:
             while len(running) < jobs and not is_over():
                 piece = next(pieces, None)
                 if piece is None:
                     break
-                running.append(executor.submit(run_seeds, piece, overkill))
+                running.append(executor.submit(run_cases, piece, overkill))
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)

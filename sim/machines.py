@@ -91,6 +91,9 @@ class Machines(ABC):
     def _ends(self, name: str, ending: str) -> None:  # noqa: B027 - likewise
         """Take that the process of a host, which runs, is killed now."""
 
+    def _loses_power(self, name: str) -> None:  # noqa: B027 - likewise
+        """Take that what a host has not synced is about to be gone; its process is."""
+
     def _forget(self, process: Process) -> None:
         """Take that a process has ended."""
         process.after_event = None
@@ -156,6 +159,7 @@ class Machines(ABC):
         """Cut the power of a machine: process and unsynced writes are gone."""
         self._kill(name, VANISH)
         self.network.power_off(self.hosts[name].address)
+        self._loses_power(name)
         self.disk(name).power_loss(mode)
 
     def wipe(self, name: str) -> None:

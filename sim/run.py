@@ -15,19 +15,21 @@ import sys
 import warnings
 from dataclasses import dataclass, field
 from time import process_time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from chaos.checker.compose import check_history
 from chaos.checker.model import INVALID
 from ledgermq.runtime.clock import SystemClock
 from sim.audit import Auditor, is_of_group, run_history
+from sim.classic.run import ClassicRun
 from sim.faults.apply import Nemesis
-from sim.machines import NS_PER_MS
+from sim.machines import NS_PER_MS, Machines
 from sim.operator import Operator
 from sim.oracles.applied import check_keys
 from sim.oracles.base import Violation
 from sim.oracles.tasks import Ear, check_tasks
-from sim.standstill import StoodStill, limited
+from sim.standstill import StoodStill
+from sim.stepping import LIVENESS, run_audit, run_until
 from sim.world import World
 
 if TYPE_CHECKING:
@@ -35,11 +37,7 @@ if TYPE_CHECKING:
 
     from ledgermq.runtime.clock import Clock
     from sim.faults.plan import Plan
-
-EVENTS_MAX: Final = 20_000_000
-"""A run of more events than this has gone wild."""
-CHUNK_MS: Final = 500
-"""How often a run is asked whether it has gone wild."""
+    from sim.record import Record
 
 VALID, VIOLATED, NOT_LIVE, EXCEEDED, BROKEN = (
     "valid", "violation", "not live", "contract exceeded", "harness failure"
@@ -85,27 +83,66 @@ def run_plan(plan: Plan, *, trace_lines: bool = False) -> Result:
     """Run a plan from beginning to end. Errors: none that come of the cluster."""
     clock = SystemClock()
     with _quiet() as ear:
-        world = World(plan, keep_lines=trace_lines)
-        ear.follow(world.findings, world.health.is_blocked)
+        is_classic = plan.options.classic is not None
+        run = ClassicRun(plan, trace_lines) if is_classic else GroupRun(plan, trace_lines)
+        ear.follow(run.world.findings, run.is_blocked)
         try:
-            return _check(world, clock)
+            return _check(run, clock)
         finally:
             with _no_last_words():
-                world.close()
-                del world
+                run.world.close()
+                del run
                 gc.collect()
 
 
-def _check(world: World, clock: Clock) -> Result:
+class Run(Protocol):
+    """A run that has been prepared."""
+
+    @property
+    def world(self) -> Machines:
+        """Its machines."""
+        ...
+
+    @property
+    def record(self) -> Record:
+        """What its clients did."""
+        ...
+
+    nemesis: Nemesis
+
+    def is_blocked(self, name: str) -> bool:
+        """Whether a fault of its disk explains that a program on a host logs errors."""
+        ...
+
+    def phases(self) -> None:
+        """Run it to its end. Errors: `Violation`."""
+        ...
+
+
+class GroupRun:
+    """A run of a Raft group."""
+
+    def __init__(self, plan: Plan, trace_lines: bool) -> None:  # noqa: FBT001 - as all runs
+        self.world = world = World(plan, keep_lines=trace_lines)
+        self.record = world.record
+        self.is_blocked = world.health.is_blocked
+        self.nemesis = nemesis = Nemesis(world)
+        world.explains = nemesis.explains
+        world.watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
+        world.health.faults_ms = nemesis.any_ms
+
+    def phases(self) -> None:
+        """Run it to its end. Errors: `Violation`."""
+        _phases(self.world, self.nemesis)
+
+
+def _check(run: Run, clock: Clock) -> Result:
     """Run a world to its end, and say what came of it."""
     started_ns, began_s = clock.monotonic_ns(), process_time()
-    nemesis = Nemesis(world)
-    world.explains = nemesis.explains
-    world.watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
-    world.health.faults_ms = nemesis.any_ms
+    world, nemesis = run.world, run.nemesis
     verdict, violation = VALID, None
     try:
-        _run_phases(world, nemesis)
+        _run_phases(run)
     except Violation as found:
         violation = found
         verdict = NOT_LIVE if found.oracle == LIVENESS else VIOLATED
@@ -123,48 +160,40 @@ def _check(world: World, clock: Clock) -> Result:
         virtual_ms=world.loop.now_ns // NS_PER_MS,
         wall_s=(clock.monotonic_ns() - started_ns) / 1e9,
         cpu_s=process_time() - began_s,
-        counters=dict(sorted(world.record.counters.items())),
+        counters=dict(sorted(run.record.counters.items())),
         faults=dict(sorted(nemesis.effective().items())),
         without_effect=dict(sorted(nemesis.skipped().items())),
         lines=tuple(world.trace.lines),
     )
 
 
-LIVENESS: Final = "liveness"
-
-
-def _run_phases(world: World, nemesis: Nemesis) -> None:
+def _run_phases(run: Run) -> None:
     """Run it, and see that nobody made a mistake, which may be why it is not live."""
     try:
-        _phases(world, nemesis)
+        run.phases()
     except StoodStill as stuck:
         raise Violation(LIVENESS, str(stuck)) from stuck
     except Violation as found:
         if found.oracle == LIVENESS:
-            check_tasks(world.loop)
+            check_tasks(run.world.loop)
         raise
-    check_tasks(world.loop)
+    check_tasks(run.world.loop)
 
 
 def _phases(world: World, nemesis: Nemesis) -> None:
+    def look() -> None:
+        world.health.check_routes()
+        world.health.check_registered()
+
     options = world.plan.options
     world.start_all()
     Operator(world).start()
     nemesis.start()
-    _run_until(world, options.safety_ms)
+    run_until(world, options.safety_ms, look)
     nemesis.heal_all()
-    limit_ms = options.safety_ms + options.liveness_ms
     auditor = Auditor(world)
     auditor.start()
-    at_ms = options.safety_ms
-    while not auditor.is_done:
-        at_ms += CHUNK_MS
-        if at_ms > limit_ms:
-            raise Violation(
-                LIVENESS,
-                f"{options.liveness_ms} ms after everything was healed: {auditor.describe()}",
-            )
-        _run_until(world, at_ms)
+    run_audit(world, lambda: auditor.is_done, auditor.describe, look)
     _at_end(world, auditor)
 
 
@@ -183,18 +212,6 @@ def _at_end(world: World, auditor: Auditor) -> None:
     verdict = check_history(run_history(world, auditor.ends))
     if verdict.verdict == INVALID:
         raise Violation("history checker", "; ".join(verdict.reasons))
-
-
-def _run_until(world: World, at_ms: int) -> None:
-    """Run in pieces, so that a run that does not come to an end is found out."""
-    while world.loop.now_ns < at_ms * NS_PER_MS:
-        step_ms = min(at_ms, world.loop.now_ns // NS_PER_MS + CHUNK_MS)
-        with limited():
-            world.loop.run_until(step_ms * NS_PER_MS)
-        world.health.check_routes()
-        world.health.check_registered()
-        if world.loop.events > EVENTS_MAX:
-            raise Violation(LIVENESS, f"more than {EVENTS_MAX} events: something spins")
 
 
 @functools.cache

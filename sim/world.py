@@ -167,10 +167,7 @@ class World(Machines):
 
     def power_loss(self, name: str, mode: PowerLossMode) -> None:
         """Cut the power of a machine: process and unsynced writes are gone."""
-        has_failed_syncs = self.disk(name).has_failed_syncs()
         super().power_loss(name, mode)
-        if name in self.watch.replicas and has_failed_syncs:
-            self.watch.excuse_corruption(name)  # what a failed sync has lost is missing from now on
         if name in self.watch.replicas:
             self.watch.replicas[name].lost_power = True
         elif self.validators.alone is not None and name in self.layout.alone:
@@ -275,6 +272,10 @@ class World(Machines):
             self.watch.check_end(name)
         if ending == RESET:
             self.health.gone[name] = self.loop.now_ns
+
+    def _loses_power(self, name: str) -> None:
+        if name in self.watch.replicas and self.disk(name).has_failed_syncs():
+            self.watch.excuse_corruption(name)  # what a failed sync has lost is missing from now on
 
     def _forget(self, process: Process) -> None:
         super()._forget(process)

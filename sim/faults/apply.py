@@ -19,7 +19,7 @@ from sim.rng import SplitRng
 from sim.rules import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sim.faults.target import Target
 
@@ -98,6 +98,8 @@ class Applied:
     during: float = 0
     after: float = 0
     exceeds: bool = False
+    ended_ms: int = 0
+    """When it was taken back."""
 
     @property
     def effective(self) -> bool:
@@ -107,11 +109,15 @@ class Applied:
 
 
 class Nemesis:
-    """Applies a plan. Call `start` once, and `heal_all` at the end of the safety phase."""
+    """Applies a plan. Call `start` once, and `heal_all` at the end of the safety phase.
 
-    def __init__(self, target: "Target") -> None:
+    Args:
+        guard: says what must not be done now; None: that of a group.
+    """
+
+    def __init__(self, target: "Target", guard: Guard | None = None) -> None:
         self._target = target
-        self._guard = Guard(target)
+        self._guard = guard or Guard(target)
         self._stage = Stage(target, self._guard)
         self._overkill = target.plan.options.overkill
         self._is_over = False
@@ -144,6 +150,14 @@ class Nemesis:
     def any_ms(self, now_ms: int) -> int:
         """Return when any fault was on, began or ended, those that disturb no broker as well."""
         return now_ms if any(one.status == "active" for one in self.applied) else self._ended_ms
+
+    def spares(self, names: "Collection[str]", since_ms: int) -> bool:
+        """Tell whether nothing but what concerns some hosts alone was on, or ended, since then."""
+        return not any(
+            one.status == "active" or (one.status == "over" and one.ended_ms >= since_ms)
+            for one in self.applied
+            if not set(one.names) <= set(names)
+        )
 
     def corrupt(self) -> tuple[str, ...]:
         """Return the replicas on whose disk bytes may still be corrupt."""
@@ -221,7 +235,7 @@ class Nemesis:
         effect = one.effect
         assert effect is not None
         one.during = effect.count()
-        one.status = "over"
+        one.status, one.ended_ms = "over", self._target.trace.now_ns // NS_PER_MS
         effect.undo()
         one.after = effect.count()
         self._note(one, "off")

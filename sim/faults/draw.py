@@ -39,7 +39,7 @@ HUGE_P: Final = 0.03
 HUGE_BODY_MAX: Final = 1_000_000
 HUGE_SEGMENT_BYTES: Final = 4 << 20
 HUGE_RATE_PER_S: Final = 2.0
-EXTRA: Final = (Package.ALONE, Package.DERIVED, Package.BEHIND)
+EXTRA: Final = (Package.ALONE, Package.DERIVED, Package.BEHIND, Package.CLASSIC)
 """Packages that are on beside the seed's own choice."""
 PREFERRED_P: Final = 0.15
 """How probable it is that one broker is to lead whenever it can."""
@@ -83,7 +83,7 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
         on = (*on, Package.ALONE)
     events: list[FaultEvent] = []
     for package in on:
-        events += _draw_package(rng.split(package.value), package, options)
+        events += draw_package(rng.split(package.value), package, options)
     events.sort(key=lambda event: (event.at_ms, event.package.value, event.seed))
     if not overkill:
         events = within_budget(events, options)
@@ -264,8 +264,8 @@ def _draw_odd(rng: SplitRng, options: Options) -> dict[Odd, float]:
     }
 
 
-def _draw_package(rng: SplitRng, package: Package, options: Options) -> list[FaultEvent]:
-    """Draw the events of a package: a mean interval, then one event after the other."""
+def draw_package(rng: SplitRng, package: Package, options: Options) -> list[FaultEvent]:
+    """Return the events of a package: a mean interval is drawn, then one event after the other."""
     stretch = max(1.0, options.safety_ms / USUAL_MS)
     interval_ms = rng.split("interval").choice((800, 1_500, 3_000, 6_000)) * stretch
     recipes = RECIPES[package]

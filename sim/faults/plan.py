@@ -12,6 +12,7 @@ import msgspec
 
 from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.catalogue.kinds import FaultEntry, FaultSpec
+from sim.faults.classic import Classic
 from sim.faults.further import Further
 from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
 from sim.kinds import Odd
@@ -46,6 +47,8 @@ class Package(Enum):
     """What a replica has made of its log is damaged while it is down."""
     BEHIND = "behind"
     """A replica is away for long, or has lost all, while the others drop what it lacks."""
+    CLASSIC = "classic"
+    """What happens to a master and its slaves, in plans that have them."""
 
 
 class FaultKind(Enum):
@@ -225,6 +228,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long delayed messages wait, as ``messageDelayLevel``; empty for the usual levels."""
     overkill: bool = False
     """Faults may go beyond what the contract promises to survive."""
+    classic: Classic | None = None
+    """A master and slaves in the place of the group; None: there is a group."""
 
     @property
     def election_ms(self) -> int:
@@ -393,6 +398,7 @@ def _hosts(plan: Plan) -> set[str]:
             ("c", workload.consumers),
             ("g", len(workload.late)),
             ("b", int(bool(options.alone))),
+            ("a", 0 if options.classic is None else len(options.classic.names)),
             *((prefix, workload.members(prefix)) for prefix in MEMBERS),
         )
         for number in range(count)

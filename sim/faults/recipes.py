@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from sim.disk_rules import Op
+from sim.faults.classic import MASTER, SLAVES
 from sim.faults.plan import FaultKind, Options, Package, Role, Value
 from sim.rng import SplitRng
 
@@ -199,6 +200,35 @@ def _away(rng: SplitRng, _: Options) -> Drawn:
     return Drawn(role, rng.split("hold").randint(2_000, 5_000), {})
 
 
+CLASSIC_HOLDS_MS: Final = (50, 300, 1_000, 2_500, 6_000, 12_000)
+"""From a blip to what has consumers go to a slave."""
+
+
+def _of_pair(
+    to_master: float = 0.5, **params: tuple[Value, ...]
+) -> Callable[[SplitRng, Options], Drawn]:
+    """Return a drawer for a fault at a master, so probably, or at a slave."""
+
+    def draw(rng: SplitRng, options: Options) -> Drawn:
+        classic = options.classic
+        slaves = SLAVES[: 1 if classic is None else classic.slaves]
+        is_master = rng.split("master").chance(to_master)
+        chosen = {name: rng.split(name).choice(values) for name, values in params.items()}
+        target = MASTER if is_master else rng.split("slave").choice(slaves)
+        return Drawn(target, rng.split("hold").choice(CLASSIC_HOLDS_MS), chosen)
+
+    return draw
+
+
+def _crash_pair_at(rng: SplitRng, options: Options) -> Drawn:
+    """Draw a step at which a master or a slave is to end."""
+    drawn, pair = _crash_at(rng, options), _of_pair()(rng, options)
+    glob = rng.split("files").choice(
+        ("*/commitlog/*", "*/commitlog/*", "*/consumequeue*", "*/c*t*", "*/config*")
+    )
+    return drawn._replace(target=pair.target, params={**drawn.params, "glob": glob})
+
+
 _BROKER = _on_broker()
 
 RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
@@ -302,6 +332,27 @@ RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
         Recipe(FaultKind.CRASH, _away, 2),
         Recipe(FaultKind.ISOLATE, _away),
         Recipe(FaultKind.WIPE, _away, 2),
+    ),
+    Package.CLASSIC: (
+        Recipe(FaultKind.CRASH, _of_pair(), 5),
+        Recipe(FaultKind.STOP, _of_pair(), 2),
+        Recipe(FaultKind.PAUSE, _of_pair(), 3),
+        Recipe(FaultKind.POWER_LOSS, _of_pair(mode=LOSS_MODES), 4),
+        Recipe(FaultKind.WIPE, _of_pair(), 2),
+        Recipe(FaultKind.ISOLATE, _of_pair(), 3),
+        Recipe(FaultKind.ONE_WAY, _of_pair(side=("to", "from"), acks=(0, 1)), 3),
+        Recipe(FaultKind.FLAP, _of_pair(period_ms=(150, 1_000)), 1),
+        Recipe(FaultKind.DELAY, _of_pair(base_ms=(20, 100, 400), loss=(0.0, 0.05, 0.3)), 2),
+        Recipe(FaultKind.RESET, _of_pair()),
+        Recipe(FaultKind.SLOW_DISK, _of_pair(ms=(10, 60, 250), op=("sync", "write", "all")), 3),
+        Recipe(FaultKind.DISK_FULL, _of_pair(free_bytes=(0, 4_096)), 1),
+        Recipe(FaultKind.CRASH_AT, _crash_pair_at, 2),
+        Recipe(FaultKind.CRASH_LOOP, _of_pair(count=(2, 4), period_ms=(100, 700, 2_000)), 1),
+        Recipe(FaultKind.RESTART_ALL, _at(Role.ALL, gracefully=(0, 1)), 1),
+        Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV), 1),
+        Recipe(FaultKind.NAMESRV_CUT, _of_pair(which=("all",), side=SIDES), 1),
+        Recipe(FaultKind.CLIENT_CRASH, _at(Role.CONSUMER), 1),
+        Recipe(FaultKind.CLIENT_CRASH, _at(Role.PRODUCER), 1),
     ),
     Package.NAMESRV: (
         Recipe(FaultKind.NAMESRV_CRASH, _at(Role.NAMESRV), 2),

@@ -55,6 +55,10 @@ def test_help_tells_the_exit_codes(capsys):
         "--elections 5 --mutants",
         "--plan x.json --overkill",
         "--seeds 1..2 --trace",
+        "--mode sync-master --plan x.json",
+        "--mode sync-master --mutants",
+        "--mode every --seed 1",
+        "--mode fast --seeds 1..2",
     ],
 )
 def test_options_that_ask_for_different_things_are_refused(words, capsys):

@@ -16,7 +16,7 @@ def ran(seed: int, *, overkill: bool = False, **_named: object) -> Result:
 def test_interrupted_campaign_keeps_its_result(monkeypatch):
     monkeypatch.setattr(module, "run_seed", ran)
 
-    def report(_totals, result):
+    def report(_totals, _case, result):
         if result.seed == 6:
             raise KeyboardInterrupt
 

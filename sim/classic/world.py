@@ -1,0 +1,230 @@
+"""The world of a run with a master and its slaves.
+
+The operator of such a cluster does what docs/replication.md says: who lost the end of its log, or
+its disk, while a slave has more than it, comes back as a slave with nothing, and the slave with
+the most is made the master. In some plans he does not look, and the master goes on with what it
+has left; whoever has more is then refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from broker.controller import BrokerController
+from ledgermq.runtime.tasks import Supervisor
+from namesrv.config import NamesrvConfig
+from namesrv.server import NameServer
+from sim.classic.clients import Reader, Sender
+from sim.classic.layout import ClassicLayout
+from sim.classic.no_group import NoGroup
+from sim.context import CURRENT
+from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE
+from sim.machines import NS_PER_MS, Machines
+from sim.oracles.base import Findings
+from sim.oracles.pair import Pair, Terms
+from sim.oracles.pair_answers import PairEnd
+from sim.oracles.wire import Tap
+from sim.record import Record
+from sim.workload import draw_operations
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from sim.context import Process
+    from sim.faults.plan import Plan
+    from sim.transport import SimTransport
+
+
+class ClassicWorld(NoGroup, Machines):
+    """All machines of one run.
+
+    Args:
+        plan: has ``options.classic``.
+        keep_lines: keep the trace as lines, not only as a digest.
+    """
+
+    def __init__(self, plan: Plan, *, keep_lines: bool = False) -> None:
+        self.layout = ClassicLayout(plan)
+        super().__init__(plan, self.layout, keep_lines=keep_lines)
+        self.classic = self.layout.classic
+        self.findings = Findings()
+        self.loop.findings = self.findings.all
+        self.record = Record(f"sim-{plan.seed}", self.trace)
+        names = self.layout.brokers
+        terms = Terms(
+            self.classic.is_sync,
+            self.classic.slave_timeout_ms,
+            self.classic.behind_max,
+            plan.options.segment_bytes,
+            self.classic.switches,
+            {name: self.layout.is_synced(name) for name in names},
+        )
+        self.pair = Pair(
+            {name: self.disk(name) for name in names},
+            terms,
+            self.findings,
+            lambda: self.loop.now_ns,
+            self.record.count,
+        )
+        self.master = names[0]
+        """Who is the master, as the operator has it."""
+        self.controllers: dict[str, BrokerController] = {}
+        self.servers: dict[str, NameServer] = {}
+        self.senders: dict[str, Sender] = {}
+        self.readers: dict[str, Reader] = {}
+        self.done: dict[int, None] = {}
+        """Keys of the messages that listeners of the group have finished."""
+        self.operations = draw_operations(
+            self.rng.split("workload"), plan.workload, plan.options.safety_ms
+        )
+        addresses = tuple(self.hosts[name].address for name in names)
+        self._taps = {name: PairEnd(self.pair, name, addresses) for name in names}
+        self.network.on_connected = self._listen
+
+    # What the faults need, see `sim.faults.target.Target`
+
+    def brokers(self) -> tuple[str, ...]:
+        """Return the hosts of brokers."""
+        return self.layout.brokers
+
+    def namesrvs(self) -> tuple[str, ...]:
+        """Return the hosts of name servers."""
+        return self.layout.namesrvs
+
+    def clients(self) -> tuple[str, ...]:
+        """Return the hosts of producers and consumers."""
+        return self.layout.clients
+
+    def leader(self) -> str | None:
+        """Return the master, None while it does not run."""
+        return self.master if self.hosts[self.master].alive else None
+
+    def wipe(self, name: str) -> None:
+        """Kill the process and empty its disk."""
+        self.crash(name)
+        self.pair.on_wipe(name)
+        super().wipe(name)
+
+    def start(self, name: str) -> None:
+        """Start the process of a host, as what the operator has found it to be."""
+        if name == self.master and not self.hosts[name].alive:
+            self._find_master()
+        super().start(name)
+
+    # The operator
+
+    def _find_master(self) -> None:
+        """Make the slave the master that has more than the master has left, if there is one."""
+        copies = {one: broker.copy for one, broker in self.pair.brokers.items()}
+        old = copies[self.master]
+        broker = self.pair.brokers[self.master]
+        if not (self.classic.switches and (broker.is_wiped or broker.lost_power_ns)):
+            return
+        found = list(old.files.read(old.files.begin()))
+        end = found[-1][0] + len(found[-1][1]) if found else 0
+        able = [
+            copy
+            for name, copy in copies.items()
+            if name != self.master and copy.base == 0 and self.pair.book.is_of_line(copy)
+        ]
+        best = max(able, key=lambda copy: copy.end, default=None)
+        if best is None or best.end <= end:
+            return
+        self.trace.event("switch", best.name, before=self.master, end=best.end, left=end)
+        was_up = self.hosts[best.name].alive
+        self.crash(best.name)
+        self.pair.promote(best.name)
+        self.wipe(self.master)
+        self.master = best.name
+        if was_up:
+            super().start(best.name)
+
+    def begin_anew(self, name: str) -> None:
+        """Take a slave's log away, which is not its master's any more."""
+        self.record.count("begun_anew")
+        self.wipe(name)
+        self.start(name)
+
+    # The life of the run
+
+    def start_all(self) -> None:
+        """Start every machine."""
+        for name in (*self.layout.namesrvs, *self.layout.brokers, *self.layout.clients):
+            self.start(name)
+
+    # Processes
+
+    def _main_of(self, name: str) -> Coroutine[Any, Any, None]:
+        if name in self.layout.brokers:
+            return self._broker(name)
+        if name in self.layout.namesrvs:
+            return self._namesrv(name)
+        return self._client(name)
+
+    async def _broker(self, name: str) -> None:
+        host, process = self.hosts[name], CURRENT.get()
+        assert process is not None
+        is_master = name == self.master
+        controller = BrokerController(
+            self.layout.broker_config(name, is_master=is_master),
+            disk=self.disk(name),
+            clock=host.clock,
+            rng=host.rng.split(f"life{host.incarnation}"),
+            tasks=Supervisor(),
+        )
+        self.controllers[name] = controller
+        process.after_event = self.pair.begin(name, controller, is_master=is_master)
+        try:
+            await controller.start()
+            await self.loop.create_future()
+        except asyncio.CancelledError:
+            await controller.stop()
+
+    async def _namesrv(self, name: str) -> None:
+        host = self.hosts[name]
+        config = NamesrvConfig(
+            listen_port=NAMESRV_PORT, bind_address=host.address, kv_config_path=f"{STORE}/kv.json"
+        )
+        server = NameServer(config, host.clock, self.disk(name))
+        self.servers[name] = server
+        await server.start()
+        await self.loop.create_future()
+
+    async def _client(self, name: str) -> None:
+        host, config = self.hosts[name], self.layout.client_config(name)
+        if name in self.layout.consumers:
+            reader = Reader(name, config, host, self.record, self.done, self.plan.workload)
+            self.readers[name] = reader
+            await reader.run()
+            return
+        number = self.layout.producers.index(name)
+        sender = Sender(name, number, config, host, self.record, self.plan)
+        self.senders[name] = sender
+        now_ms = self.loop.now_ns // NS_PER_MS
+        count = len(self.layout.producers)
+        await sender.run(
+            [op for op in self.operations if op.client % count == number and op.at_ms >= now_ms]
+        )
+
+    # The end of a process
+
+    def _loses_power(self, name: str) -> None:
+        if name in self.pair.brokers:
+            self.pair.on_power_loss(name)
+
+    def _forget(self, process: Process) -> None:
+        super()._forget(process)
+        if self._restarts and process.host.name in self.pair.brokers:
+            self.pair.end(process.host.name)
+
+    # Watching
+
+    def _listen(self, near: SimTransport, far: SimTransport) -> None:
+        """Listen to a connection that somebody has opened to a broker."""
+        del near
+        name = None if far.process is None else far.process.host.name
+        if far.local[1] == BROKER_PORT and name in self._taps:
+            far.tap = Tap(
+                self._taps[name], far, lambda: self.loop.now_ns, self.findings, asks=False
+            )

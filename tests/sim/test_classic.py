@@ -1,0 +1,56 @@
+"""A master and its slaves, simulated: nothing is found, runs repeat, planted bugs are found.
+
+The seeds were found by running seeds from 1 on with the bug planted. Each is run without it, too.
+"""
+
+import pytest
+
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from sim.campaign import run_seed
+from sim.faults.classic_draw import draw_classic
+from sim.run import NOT_LIVE, VALID, VIOLATED, run_plan
+
+SEEDS = tuple(range(1, 25))
+FOUND = (46,)
+"""Seeds on which an oracle once raised a false alarm."""
+SYNC, ASYNC = "sync-master", "async-master"
+
+KNOWN = (
+    (BY_TESTS["ha-acknowledged-before-the-slave"], SYNC, 1, "A38 counted before a slave had it"),
+    (BY_TESTS["ha-lack-not-told"], SYNC, 1, "A38 acknowledged before a slave had it"),
+    (BY_TESTS["ha-slave-that-has-gone-counts"], SYNC, 10, "A41 waits for no slave"),
+)
+"""Planted bug, mode, seed, oracle."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("seed", SEEDS + FOUND)
+def test_no_oracle_finds_anything(seed):
+    result = run_plan(draw_classic(seed))
+    assert result.verdict == VALID, (result.oracle, result.text, result.evidence)
+    assert result.counters.get("ok", 0) > 0
+
+
+@pytest.mark.parametrize("mode", [SYNC, ASYNC])
+def test_same_seed_gives_the_same_run(mode):
+    first, second = (run_seed(5, mode=mode, trace_lines=True) for _ in range(2))
+    assert first.lines == second.lines
+    assert (first.digest, first.events) == (second.digest, second.events)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "mode", "seed", "oracle"), KNOWN, ids=[known[0].name for known in KNOWN]
+)
+def test_planted_bug_is_found_on_its_known_seed(mutant, mode, seed, oracle):
+    with planted(mutant):
+        result = run_plan(draw_classic(seed, mode))
+    assert result.verdict in {VIOLATED, NOT_LIVE}, result.verdict
+    assert result.oracle == oracle
+
+
+@pytest.mark.parametrize(("mode", "seed"), sorted({known[1:3] for known in KNOWN}))
+def test_sound_build_passes_the_seeds_that_find_bugs(mode, seed):
+    result = run_plan(draw_classic(seed, mode))
+    assert result.verdict == VALID, (result.verdict, result.oracle, result.text)
