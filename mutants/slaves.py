@@ -78,6 +78,19 @@ SLAVES: Final = (
         ),
     ),
     Mutant(
+        name="slave-forgets-too-early",
+        breaks="A slave forgets what a group committed to it, and what its master has instead still"
+        " waits for the log.",
+        source="found by the simulator: a master that is cut off again.",
+        plant=patch(
+            "broker.slave_sync.service:SlaveSync.follow",
+            (
+                "self._wait_with(addr, told)",
+                "self._wait_with(addr, told); self._own.compare(told.offsets)",
+            ),
+        ),
+    ),
+    Mutant(
         name="reset-undone-by-a-slave",
         breaks="A slave gives its master an offset back though the group was moved there since.",
         source="RocketMQ ResetOffsetByTime: who moves a group has the last word.",

@@ -4,7 +4,8 @@
 asks where the master's log ends. If that is before its own end, the master has lost its log, and
 nothing that it says counts. 4. Topics and groups are taken over at once. 5. Offsets and delays wait
 until the slave has dispatched up to the master's end: ahead of the log, they would pass over
-messages that are still to come, should this slave lead one day.
+messages that are still to come, should this slave lead one day. 6. Then the master is given what
+groups committed here while it was gone, and what it knows better is forgotten.
 
 Only a master is believed whose log the slave follows and has found to be the same as its own; once
 it is not followed any more, nothing further of what it said is taken, and it is given nothing.
@@ -136,9 +137,6 @@ class SlaveSync:
         await self._take(addr, self._changes.of_names(told, self._clock.wall_ms()))
         self._wait_with(addr, told)
         await self._take_progress()
-        if self._is_followed(addr):
-            due = self._own.compare(told.offsets)
-            await give_back(self._client, addr, due, lambda: self._is_followed(addr))
         self.rounds += 1
 
     def _is_followed(self, addr: str) -> bool:
@@ -176,6 +174,17 @@ class SlaveSync:
         elif min(self._log.end, self._log.applied) >= told.log_end:
             self._waiting = None
             await self._take(addr, self._changes.of_progress(told))
+            await self._settle(addr, told)
+
+    async def _settle(self, addr: str, told: Told) -> None:
+        """Give the master what groups committed here, now that what it said has been taken over.
+
+        Not before: what it knows better is forgotten here, and would be known nowhere if it went
+        away while its offsets still wait for the log.
+        """
+        if self._is_followed(addr):
+            due = self._own.compare(told.offsets)
+            await give_back(self._client, addr, due, lambda: self._is_followed(addr))
 
     async def _take(self, addr: str, changes: Iterable[Change]) -> None:
         for number, change in enumerate(changes, 1):

@@ -340,6 +340,48 @@ def test_planted_return_of_offsets_after_a_reset_is_found():
         check_what_was_said_at_the_master_since_then_counts()
 
 
+def check_an_offset_is_forgotten_only_for_another_one():
+    """The master has a newer one, of which this log has still to come, and goes away again."""
+    for before in ({KEY: {0: 5}}, {}):
+        master = Master()
+        master.offsets = before
+        slave = Slave(master)
+        slave.follow()
+        slave.own.commit("g", "orders", 0, 9)
+        master.offsets, master.log_end = {KEY: {0: 12}}, 2_000
+        slave.follow()
+        slave.followed = ""
+        slave.follow()
+        assert slave.offset() == 9
+        slave.followed, slave.log.end, slave.log.applied = MASTER, 2_000, 2_000
+        slave.follow()
+        assert slave.offset() == 12
+        assert master.commits == []
+
+
+def test_an_offset_is_forgotten_only_for_another_one():
+    check_an_offset_is_forgotten_only_for_another_one()
+
+
+def test_planted_forgetting_of_what_has_no_other_yet_is_found():
+    with planted(BY_TESTS["slave-forgets-too-early"]), pytest.raises(AssertionError):
+        check_an_offset_is_forgotten_only_for_another_one()
+
+
+def test_a_slave_that_is_behind_gives_back_once_it_has_come_so_far():
+    master = Master()
+    slave = Slave(master)
+    slave.follow()
+    slave.own.commit("g", "orders", 0, 9)
+    master.log_end = 2_000
+    slave.follow()
+    assert master.commits == []
+    slave.log.end = slave.log.applied = 2_000
+    asyncio.run(slave.sync._take_progress())
+    assert master.commits == [(KEY, 0, 9)]
+    assert slave.offset() == 9
+
+
 def test_offsets_of_a_group_that_the_master_does_not_know_go_back_too():
     master = Master()
     master.offsets = {}
