@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mutants.admin import ADMIN
 from mutants.blind import BLIND
 from mutants.bounds import BOUNDS
+from mutants.classic import CLASSIC
 from mutants.clients import CLIENTS
 from mutants.consumption import CONSUMPTION
 from mutants.controller import CONTROLLER
@@ -81,6 +82,7 @@ SHOWN: Final = frozenset({
 _BY_TESTS: Final = (
     *ADMIN,
     *BOUNDS,
+    *CLASSIC,
     *CLIENTS,
     *CONSUMPTION,
     *CONTROLLER,

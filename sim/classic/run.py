@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.classic.absence import Absence
 from sim.classic.auditor import ClassicAuditor
 from sim.classic.guard import ClassicGuard
 from sim.classic.world import ClassicWorld
@@ -38,7 +39,8 @@ class ClassicRun:
         world, nemesis = self.world, self.nemesis
         world.start_all()
         nemesis.start()
-        run_until(world, world.plan.options.safety_ms, lambda: None)
+        absence = Absence(world, nemesis)
+        run_until(world, world.plan.options.safety_ms, absence.look)
         nemesis.heal_all()
         auditor = ClassicAuditor(world)
         auditor.start()

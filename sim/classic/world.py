@@ -9,7 +9,7 @@ has left; whoever has more is then refused.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.controller import BrokerController
 from ledgermq.runtime.tasks import Supervisor
@@ -21,9 +21,10 @@ from sim.classic.no_group import NoGroup
 from sim.context import CURRENT
 from sim.layout import BROKER_PORT, NAMESRV_PORT, STORE
 from sim.machines import NS_PER_MS, Machines
-from sim.oracles.base import Findings
+from sim.oracles.base import Findings, Violation
 from sim.oracles.pair import Pair, Terms
 from sim.oracles.pair_answers import PairEnd
+from sim.oracles.pair_tables import PairTables
 from sim.oracles.wire import Tap
 from sim.record import Record
 from sim.workload import draw_operations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from sim.context import Process
     from sim.faults.plan import Plan
     from sim.transport import SimTransport
+
+LOOK_MS: Final = 100
 
 
 class ClassicWorld(NoGroup, Machines):
@@ -79,7 +82,8 @@ class ClassicWorld(NoGroup, Machines):
             self.rng.split("workload"), plan.workload, plan.options.safety_ms
         )
         addresses = tuple(self.hosts[name].address for name in names)
-        self._taps = {name: PairEnd(self.pair, name, addresses) for name in names}
+        self.tables = PairTables(self.pair, lambda: self.loop.now_ns)
+        self._taps = {name: PairEnd(self.pair, self.tables, name, addresses) for name in names}
         self.network.on_connected = self._listen
 
     # What the faults need, see `sim.faults.target.Target`
@@ -146,12 +150,21 @@ class ClassicWorld(NoGroup, Machines):
         self.wipe(name)
         self.start(name)
 
+    def look(self) -> None:
+        """Look at what no event tells, again and again."""
+        try:
+            self.tables.look()
+        except Violation as found:
+            self.findings.report(found)
+        self.at(self.loop.now_ns + LOOK_MS * NS_PER_MS, self.look)
+
     # The life of the run
 
     def start_all(self) -> None:
         """Start every machine."""
         for name in (*self.layout.namesrvs, *self.layout.brokers, *self.layout.clients):
             self.start(name)
+        self.look()
 
     # Processes
 
@@ -217,6 +230,7 @@ class ClassicWorld(NoGroup, Machines):
         super()._forget(process)
         if self._restarts and process.host.name in self.pair.brokers:
             self.pair.end(process.host.name)
+            self.tables.forget(process.host.name)
 
     # Watching
 

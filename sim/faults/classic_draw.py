@@ -5,9 +5,11 @@ The stream is one of its own: what `sim.faults.draw` makes of the same seed does
 
 from typing import Final
 
-from sim.faults.classic import CLASSIC, MODES, Classic
+from msgspec import structs
+
+from sim.faults.classic import CLASSIC, MASTER, MODES, Classic
 from sim.faults.draw import draw_package
-from sim.faults.plan import Options, Package, Plan, Workload
+from sim.faults.plan import FaultEvent, FaultKind, Options, Package, Plan, Workload
 from sim.rng import SplitRng
 
 SHARE: Final = 0.25
@@ -16,6 +18,12 @@ CALM_P: Final = 0.05
 """Plans without a fault."""
 SWITCHES_P: Final = 0.75
 """Plans whose operator makes a slave the master."""
+AWAY_P: Final = 0.2
+"""Plans whose master is gone for so long that a slave has to serve."""
+AWAY_MS: Final = 14_000
+AROUND_MS: Final = 1_000
+AWAY_BEFORE_MS: Final = 1_500
+"""So long before it goes the group goes; it comes again so long behind that."""
 EVENTS_MAX: Final = 40
 SEGMENT_BYTES: Final = 1 << 20
 SMALL_SEGMENT_BYTES: Final = 64 * 1024
@@ -34,9 +42,50 @@ def draw_classic(seed: int, mode: str | None = None) -> Plan:
     rng = SplitRng(seed).split(CLASSIC)
     options = _draw_options(rng.split("options"), mode or rng.split("mode").choice(MODES))
     is_calm = rng.split("calm").chance(CALM_P)
-    events = () if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
     workload = _draw_workload(rng.split("workload"))
+    events = [] if is_calm else draw_package(rng.split("faults"), Package.CLASSIC, options)
+    if rng.split("away").chance(AWAY_P):
+        stream = rng.split("absence")
+        options, events = _with_absence(stream, options, events, workload.consumers)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
+
+
+def _with_absence(
+    rng: SplitRng, options: Options, events: list[FaultEvent], consumers: int
+) -> tuple[Options, list[FaultEvent]]:
+    """Return the same with a master that is gone for long, while nothing else happens.
+
+    The group is away when it goes, so that there is something left to read at a slave.
+    """
+    begin_ms = rng.split("at").randint(3_000, 9_000)
+    kind = rng.split("kind").choice((FaultKind.CRASH, FaultKind.STOP, FaultKind.POWER_LOSS))
+    away = FaultEvent(
+        at_ms=begin_ms,
+        kind=kind,
+        package=Package.CLASSIC,
+        target=MASTER,
+        for_ms=AWAY_MS,
+        seed=rng.split("seed").randint(0, (1 << 31) - 1),
+        params={"mode": "lost"} if kind is FaultKind.POWER_LOSS else {},
+    )
+    safety_ms = max(options.safety_ms, begin_ms + AWAY_MS + AROUND_MS)
+    others = [
+        one
+        for one in events
+        if one.end_ms < begin_ms - AWAY_BEFORE_MS or one.at_ms > away.end_ms + AROUND_MS
+    ]
+    late = [
+        FaultEvent(
+            at_ms=begin_ms - AWAY_BEFORE_MS,
+            kind=FaultKind.CLIENT_CRASH,
+            package=Package.CLASSIC,
+            target=f"c{number}",
+            for_ms=2 * AWAY_BEFORE_MS,
+        )
+        for number in range(consumers)
+    ]
+    found = sorted([*others, away, *late], key=lambda one: (one.at_ms, one.seed))
+    return structs.replace(options, safety_ms=safety_ms), found
 
 
 def _draw_options(rng: SplitRng, mode: str) -> Options:

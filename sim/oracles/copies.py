@@ -12,11 +12,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
-from zlib import crc32
+from zlib import crc32, decompress
 
 from chaos.history.payload import decode_body
 from sim.oracles.base import Violation
-from sim.oracles.records import ENTRY_HEADER_BYTES, parts_of
+from sim.oracles.records import COMPRESSED, ENTRY_HEADER_BYTES, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +102,10 @@ def row_of(data: bytes) -> Row:
     """Return what a record says of its place, and whose message it is."""
     parts = parts_of(bytes(ENTRY_HEADER_BYTES) + data)
     queue_id, offset, _ = _place(data, 12)
-    payload = decode_body(parts.body)
+    body = parts.body
+    if parts.sys_flag & COMPRESSED:
+        body = decompress(body)
+    payload = decode_body(body)
     return Row(data, (_topic(data), queue_id), offset, None if payload is None else payload.msg_key)
 
 

@@ -286,7 +286,9 @@ class Pair:
             else:
                 if copy.end == 0 and log.first_position:
                     copy.forget(log.first_position)
+                begin = copy.end
                 self.book.follow(copy, key[0])
+                self._check_synced(broker, begin)
                 self._check_repaired(broker)
         broker.key = key
         if broker.is_master:
@@ -296,6 +298,21 @@ class Pair:
         line = self.book.line
         line.add(position, data, self._now_ns())
         broker.copy.add(position, line.rows[position])
+
+    def _check_synced(self, broker: Broker, begin: int) -> None:
+        """What a slave has got of a master with SYNC_FLUSH, that one cannot lose with its power."""
+        master = next((one for one in self.brokers.values() if one.is_master and one.is_up), None)
+        if master is None or master.copy.is_damaged or not self.terms.is_synced[master.name]:
+            return
+        if not self.book.is_of_line(broker.copy):
+            return
+        line = self.book.line
+        for position in line.between(begin, broker.copy.end):
+            if not master.copy.files.is_durable(position, len(line.rows[position].data)):
+                raise Violation(
+                    "A38 sent before it was synced",
+                    f"{broker.name} has what lies at {position}, and {master.name} may lose it now",
+                )
 
     def _check_repaired(self, broker: Broker) -> None:
         """A slave that has all that the master has, and began where it does, is whole again."""

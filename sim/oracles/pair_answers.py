@@ -6,17 +6,28 @@ back moves no group backward, nor past the end of a queue. Source: docs/replicat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sim.oracles.base import Violation, guarded
-from sim.oracles.brokers import COMMIT_OFFSET, MAX_OFFSET, PULL, QUERY_OFFSET, SENDS, SUCCESS
+from sim.oracles.brokers import (
+    COMMIT_OFFSET,
+    MAX_OFFSET,
+    NOT_FOUND,
+    PULL,
+    QUERY_OFFSET,
+    SENDS,
+    SUCCESS,
+)
 from sim.oracles.pair import OFFSET_DIGITS, STORED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sim.oracles.pair import Pair
+    from sim.oracles.pair_tables import PairTables
     from sim.oracles.wire import Said, Tap
+
+PULL_OFFSET_MOVED: Final = 21
 
 
 class PairEnd:
@@ -26,9 +37,12 @@ class PairEnd:
         addresses: of the brokers of this name.
     """
 
-    def __init__(self, pair: Pair, name: str, addresses: Collection[str]) -> None:
+    def __init__(
+        self, pair: Pair, tables: PairTables, name: str, addresses: Collection[str]
+    ) -> None:
         self.findings = pair.findings
         self._pair = pair
+        self._tables = tables
         self._name = name
         self._addresses = addresses
         self._told: dict[tuple[str, str, int], int] = {}
@@ -36,10 +50,13 @@ class PairEnd:
 
     @guarded
     def on_request(self, tap: Tap, request: Said) -> None:
-        """A slave gives an offset back."""
-        if request.code != COMMIT_OFFSET or tap.other not in self._addresses:
+        """Somebody commits an offset; a slave gives one back."""
+        if request.code != COMMIT_OFFSET:
             return
         key, offset = _offset_of(request), request.number("commitOffset")
+        self._tables.on_offered(self._name, key, offset)
+        if tap.other not in self._addresses:
+            return
         end = self._pair.brokers[self._name].copy.queue_ends.get(key[1:], 0)
         told = self._told.get(key)
         if (told is not None and offset < told) or offset > end:
@@ -65,6 +82,9 @@ class PairEnd:
             self._on_pulled(request, answer)
         elif answer.code != SUCCESS:
             return
+        elif request.code == COMMIT_OFFSET:
+            offset = request.number("commitOffset")
+            self._tables.on_taken(self._name, _offset_of(request), offset)
         elif request.code == MAX_OFFSET:
             self._pair.check_end_of_queue(self._name, _queue_of(request), answer.number("offset"))
         elif request.code == QUERY_OFFSET and tap.other in self._addresses:
@@ -80,6 +100,11 @@ class PairEnd:
     def _on_pulled(self, request: Said, answer: Said) -> None:
         if answer.code == SUCCESS:
             self._pair.on_served(self._name, answer.body)
+        elif not self._pair.brokers[self._name].is_master:
+            asked, told = request.number("queueOffset"), answer.number("nextBeginOffset", -1)
+            if answer.code == PULL_OFFSET_MOVED or (answer.code == NOT_FOUND and told != asked):
+                text = f"{self._name} answers {answer.code} to a pull at {asked}, and says {told}"
+                raise Violation("A40 slave that corrects an offset", text)
         if "maxOffset" in answer.fields:
             told = answer.number("maxOffset")
             self._pair.check_end_of_queue(self._name, _queue_of(request), told)
