@@ -48,6 +48,7 @@ from mutants.tools import TOOLS
 from mutants.traces import TRACES
 from mutants.transactions import TRANSACTIONS
 from mutants.transactions_client import TRANSACTIONS_CLIENT
+from mutants.unwatched import UNWATCHED
 from mutants.wire import WIRE
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ _SIMULATED: Final = (
     *CORNERS,
     *OUTSIDE,
     *FURTHER,
+    *UNWATCHED,
     *EDGES,
     *KINDS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

@@ -11,6 +11,7 @@ from sim.layout import GROUP
 from sim.oracles.broadcast import Broadcast
 from sim.oracles.delays import Delays, levels_of
 from sim.oracles.further import Further
+from sim.oracles.heard_ends import HeardEnds
 from sim.oracles.order import Locks, Order
 from sim.oracles.retries import Retries
 from sim.oracles.transactions import Transactions
@@ -88,6 +89,7 @@ class Judges:
                 (workload.transactional.check_max, workload.transactional.check_ms),
                 dropped,
             )
+            world.watch.brokers.ends = HeardEnds(truth, self.transactions)
         self._horizon_ms: dict[str, int] = {}
         """By leader: until when what comes due is waited for."""
 

@@ -46,8 +46,8 @@ class SimTransport(asyncio.Transport):
     __slots__ = (
         "_arrival_ns", "_blocked", "_buffered", "_closing", "_context", "_eof_queued", "_eof_sent",
         "_gone", "_high", "_inbox", "_kernel", "_lost", "_low", "_protocol", "_queue", "_queued",
-        "_reading", "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "peer",
-        "process", "remote", "sock", "tap",
+        "_reading", "_unacked_lost", "_used", "_writing_paused", "back", "link", "local", "on_left",
+        "peer", "process", "remote", "sock", "tap",
     )  # fmt: skip
 
     peer: "SimTransport"
@@ -88,6 +88,7 @@ class SimTransport(asyncio.Transport):
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._blocked: SimHandle | None = None
         self.tap: Tap | None = None
+        self.on_left: Callable[[], object] = bool  # hears that this end is about to close
         self.link.sockets[self] = None
         if process is not None:
             process.sockets[self] = None
@@ -195,6 +196,7 @@ class SimTransport(asyncio.Transport):
         """Send what was written, then close."""
         if self._closing or self._is_dead():
             return
+        self.on_left()
         self._closing = True
         self._inbox.clear()
         self._eof_queued = True
@@ -203,6 +205,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         """Close at once."""
         if not self._lost and not self._is_dead():
+            self.on_left()
             self._force_close(None, RESET if self._inbox else CLOSE)
 
     # Sending

@@ -29,6 +29,7 @@ from sim.oracles.alone_disk import AloneEnd
 from sim.oracles.answers import Answers
 from sim.oracles.clients import Clients
 from sim.oracles.consuming import Consuming
+from sim.oracles.keeping import Keeping
 from sim.oracles.leaving import Leaving
 from sim.oracles.library import Library
 from sim.oracles.records import id_head
@@ -82,8 +83,7 @@ class World(Machines):
         self.findings: Findings = self.watch.findings
         self.clients_oracle = Clients(self.watch.truth, self.findings)
         self.library = Library(self.findings)
-        self.record.follow = self.library.follow
-        self.record.follow_consumer = Leaving(self.findings, Consuming(self.findings).follow).follow
+        self._follow_clients()
         self.watch.brokers.topics.model_queues = max(1, plan.workload.queues)
         self.clients_oracle.requests_of = self.library.possible
         answers = Answers(self.watch.truth, self.findings, self.clients_oracle.dropped)
@@ -105,6 +105,14 @@ class World(Machines):
             self.rng.split("workload"), plan.workload, options.safety_ms
         )
         self.loop.findings = self.findings.all
+
+    def _follow_clients(self) -> None:
+        """Have what clients do judged in their own processes."""
+        findings = self.findings
+        self.record.follow = Keeping(findings, self.library.follow).follow
+        self.record.follow_consumer = Leaving(
+            findings, Consuming(findings).follow, Keeping(findings).follow
+        ).follow
 
     def _taps(self) -> Taps:
         """Return who has what is said on connections judged."""

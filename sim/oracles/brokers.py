@@ -20,6 +20,7 @@ from dledger.core.model import LEADER
 from sim.oracles.base import Violation
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
+from sim.oracles.heard_ends import END_TRANSACTION
 from sim.oracles.pipeline import Pipeline
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from chaos.history.segment import EntryRow
+    from sim.oracles.heard_ends import HeardEnds
     from sim.oracles.replica import Replica
     from sim.oracles.tables import Tables
     from sim.oracles.truth import Truth
@@ -84,9 +86,11 @@ class Brokers:
         self._truth = truth
         self._tables = tables
         self._polite = polite
+        """Addresses of clients that say what they mean."""
         self.topics = Topics(truth)
         self._queues = QueueAnswers(truth)
-        """Addresses of clients that say what they mean."""
+        self.ends: HeardEnds | None = None
+        """Judges ends of transactions, if the run has any."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
         self._validators: dict[int, Callable[[Replica, Said, Said], None]] = {
@@ -124,8 +128,12 @@ class Brokers:
         if request.code in {COMMIT_OFFSET, PULL}:
             place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
             self._offered[place].add(request.number("commitOffset"))
-        if request.code == COMMIT_OFFSET and request.asker in self._polite:
+        if request.asker not in self._polite:
+            return
+        if request.code == COMMIT_OFFSET:
             self._check_offer(request)
+        elif request.code == END_TRANSACTION and self.ends is not None:
+            self.ends.on_request(replica, request)
 
     def on_answer(
         self, replica: Replica, request: Said, answer: Said, *, leads: bool
@@ -144,7 +152,9 @@ class Brokers:
             validator(replica, request, answer)
 
     def on_tick(self, replica: Replica) -> None:
-        """Look for requests that wait for too long. Errors: `Violation`."""
+        """Look for requests that wait for too long, or come to nothing. Errors: `Violation`."""
+        if self.ends is not None:
+            self.ends.on_tick(replica)
         for tap in self._taps[replica.name]:
             if tap.open and not tap.is_closed:
                 for request in tap.open.values():

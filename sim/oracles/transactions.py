@@ -55,6 +55,13 @@ class Half(msgspec.Struct):
     has_copy: bool = False
     """Committed, or parked."""
     is_over: bool = False
+    parked_at: int = -1
+    """The entry that has put it aside; -1: none has."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the log has an end of it, or the copy that comes before that."""
+        return self.is_over or self.has_copy
 
 
 class Transactions:
@@ -86,6 +93,11 @@ class Transactions:
     def decide(self, key: int, end: End) -> End:
         """Take how a transaction ends; what was decided before stands, and is returned."""
         return self.decisions.setdefault(key, end)
+
+    def at(self, place: int) -> Half | None:
+        """Return our half that lies at a place of the log, None if none does."""
+        half = self._places.get(place)
+        return None if half is None or half.row.msg_key is None else half
 
     def open(self) -> list[int]:
         """Return the offsets of our halves that have not ended."""
@@ -136,6 +148,7 @@ class Transactions:
         if half is None:
             return
         self._take_copy(half, row)
+        half.parked_at = row.entry_index
         if half.asked < self._check_max:
             raise Violation(COUNT, f"{row} is parked after {half.asked} questions")
 

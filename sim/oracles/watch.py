@@ -40,6 +40,7 @@ from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
 from sim.oracles.tables import Tables
+from sim.oracles.trimming import Trimming
 from sim.oracles.truth import Truth
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Watch:
             self.flush_lag,
             self.fatal_failure,
             self.serving,
+            Trimming(self.findings, self.replicas),
         )
 
     def tell_time(
