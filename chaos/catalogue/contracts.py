@@ -84,6 +84,8 @@ def allowance(
     """
     if durability == NONE:
         return Allowance(why="the contract promises no durability")
+    if durability == PAIR:  # who could count had the other's log: one of both was there each time
+        hit = {node: alone for node, alone in hit.items() if alone is None}
     if len(hit) < max(1, promised):
         return Allowance()
     names = ", ".join(sorted(hit))

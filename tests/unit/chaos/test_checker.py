@@ -321,7 +321,8 @@ def test_loss_that_the_faults_permit_exceeds_the_contract(kind, count, flush, co
         ("master", {"n1": 0}, (2,), 1),
         ("master", {"n0": None}, (2, 3), 3),
         ("pair", {"n0": 1}, (2,), 1),
-        ("pair", {"n0": 1, "n1": 0}, (2, 3), 3),
+        ("pair", {"n0": 1, "n1": 0}, (2, 3), 1),  # one after the other
+        ("pair", {"n0": None, "n1": None}, (2, 3), 3),
     ],
 )
 def test_loss_is_bounded_by_what_the_lost_disk_alone_had(durability, wiped, lost, code):
