@@ -25,11 +25,20 @@ class Source(StrEnum):
     CSV = "csv"
     JSONL = "jsonl"
     PARQUET = "parquet"
+    JEPSEN_EDN = "jepsen-edn"
+
+
+class Form(StrEnum):
+    """In which form a run is written for others."""
+
+    JEPSEN_EDN = "jepsen-edn"
+    ELLE = "elle"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command("import", rich_help_panel=PANEL)(import_)
+    app.command(rich_help_panel=PANEL)(export)
 
 
 def import_(
@@ -59,15 +68,25 @@ def import_(
     """
     require("chaos")
     from chaos.exchange.importer import BadRowsError, import_history
-    from chaos.exchange.mapping import MappingError, parse_mapping
+    from chaos.exchange.jepsen_import import import_jepsen
+    from chaos.exchange.mapping import HistoryMapping, MappingError, parse_mapping
     from chaos.exchange.sources import SourceError
     from chaos.exchange.tables import FullError
 
-    if mapping is None:
+    of_jepsen = form is Source.JEPSEN_EDN
+    if mapping is None and not of_jepsen:
         raise typer.BadParameter("say which columns are which: --mapping FILE", param_hint="FILE")
     try:
-        told = parse_mapping(mapping.read_text(encoding="utf-8"), str(mapping))
-        made = import_history(source, form.value, told, out, skip_bad=skip_bad, progress=_progress)
+        told = HistoryMapping(tables=())
+        if mapping is not None:
+            text = mapping.read_text(encoding="utf-8")
+            told = parse_mapping(text, str(mapping), has_tables=not of_jepsen)
+        if of_jepsen:
+            made = import_jepsen(source, told, out, skip_bad=skip_bad, progress=_progress)
+        else:
+            made = import_history(
+                source, form.value, told, out, skip_bad=skip_bad, progress=_progress
+            )
     except (MappingError, SourceError, FullError, FileExistsError) as error:
         _refuse(str(error))
     except BadRowsError as error:
@@ -79,6 +98,40 @@ def import_(
     for line in made.problems:
         typer.echo(line)
     typer.echo(f"made {out}; judge it: {program()} chaos check {out}")
+
+
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Directory of a run, e.g. runs/latest.")
+    ],
+    form: Annotated[Form, typer.Option("--format", help="For whom it is written.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to (default RUN/history.edn).")
+    ] = None,
+) -> None:
+    """Write a run as Jepsen would: for its Kafka checker, or for Elle as lists and appends.
+
+    Example: ledgermq export runs/latest --format jepsen-edn
+    """
+    require("chaos")
+    from chaos.exchange.export import export_history
+    from chaos.load import load_history
+    from chaos.run import convert_interrupted
+
+    if not run.is_dir():
+        raise typer.BadParameter(f"{run} is not a directory", param_hint="RUN")
+    convert_interrupted(run)
+    history = load_history(run)
+    if not history.sends:
+        _refuse("\n".join([*history.problems, f"{run} has no sends that can be read"]))
+    name = "history.edn" if form is Form.JEPSEN_EDN else "elle.edn"
+    target = run / name if out is None else out
+    made = export_history(history, form.value, target)
+    for line in history.problems:
+        typer.echo(line, err=True)
+    typer.echo(f"wrote {target}: {made.operations:,} lines")
+    if made.left_out:
+        typer.echo(f"{made.left_out:,} rows have no place in it: copies, or messages without one")
 
 
 def _progress(line: str) -> None:

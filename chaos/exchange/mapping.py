@@ -33,6 +33,7 @@ RUN_MEMBERS: Final = (
 EFFECTIVE: Final = "effective"
 """Of a fault: whether somebody saw that it took effect (``witness.effective``)."""
 _TOP: Final = ("run_id", "clock_tolerance_ms", "time", "words", "drained", "run", "table")
+_ABOUT: Final = ("run_id", "clock_tolerance_ms", "drained", "run")
 _TABLE: Final = ("name", "files", "only", "time", "columns", "words")
 _CELL: Final = ("column", "value", "unit", "default")
 
@@ -81,9 +82,10 @@ class HistoryMapping:
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-def parse_mapping(text: str, name: str) -> HistoryMapping:
+def parse_mapping(text: str, name: str, *, has_tables: bool = True) -> HistoryMapping:
     """Return what the text of a mapping file says; ``name`` is for its errors.
 
+    ``has_tables``: whether it has to say which columns are which; operations need no such thing.
     Errors: MappingError with a line for each mistake.
     """
     try:
@@ -91,7 +93,7 @@ def parse_mapping(text: str, name: str) -> HistoryMapping:
     except tomllib.TOMLDecodeError as error:
         raise MappingError(f"{name}: not TOML: {error}") from error
     reader = _Reader(text, name)
-    made = reader.read(told)
+    made = reader.read(told, has_tables=has_tables)
     if reader.mistakes:
         raise MappingError("\n".join(reader.mistakes))
     return made
@@ -126,11 +128,13 @@ class _Reader:
             if word not in known:
                 self.wrong(f"{word} is not known here; there are {', '.join(known)}", word, table)
 
-    def read(self, told: Mapping[str, Any]) -> HistoryMapping:
-        self.unknown(told, _TOP)
+    def read(self, told: Mapping[str, Any], *, has_tables: bool) -> HistoryMapping:
+        self.unknown(told, _TOP if has_tables else _ABOUT)
         self._unit(told.get("time", "ns"), "time")
         tables = told.get("table")
-        if not isinstance(tables, list) or not tables:
+        if not has_tables:
+            tables = []
+        elif not isinstance(tables, list) or not tables:
             self.wrong("no table: write [[table]] with name and columns", "table")
             tables = []
         made = [self._table(told, one, number) for number, one in enumerate(tables)]

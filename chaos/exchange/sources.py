@@ -25,6 +25,7 @@ SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "csv": (".csv", ".tsv"),
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet",),
+    "jepsen-edn": (".edn",),
 }
 
 

@@ -13,7 +13,8 @@ from cli.main import VERDICT_COMMANDS, app, run
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
-    ["import"], ["version"], ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
+    ["import"], ["export"], ["version"],
+    ["admin"], ["admin", "raftStatus"], ["admin", "clusterList"],
     ["admin", "topicList"], ["admin", "topicStatus"], ["admin", "consumerProgress"],
     ["admin", "resetOffsetByTime"], ["admin", "brokerStatus"],
     ["admin", "topicRoute"], ["admin", "transferLeader"],

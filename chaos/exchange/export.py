@@ -1,0 +1,183 @@
+"""A run as Jepsen would have written it: sends and polls by key, for its Kafka checker and Elle.
+
+``jepsen-edn`` has an operation per send and per poll, with offsets; Jepsen looks over what is said
+besides (group, consumer, how far queues were read), and our import reads it. ``elle`` makes each
+queue a list: a send appends, and one read at the end says what lay in it. Copies in retry and dead
+letter queues, commits and logs have no place in either.
+Source: Jepsen's jepsen.tests.kafka; Elle's list-append.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.checker.messages import refused, where_found
+from chaos.checker.model import History, Row
+from chaos.exchange.edn import Keyword, write_form
+from chaos.exchange.jepsen import CLOCKS, QUEUES
+
+FORMATS: Final = ("jepsen-edn", "elle")
+_TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
+    Keyword, ("type", "f", "value", "process", "time", "index")
+)
+_SEND, _POLL, _TXN, _APPEND, _READ = map(Keyword, ("send", "poll", "txn", "append", "r"))
+FIRST_READER: Final = 1_000_000
+"""Producers have numbers below, readers from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One operation before it is numbered: when it began and ended, and what was said."""
+
+    begun: int
+    ended: int | None
+    f: str
+    asked: object
+    told: object
+    outcome: str
+    reader: tuple[Any, ...] = ()
+    """Who did it: a reader has one operation at a time; empty: any producer that is free."""
+    about: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written, and what has no place in such a history."""
+
+    operations: int
+    left_out: int
+
+
+def export_history(history: History, form: str, out: Path) -> Exported:
+    """Write a history as EDN, an operation a line. Errors: OSError."""
+    steps, left_out = (_kafka if form == "jepsen-edn" else _elle)(history)
+    last = [_queues(history)] if form == "jepsen-edn" and history.drain else []
+    work = out.with_name(f"{out.name}.partial")
+    number = 0
+    with work.open("w", encoding="utf-8") as lines:
+        for number, op in enumerate([*_numbered(steps), *last], start=1):
+            lines.write(write_form({_INDEX: number - 1, **op}) + "\n")
+    work.rename(out)
+    return Exported(operations=number, left_out=left_out)
+
+
+def _kafka(history: History) -> tuple[list[_Step], int]:
+    steps = [_send_of(history, send) for send in history.sends]
+    polls: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    kept = {id(row) for row in history.own}
+    left_out = 0
+    for row in history.deliveries:
+        copied = row.get("is_retry") or row.get("is_dlq")
+        if copied or id(row) not in kept or row["msg_key"] is None:
+            left_out += 1
+            continue
+        reader = (row["grp"], row.get("consumer"), row["topic"], row["queue_id"])
+        began = row["t_recv"] if row.get("t_fetch_inv") is None else row["t_fetch_inv"]
+        polls[(*map(str, reader), row.get("generation"), began, row["t_recv"])].append(row)
+    for (grp, consumer, topic, queue_id, generation, began, ended), rows in polls.items():
+        rows.sort(key=lambda row: (row.get("pos") or 0, row["queue_offset"]))
+        found = {f"{topic}/{queue_id}": [[row["queue_offset"], row["msg_key"]] for row in rows]}
+        about: list[tuple[str, object]] = [("group", grp), ("consumer", consumer)]
+        about += [("generation", generation)] if generation is not None else []
+        about += [("auditor", True)] if rows[0].get("auditor") else []
+        steps.append(_Step(
+            begun=began, ended=max(began, ended), f=_POLL, asked=[[_POLL]], told=[[_POLL, found]],
+            outcome="ok", reader=(grp, consumer, topic, queue_id), about=tuple(about),
+        ))  # fmt: skip
+    return steps, left_out
+
+
+def _send_of(history: History, send: Row) -> _Step:
+    place, offset = where_found(history, send), send["queue_offset"]
+    queue_id = place["queue_id"]
+    key = f"{send['topic']}/" if queue_id is None else f"{send['topic']}/{queue_id}"
+    outcome = str(send["outcome"])
+    half = outcome == "ok" and send.get("kind") == "txn"  # whether it comes is decided later
+    if half or (outcome == "fail" and not refused(send)):
+        outcome = "info"
+    value, tries = send["msg_key"], send.get("attempts") or 1
+    told = [[_SEND, key, [offset, value] if outcome == "ok" else value]]
+    return _Step(
+        begun=send["t_inv"], ended=send["t_cmp"], f=_SEND, asked=[[_SEND, key, value]], told=told,
+        outcome=outcome, about=(("attempts", tries),) if tries > 1 else (),
+    )  # fmt: skip
+
+
+def _queues(history: History) -> dict[object, object]:
+    """Return what our own import reads of the end: how far each group read each queue."""
+    told: dict[str, dict[str, list[object]]] = defaultdict(dict)
+    for row in history.drain:
+        key = f"{row['topic']}/{row['queue_id']}"
+        told[row["grp"]][key] = [row["min_off"], row["end_off"], bool(row["drained"])]
+    info: dict[object, object] = {_TYPE: Keyword("info"), _F: Keyword(QUEUES), _VALUE: dict(told)}
+    return info | {_PROCESS: Keyword("nemesis"), Keyword(CLOCKS): history.clock_tolerance_ns}
+
+
+def _elle(history: History) -> tuple[list[_Step], int]:
+    steps, left_out = [], 0
+    for send in history.sends:
+        step, place = _send_of(history, send), where_found(history, send)
+        if place["queue_id"] is None:
+            left_out += 1
+            continue
+        append = [[_APPEND, f"{place['topic']}/{place['queue_id']}", send["msg_key"]]]
+        steps.append(_Step(
+            begun=step.begun, ended=step.ended, f=_TXN, asked=append, told=append,
+            outcome=step.outcome,
+        ))  # fmt: skip
+    times = [t for step in steps for t in (step.begun, step.ended) if t is not None]
+    end = max([*times, *(row["t_recv"] for row in history.own)], default=0) + 1
+    for number, (key, values) in enumerate(sorted(_queue_orders(history).items())):
+        steps.append(_Step(
+            begun=end, ended=end + 1, f=_TXN, asked=[[_READ, key, None]],
+            told=[[_READ, key, values]], outcome="ok", reader=("read", number),
+        ))  # fmt: skip
+    return steps, left_out
+
+
+def _queue_orders(history: History) -> dict[str, list[int]]:
+    """Return what lay in each queue, in order: by the auditor's reading, else by all of them."""
+    audited = any(row.get("auditor") for row in history.placed)
+    queues: dict[str, dict[int, int]] = defaultdict(dict)
+    for row in history.placed:
+        if bool(row.get("auditor")) == audited and row["msg_key"] is not None:
+            places = queues[f"{row['topic']}/{row['queue_id']}"]
+            places.setdefault(row["queue_offset"], row["msg_key"])
+    return {key: [places[at] for at in sorted(places)] for key, places in queues.items()}
+
+
+def _numbered(steps: Iterable[_Step]) -> Iterator[dict[object, object]]:
+    """Yield invocations and completions in the order of their times, each process with one open."""
+    lines: list[tuple[int, int, int, dict[object, object]]] = []
+    free: list[tuple[int, int]] = []
+    readers: dict[tuple[Any, ...], tuple[int, int]] = {}
+    producers = 0
+    ordered = sorted(steps, key=lambda step: step.begun)
+    # Times that a clock tolerance moved may lie before the start: there is none below zero.
+    start = min([0, *(step.begun for step in ordered[:1])])
+    for number, step in enumerate(ordered):
+        begun, ended = step.begun - start, None if step.ended is None else step.ended - start
+        if step.reader:
+            process, busy = readers.get(step.reader, (FIRST_READER + len(readers), -1))
+            begun = max(begun, busy + 1)
+            ended = begun if ended is None else max(begun, ended)
+            readers[step.reader] = (process, ended)
+        elif free and free[0][0] < begun:
+            _, process = heapq.heappop(free)
+        else:
+            process, producers = producers, producers + 1
+        if not step.reader and ended is not None and step.outcome != "info":
+            heapq.heappush(free, (ended, process))
+        about: dict[object, object] = {_F: step.f, _PROCESS: process}
+        about |= {Keyword(name): value for name, value in step.about}
+        asked = about | {_TYPE: Keyword("invoke"), _VALUE: step.asked, _TIME: begun}
+        lines.append((begun, 1, number, asked))
+        if ended is not None:
+            told = about | {_TYPE: Keyword(step.outcome), _VALUE: step.told, _TIME: ended}
+            # At one time what ends goes before what begins, but not before its own beginning.
+            lines.append((ended, 0 if ended > begun else 2, number, told))
+    for _, _, _, op in sorted(lines, key=lambda line: line[:3]):
+        yield op

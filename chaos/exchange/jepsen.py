@@ -1,0 +1,315 @@
+"""Operations of a Jepsen history as rows of our tables: its queue and its Kafka workload.
+
+Queue: ``enqueue``, ``dequeue``, ``drain``; no offsets, so that each message has a place of its own.
+Kafka: ``send``, ``poll`` and ``txn`` of both, ``assign`` and ``subscribe``; a key is a queue, a
+value is a message of it. Other operations are counted. Knows EDN values, no files.
+Source: Jepsen's jepsen.tests.kafka and jepsen.checker/total-queue.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chaos.exchange.cells import CellError, key_of
+from chaos.exchange.edn import Keyword
+from chaos.exchange.tables import RunWriter
+
+TOPIC: Final = "jepsen"
+GROUP: Final = "jepsen"
+QUEUES: Final = "queues"
+"""The operation in which our own exports say how far groups have read."""
+CLOCKS: Final = "clock-tolerance-ns"
+"""What else it says: by how much clocks may differ."""
+_MICRO: Final = frozenset({"send", "poll"})
+_SENDS: Final = frozenset({"send", "poll", "txn"})
+_HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
+_TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
+_PLACE: Final = re.compile(r"(.+)/(\d{1,9})")
+_SEQ_BITS, _PID_BITS = 40, 22
+
+Place = tuple[str, int | None]
+"""Topic and queue; None: nobody knows yet which."""
+
+
+class OperationError(Exception):
+    """An operation is not what a history holds; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation, from its invocation to its completion."""
+
+    f: str
+    process: object
+    asked: object
+    """What was asked: the value of the invocation."""
+    told: object
+    """What came back: the value of the completion."""
+    outcome: str
+    begun: int
+    ended: int | None
+    about: Mapping[str, Any]
+    """All that was said of it at its end, or at its beginning if it has none."""
+
+
+@dataclass(slots=True)
+class Pairing:
+    """Puts invocations and completions together; a process has one operation at a time."""
+
+    _open: dict[object, Mapping[str, Any]] = field(default_factory=dict)
+
+    def take(self, op: object) -> Operation | None:
+        """Take the next line of a history; return the operation that ends by it.
+
+        Errors: OperationError.
+        """
+        if not isinstance(op, dict) or not {"type", "f", "process"} <= op.keys():
+            raise OperationError("no operation: it needs :type, :f and :process")
+        if op["type"] not in _TYPES:
+            raise OperationError(f":type is {op['type']}; write invoke, ok, fail or info")
+        if type(op["process"]) is not int:
+            return Operation(
+                f=str(op["f"]), process=op["process"], asked=None, told=op.get("value"),
+                outcome="info", begun=0, ended=None, about=op,
+            )  # fmt: skip
+        time = op.get("time")
+        if type(time) is not int or not 0 <= time < 1 << 62:
+            raise OperationError(f":time is {time!r}; write nanoseconds from the start")
+        process = op["process"]
+        if op["type"] == "invoke":
+            if process in self._open:
+                raise OperationError(f"process {process} has an operation already")
+            self._open[process] = op
+            return None
+        begun = self._open.pop(process, None)
+        if begun is None or begun["f"] != op["f"]:
+            raise OperationError(f"process {process} ends a {op['f']} that it did not begin")
+        return _joined(begun, op)
+
+    def rest(self) -> Iterator[Operation]:
+        """Yield the operations that have no end: nobody knows what became of them."""
+        for begun in self._open.values():
+            yield _joined(begun, None)
+
+
+def _joined(begun: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Operation:
+    last = begun if ended is None else ended
+    return Operation(
+        f=str(begun["f"]), process=begun["process"], asked=begun.get("value"),
+        told=None if ended is None else ended.get("value"),
+        outcome="info" if ended is None else str(ended["type"]), begun=begun["time"],
+        ended=None if ended is None else ended["time"], about=last,
+    )  # fmt: skip
+
+
+class JepsenRows:
+    """Writes operations as sends and deliveries, and knows at the end what was read to its end."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self._run = run
+        self._generations: Counter[object] = Counter()
+        self._assigned: set[object] = set()
+        self._acked: dict[Place, int] = {}
+        """The highest acknowledged offset of each queue."""
+        self._polled: dict[tuple[str, Place], int] = {}
+        self._enqueued: set[Place] = set()
+        """Queues without offsets: only a drain says that they were read to the end."""
+        self._last_ok = self._last_drain = -1
+        self.tolerance_ns = 0
+        """By how much clocks may differ, as our own export says it."""
+        self._drain_told = False
+        self.ignored: Counter[str] = Counter()
+
+    def add(self, op: Operation) -> None:
+        """Take an operation. Errors: OperationError, CellError, FullError, OSError."""
+        if type(op.process) is not int:
+            if op.f == QUEUES and isinstance(op.told, dict):
+                self._drained_as_told(op.told)
+                self.tolerance_ns = int(op.about.get(CLOCKS) or 0)
+            else:
+                self.ignored[op.f] += 1
+        elif op.f in _SENDS:
+            self._kafka(op)
+        elif op.f in _HOLDS:
+            self._generations[op.process] += 1
+            if op.f == "assign":
+                self._assigned.add(op.process)
+        elif op.f == "enqueue":
+            self._enqueue(op)
+        elif op.f in {"dequeue", "drain"}:
+            self._dequeue(op)
+        else:
+            self.ignored[op.f] += 1
+
+    def finish(self) -> None:
+        """Write how far queues were read, by what was polled; nothing if the history says it."""
+        if self._drain_told:
+            return
+        whole = self._last_drain > self._last_ok
+        for grp in sorted(self._run.queues.readers):
+            for topic, queue_id in sorted(self._run.queues.bounds):
+                place = (topic, queue_id)
+                highest = self._polled.get((grp, place), -1)
+                reached = highest >= self._acked.get(place, -1)
+                known = self._run.queues.bounds[topic, queue_id] or [0, -1]
+                self._run.add("drain", {
+                    "grp": grp, "topic": topic, "queue_id": queue_id, "min_off": known[0],
+                    "end_off": known[1] + 1, "read_to": highest + 1,
+                    "drained": whole if place in self._enqueued else reached,
+                })  # fmt: skip
+
+    def _send(self, op: Operation, key: int, place: Place, offset: int | None) -> None:
+        ok = op.outcome == "ok"
+        self._run.add("sends", {
+            "msg_key": key, "pid": op.process, "process": op.process, "topic": place[0],
+            "queue_id": place[1], "queue_offset": offset if ok else None, "t_inv": op.begun,
+            "t_cmp": op.ended, "outcome": op.outcome, "attempts": op.about.get("attempts", 1),
+            "kind": "plain",
+        })  # fmt: skip
+        if ok:
+            self._last_ok = max(self._last_ok, op.ended or 0)
+            if offset is not None:
+                self._acked[place] = max(self._acked.get(place, -1), offset)
+
+    def _receive(self, op: Operation, key: int, place: Place, at: tuple[int, int]) -> None:
+        grp = str(op.about.get("group", GROUP))
+        generation = op.about.get("generation")
+        if generation is None and op.process in self._assigned:
+            generation = self._generations[op.process]
+        offset, pos = at
+        self._run.add("deliveries", {
+            "pos": pos, "grp": grp, "consumer": str(op.about.get("consumer", op.process)),
+            "process": op.process, "generation": generation, "topic": place[0],
+            "queue_id": place[1], "queue_offset": offset, "msg_key": key, "reconsume": 0,
+            "t_fetch_inv": op.begun, "t_recv": op.begun if op.ended is None else op.ended,
+            "auditor": op.about.get("auditor") is True,
+        })  # fmt: skip
+        queue = (grp, place)
+        self._polled[queue] = max(self._polled.get(queue, -1), offset)
+
+    def _enqueue(self, op: Operation) -> None:
+        key = message_key(op.asked)
+        self._enqueued.add((TOPIC, 0))
+        if op.outcome == "ok":
+            self._last_ok = max(self._last_ok, op.ended or 0)
+        self._run.add("sends", {
+            "msg_key": key, "pid": op.process, "process": op.process, "topic": TOPIC,
+            "t_inv": op.begun, "t_cmp": op.ended, "outcome": op.outcome, "attempts": 1,
+            "kind": "plain",
+        })  # fmt: skip
+
+    def _dequeue(self, op: Operation) -> None:
+        if op.outcome != "ok":
+            return
+        values = op.told if op.f == "drain" else [op.told]
+        if not isinstance(values, list):
+            raise OperationError(f":value of a drain is {values!r}; write what it took")
+        for pos, value in enumerate(values):
+            key = message_key(value)
+            # Nobody tells where it lay: each message has a place of its own.
+            self._receive(op, key, (TOPIC, 0), (key, pos))
+        if op.f == "drain":
+            self._last_drain = max(self._last_drain, op.begun)
+
+    def _kafka(self, op: Operation) -> None:
+        asked, told = _micros(op.asked), _micros(op.told)
+        source = told if op.outcome == "ok" else asked
+        for number, micro in enumerate(source):
+            if micro[0] == "send":
+                sent = asked[number] if number < len(asked) else micro
+                self._kafka_send(op, sent, micro)
+            elif op.outcome == "ok" and len(micro) > 1:
+                self._kafka_poll(op, micro[1])
+
+    def _kafka_send(self, op: Operation, asked: list[Any], told: list[Any]) -> None:
+        if len(asked) < 3 or len(told) < 3:
+            raise OperationError(f"{asked!r} is no [:send k v]")
+        place, value, offset = self._place(asked[1]), asked[2], None
+        if isinstance(value, list):
+            value = value[-1]
+        if isinstance(told[2], list) and len(told[2]) == 2:
+            offset = told[2][0]
+        if offset is not None and (type(offset) is not int or offset < 0):
+            raise OperationError(f"the offset {offset!r} is none")
+        self._send(op, message_key(value, asked[1]), place, offset)
+
+    def _kafka_poll(self, op: Operation, found: object) -> None:
+        if not isinstance(found, dict):
+            raise OperationError(f"{found!r} is no map of what was polled")
+        for key, records in found.items():
+            place = self._place(key)
+            if not isinstance(records, list):
+                raise OperationError(f"{records!r} is no list of [offset value]")
+            for pos, record in enumerate(records):
+                if not isinstance(record, list) or len(record) != 2 or type(record[0]) is not int:
+                    raise OperationError(f"{record!r} is no [offset value]")
+                self._receive(op, message_key(record[1], key), place, (record[0], pos))
+
+    def _place(self, key: object) -> Place:
+        """Return the queue of a key: as our exports name it, by its number, or numbered here."""
+        if isinstance(key, str) and (found := _PLACE.fullmatch(key)):
+            return found[1], int(found[2])
+        if isinstance(key, str) and key.endswith("/"):
+            return key[:-1], None
+        if type(key) is int and 0 <= key < 1 << 31:
+            return TOPIC, key
+        return f"{TOPIC}-named", self._run.names.number("queue_id", f"{TOPIC}-named", repr(key))
+
+    def _drained_as_told(self, told: Mapping[str, Any]) -> None:
+        self._drain_told = True
+        for grp, queues in told.items():
+            for key, bounds in queues.items() if isinstance(queues, dict) else ():
+                topic, queue_id = self._place(key)
+                low, end, drained = bounds
+                self._run.add("drain", {
+                    "grp": str(grp), "topic": topic, "queue_id": queue_id, "min_off": low,
+                    "end_off": end, "read_to": end, "drained": drained,
+                })  # fmt: skip
+
+
+def message_key(value: object, key: object = None) -> int:
+    """Return the number of a message: by its value alone, or by its queue and value.
+
+    Small numbers stay to be seen in it: producer is the queue, number the value. Errors: CellError
+    if there is no value.
+    """
+    if value is None:
+        raise CellError(":value is nil where a message has to be")
+    whole = type(value) is int and value >= 0 and isinstance(value, int)
+    ours = isinstance(key, str) and "/" in key
+    if isinstance(value, int) and whole and (key is None or ours) and value < 1 << 62:
+        return value
+    small = isinstance(value, int) and whole and value < 1 << _SEQ_BITS
+    if small and isinstance(value, int) and type(key) is int and 0 <= key < 1 << _PID_BITS:
+        return key << _SEQ_BITS | value
+    return key_of(repr((key, value)))
+
+
+def _micros(value: object) -> list[list[Any]]:
+    """Return the steps of an operation: ``[[:send k v] [:poll]]``, or one alone."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise OperationError(f":value is {value!r}; write [[:send k v]] or [[:poll]]")
+    steps = [value] if value and isinstance(value[0], Keyword) else value
+    for step in steps:
+        if not isinstance(step, list) or not step or step[0] not in _MICRO:
+            raise OperationError(f"{step!r} is neither [:send k v] nor [:poll]")
+    return steps
+
+
+def operations(forms: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Operation | str]]:
+    """Yield the operations of a history with the lines of their ends; a string: what is wrong."""
+    pairing, line = Pairing(), 0
+    for line, form in forms:
+        try:
+            op = pairing.take(form)
+        except OperationError as error:
+            yield line, str(error)
+            continue
+        if op is not None:
+            yield line, op
+    for op in pairing.rest():
+        yield line, op
