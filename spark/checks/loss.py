@@ -99,9 +99,7 @@ def _absent(context: Context, suspects: DataFrame) -> DataFrame:
     late = F.col("queue_offset") < F.col("min_off")
     whole = facts.groupBy(F.col("grp").alias("gname"), "topic").agg(F.min("drained").alias("whole"))
     # Of a message whose queue nobody knows, all queues of its topic have to be drained.
-    known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).when(
-        F.col("kind_") == "delay", F.col("whole")
-    )
+    known = F.when(F.col("queue_id").isNotNull(), F.col("drained")).otherwise(F.col("whole"))
     drained = F.coalesce(known, F.lit(col=False))
     return (
         absent.withColumn("gname", F.regexp_replace("gname", " \\(auditor\\)$", ""))
