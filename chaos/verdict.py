@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from chaos.backends.process import environment, python
 from chaos.catalogue.checks import COMPARED
@@ -166,9 +166,18 @@ def compare(local: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "A3": ("recovered", "vanished"),
+    "A41": ("worst_ms",),
+    "A58": ("elections", "terms", "failed", "longest"),
+    "A59": ("messages", "bytes", "span_ms"),
+}
+"""The numbers of what is only told: the two checkers have to agree on them too."""
+
+
 def _other_numbers(check: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Return how the numbers differ of a check on whose verdict the two agree."""
-    names = ("count", "worst_ms") if check == "A41" else ("count",)
+    names = ("count", *MEASURES.get(check, ()))
     told = [({**one.get("details", {}), **one}) for one in (ours, theirs)]
     return [
         f"{check} has {name} {told[0][name]} in process and {told[1][name]} on Spark"

@@ -81,6 +81,8 @@ class Context:
     drain_stats: list[Any] = field(default_factory=list)
     polls: DataFrame | None = None
     """The first deliveries of places to groups, once a check has asked for them."""
+    absent: DataFrame | None = None
+    """What groups did not get of what was acknowledged, once a check has asked for it."""
     delivered_rows: int = 0
     unkeyed_rows: int = 0
     foreign_rows: int = 0

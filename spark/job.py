@@ -25,6 +25,7 @@ from spark.checks.delayed import check_early, check_late
 from spark.checks.duplicates import check_duplicates
 from spark.checks.harness import check_failover, check_harness
 from spark.checks.loss import check_loss
+from spark.checks.measures import check_span, check_storm, check_unknown
 from spark.checks.minimum_evidence import check_minimum_evidence
 from spark.checks.offsets import check_offsets
 from spark.checks.phantom import check_aborted, check_phantom
@@ -54,7 +55,7 @@ from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
 CHECKS: Final = SPARK_CHECKS
-RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A5", "A6", "A7", "A8", "A9", "A35"})
+RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A3", "A5", "A6", "A7", "A8", "A9", "A35", "A59"})
 """What asks of messages what became of them: all tables laid over each other by key."""
 RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A48"}
 """What asks the replicas' logs; A48 whether they are there."""
@@ -261,6 +262,7 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A55": check_committed_missing,
         "A56": check_early,
         "A57": check_missing_letters,
+        "A58": check_storm,
     }
     return {name: partial(check, context) for name, check in checks.items()}
 
@@ -271,6 +273,8 @@ def _plan_of_messages(
     """Return the checks that ask what became of messages."""
     return {
         "A1": lambda: check_loss(context, outcomes, entries, gaps=gaps),
+        "A3": lambda: check_unknown(outcomes),
+        "A59": lambda: check_span(context, outcomes),
         "A5": lambda: check_phantom(context, outcomes, gaps=gaps),
         "A6": lambda: check_corrupt(context, outcomes),
         "A7": lambda: check_aborted(context, outcomes, entries),

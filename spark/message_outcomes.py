@@ -42,6 +42,8 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
         rows = rows.unionByName(part, allowMissingColumns=True)
     outcomes = _flag(context, _fold(context, rows), _are_too_few(entries))
     observation = Observation("outcomes")
+    is_open = (F.col("n_send") > F.col("n_fail")) & (F.col("n_ok") == 0)
+    took_effect = F.col("n_any") + F.col("n_log") > 0
     observed = outcomes.observe(
         observation,
         F.sum("n_send").alias("sent"),
@@ -50,6 +52,8 @@ def load_outcomes(context: Context, entries: LogEntries | None) -> MessageOutcom
         F.sum("n_fail").alias("failed"),
         F.sum(F.col("groups_seen").cast("long")).alias("delivered"),
         F.sum("extra").alias("extra"),
+        F.sum((is_open & took_effect).cast("long")).alias("recovered"),
+        F.sum((is_open & ~took_effect).cast("long")).alias("vanished"),
         *(F.sum(F.col(flag).cast("int")).alias(flag) for flag in FLAGS),
     )
     # A checkpoint, not a cache: only an action of its own hands the observed totals over.

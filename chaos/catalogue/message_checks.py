@@ -19,7 +19,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A3", title="unknown sends that took effect",
         question="what became of sends whose outcome nobody knew?", severity=INFO,
-        needs="sends, deliveries", lacks="a histogram by code and fault; nothing to find",
+        needs="sends, deliveries", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A4", title="unseen and lag",

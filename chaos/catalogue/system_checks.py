@@ -162,13 +162,13 @@ CHECKS: Final = (
     ),
     CheckEntry(
         id="A58", title="election storm",
-        question="how many elections and terms does a fault cost while a majority is connected?",
-        severity=INFO, needs="raft_event", lacks="a bound to judge by",
+        question="how many elections were there, and how many terms in a row without a leader?",
+        severity=INFO, needs="raft_event", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A59", title="span of what was lost",
         question="from when to when, and how many bytes, of what A1 found?", severity=INFO,
-        needs="sends, faults", lacks="the fault that a loss is due to",
+        needs="sends, deliveries", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A60", title="no recovery after the heal",

@@ -21,6 +21,7 @@ from chaos.checker.effects import (
 )
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
 from chaos.checker.logs import check_committed, check_log_matching
+from chaos.checker.measures import check_span, check_storm, check_unknown
 from chaos.checker.messages import (
     check_aborted,
     check_corrupt,
@@ -48,6 +49,7 @@ from chaos.checker.transactions import (
 
 CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A1": check_loss,
+    "A3": check_unknown,
     "A5": check_phantom,
     "A6": check_corrupt,
     "A7": check_aborted,
@@ -86,6 +88,8 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A55": check_committed_missing,
     "A56": check_early,
     "A57": check_missing_letters,
+    "A58": check_storm,
+    "A59": check_span,
 }
 BEYOND = frozenset({"A8", "A29"})
 """Checks of copies: what they find is no loss, but more than the contract says."""

@@ -4,7 +4,7 @@ Source: spec/proof.md 3.1, 3.2.
 """
 
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from chaos.checker.effects import find_gap
 from chaos.checker.model import UNKNOWN, History, Holder, Result, Row, result, undecided
@@ -27,19 +27,53 @@ def check_loss(history: History) -> Result:
         return undecided("A1", "no delivery was recorded")
     if not history.groups:
         return undecided("A1", "no group consumed anything")
-    absent = _absent(history)
-    if not absent:
+    if not _absent(history):
         return result("A1", [], f"all {len(history.ok_sends)} acknowledged messages were delivered")
-    drain = {(d["grp"], d["topic"], d["queue_id"]): d for d in history.drain}
+    absent = sort_absent(history)
     highest: dict[Queue, int] = defaultdict(lambda: -1)
     for row in history.deliveries:
         queue = (row["grp"], row["topic"], row["queue_id"])
         highest[queue] = max(highest[queue], row["queue_offset"])
     copies = _copies(history)
-    lost: list[Row] = []
+    lost = []
+    for group, send in absent.lost:
+        queue = (group, send["topic"], send["queue_id"])
+        lost.append(_lost_row(history, send, copies, (group, highest[queue])))
+    removed, late = absent.removed, absent.late
+    details = {
+        "most_of_a_group": max(Counter(row["grp"] for row in lost).values(), default=0),
+        "undrained": absent.undrained,
+        "removed_by_retention": removed,
+        "not_owed_by_a_late_group": late,
+    }
+    if not lost and absent.undrained:
+        why = f"{absent.undrained} undelivered messages in undrained queues"
+        return undecided("A1", why, **details)
+    split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
+    summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or (
+        f"none lost; {removed} removed by retention, {late} not owed by a group that began later"
+    )
+    return _unless_gaps(history, result("A1", lost, summary, **details))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """What became of acknowledged messages that a group did not get."""
+
+    lost: list[tuple[str, Row]]
+    """Group and send, with its place."""
+    undrained: int
+    removed: int
+    late: int
+
+
+def sort_absent(history: History) -> Absent:
+    """Return what is lost of what groups did not get, and how much of it is not, and why."""
+    drain = {(d["grp"], d["topic"], d["queue_id"]): d for d in history.drain}
+    lost: list[tuple[str, Row]] = []
     begins = _log_begins(history)
     undrained = removed = late = 0
-    for group, absent_send in absent:
+    for group, absent_send in _absent(history):
         send = where_found(history, absent_send)
         queue = (group, send["topic"], send["queue_id"])
         facts = drain.get(queue)
@@ -50,20 +84,8 @@ def check_loss(history: History) -> Result:
         elif not _is_drained(history, queue, facts):
             undrained += 1
         else:
-            lost.append(_lost_row(history, send, copies, (group, highest[queue])))
-    details = {
-        "most_of_a_group": max(Counter(row["grp"] for row in lost).values(), default=0),
-        "undrained": undrained,
-        "removed_by_retention": removed,
-        "not_owed_by_a_late_group": late,
-    }
-    if not lost and undrained:
-        return undecided("A1", f"{undrained} undelivered messages in undrained queues", **details)
-    split = Counter(f"{row['where']} ({row['kind']})" for row in lost)
-    summary = ", ".join(f"{n} {what}" for what, n in sorted(split.items())) or (
-        f"none lost; {removed} removed by retention, {late} not owed by a group that began later"
-    )
-    return _unless_gaps(history, result("A1", lost, summary, **details))
+            lost.append((group, send))
+    return Absent(lost=lost, undrained=undrained, removed=removed, late=late)
 
 
 def _absent(history: History) -> list[tuple[str, Row]]:

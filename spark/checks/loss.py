@@ -33,12 +33,12 @@ def check_loss(
     if not context.checked_groups:
         result.verdict, result.summary = UNKNOWN, "no group consumed anything"
         return result
-    if not outcomes.totals["lost"]:
+    absent = absent_messages(context, outcomes)
+    if absent is None:
         result.summary = (
             f"all {outcomes.totals['acknowledged']} acknowledged messages were delivered"
         )
         return result
-    absent = _absent(context, outcomes.suspects).persist(StorageLevel.MEMORY_AND_DISK)
     counts = {
         (r.state, r.kind): r["count"] for r in absent.groupBy("state", "kind").count().collect()
     }
@@ -72,6 +72,17 @@ def _most_of_a_group(absent: DataFrame) -> int:
     """Return how many messages the group lost that lost most."""
     lost = absent.filter("state = 'lost'").groupBy("gname").count()
     return int(lost.agg(F.max("count")).collect()[0][0])
+
+
+def absent_messages(context: Context, outcomes: MessageOutcomes) -> DataFrame | None:
+    """Return a row per (message, group) that the group did not get, made once; None: none."""
+    judged = context.delivered_rows and context.checked_groups
+    if not judged or not outcomes.totals["lost"]:
+        return None
+    if context.absent is None:
+        absent = _absent(context, outcomes.suspects)
+        context.absent = absent.persist(StorageLevel.MEMORY_AND_DISK)
+    return context.absent
 
 
 def _absent(context: Context, suspects: DataFrame) -> DataFrame:
