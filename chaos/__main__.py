@@ -1,15 +1,16 @@
 """``ledgermq chaos``: run a scenario, or check a recorded run in process.
 
-Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover,
-zombies; ``check RUN``.
+Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover, zombies, those of
+`chaos.scenarios`, and files; ``list``; ``check RUN``.
 Exit codes as `chaos.demo`.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -21,8 +22,12 @@ from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
 from chaos.run import convert_interrupted
 from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
+from chaos.scenarios.expand import expand
+from chaos.scenarios.library import find, shipped
+from chaos.scenarios.schema import WrongScenario, load
 from chaos.show import show_verdict
 from chaos.verdict import check_in_process, combine, write_verdict
+from ledgermq.runtime.clock import SystemClock
 
 SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
     "demo": demo_of,
@@ -37,15 +42,25 @@ SCENARIOS: dict[str, Callable[[argparse.Namespace], Scenario]] = {
 }
 OF_RAFT, OF_PAIRS = ("failover", "zombies"), ("disks",)
 """Scenarios that are only of a Raft group, or only of a master and its slave."""
+BUILT_IN: Final[Mapping[str, str]] = {
+    "demo": "kills, cut links, pauses",
+    "baseline": "no faults at all: must be valid",
+    "failover": "the leader is killed again and again: how long is the gap?",
+    "zombies": "the leader is cut off and returns with a tail of its own",
+    "disks": "of master and slave (--mode): the disk of one is lost, again and again",
+}
+"""What the scenarios do that are no files."""
 USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
+       ledgermq chaos list
        ledgermq chaos check RUN
 
-run     Run a scenario and judge it.
+run     Run a scenario and judge it: one by its name, or a file of your own (docs/chaos.md).
           demo      kills, cut links, pauses
           baseline  no faults at all: must be valid
           failover  the leader is killed again and again: how long is the gap?
           zombies   the leader is cut off and returns with a tail of its own
           disks     of master and slave (--mode): the disk of one is lost, again and again
+list    Print the names of all scenarios and what each hunts.
 check   Judge a recorded run again, in process, without Spark.
 """
 
@@ -55,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     console = Console(highlight=False)
     match arguments:
+        case ["list"]:
+            return _list(console)
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")
             made.add_argument("--rounds", type=int, help="failover, zombies, disks: how many times")
@@ -62,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in (OF_PAIRS if options.mode == RAFT else OF_RAFT):
                 made.error(f"the scenario {name} has no --mode {options.mode}")
             return run_and_check(SCENARIOS[name](options), options)
+        case ["run", name, *rest] if not name.startswith("-"):
+            return _run_file(name, rest, console)
         case ["check", run]:
             return _check(Path(run), console)
         case ["--help" | "-h"]:
@@ -70,6 +89,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         case _:
             console.print(Text(USAGE))
             return EXIT_USAGE
+
+
+def _run_file(name: str, rest: Sequence[str], console: Console) -> int:
+    """Run a scenario of a file, ours by name or anybody's by path."""
+    made = parser(f"ledgermq chaos run {name}")
+    made.set_defaults(rate=None, seconds=None, workload=None)
+    options = made.parse_args(rest)
+    try:
+        plan = load(find(name))
+    except WrongScenario as error:
+        console.print(Text(str(error)), soft_wrap=True)
+        return EXIT_USAGE
+    if options.seconds is not None:
+        console.print(Text("--seconds is of demo and baseline: a file has its own times"))
+        return EXIT_USAGE
+    chosen = {"rate": options.rate, "workload": options.workload}
+    plan = replace(plan, **{name: value for name, value in chosen.items() if value is not None})
+    if options.seed is None:
+        options.seed = SystemClock().wall_ms() % 1_000_000
+    options.flush = options.flush or plan.flush
+    return run_and_check(expand(plan, options.seed), options)
+
+
+def _list(console: Console) -> int:
+    """Print every scenario there is and what it hunts."""
+    for name, hunts in BUILT_IN.items():
+        console.print(Text(f"{name:<30} {hunts}"), soft_wrap=True)
+    for name, path in shipped().items():
+        console.print(Text(f"{name:<30} {load(path).hunts}"), soft_wrap=True)
+    return 0
 
 
 def _check(run: Path, console: Console) -> int:

@@ -109,6 +109,7 @@ async def run_scenario(scenario: Scenario, options: RunOptions, view: View) -> P
         settings={"messageDelayLevel": levels, **TRANSACTIONS, **scenario.settings},
         sealed=scenario.sealed,
         every_link=any(FAULTS[f.kind.nemesis].every_link for _, f in planned_faults(scenario)),
+        shimmed=any(FAULTS[f.kind.nemesis].shimmed for _, f in planned_faults(scenario)),
     )
     cluster = make_cluster(spec, options.backend)
     with Recorder(run / "raw" / "harness.jsonl") as recorder:

@@ -20,8 +20,9 @@ class Step:
     ``do``: ``look`` binds the roles once the cluster is healthy; ``start`` applies the fault
     ``name`` of ``kind`` on ``targets``; ``stop`` lifts it; ``switch`` makes the slave that
     ``targets`` names the master, by hand; ``await`` waits for ``what``:
-    ``leader`` (one other than the bound), ``acks`` (a send begun from now on is acknowledged)
-    or ``healthy`` (all nodes answer and are caught up).
+    ``leader`` (one other than the bound), ``acks`` (a send begun from now on is acknowledged),
+    ``healthy`` (all nodes answer and are caught up), ``at`` (so many seconds of the main phase are
+    over) or ``time`` (so many seconds). A ``look`` with what ``now`` does not wait for health.
     """
 
     do: str

@@ -39,6 +39,7 @@ def show_verdict(
     console.print(counts_table(combined))
     if faults:
         console.print(faults_table(combined, faults))
+        console.print(coverage_table(combined, faults))
     failover = combined.local["checks"]["A41"]["summary"]
     console.print(f"No acknowledgements around each kill for: {failover}", soft_wrap=True)
     console.print(checks_table(combined))
@@ -81,6 +82,25 @@ def faults_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]])
             str(flying.get(fault["fault_id"], 0)),
             _witness(fault),
         )
+    return table
+
+
+def coverage_table(combined: CombinedVerdict, faults: Sequence[Mapping[str, Any]]) -> Table:
+    """Return, by kind, how many faults were planned and took effect while sends were in flight."""
+    details = combined.local["checks"]["A47"]["details"]
+    about = {item["fault_id"]: item for item in details.get("faults", ())}
+    table = Table(title="Coverage", title_justify="left", pad_edge=False)
+    table.add_column("kind")
+    for name in ("planned", "took effect", "sends in flight"):
+        table.add_column(name, justify="right")
+    for kind in sorted({str(fault["kind"]) for fault in faults}):
+        mine = [fault for fault in faults if fault["kind"] == kind]
+        seen = [about.get(fault["fault_id"], {}) for fault in mine]
+        counted = sum(bool(item.get("counts")) for item in seen)
+        flying = sum(int(item.get("in_flight", 0)) for item in seen if item.get("counts"))
+        style = "green" if counted == len(mine) else "yellow"
+        row = (str(len(mine)), Text(str(counted), style=style), str(flying))
+        table.add_row(kind, *row)
     return table
 
 

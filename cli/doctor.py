@@ -28,6 +28,7 @@ import typer
 
 from chaos.hints import has_target
 from chaos.needs import EXTRAS, missing
+from chaos.shim.build import compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -242,9 +243,20 @@ def memory() -> Finding:
     )
 
 
+def c_compiler() -> Finding:
+    """A C compiler, for the library between brokers and their disks and clocks."""
+    found = compiler()
+    return _want(
+        "C compiler",
+        found is not None,
+        found or "none of cc, gcc, clang",
+        "chaos runs skip the faults eio, full, slow, hang and clock_jump, by name; install gcc",
+    )
+
+
 PROBES: Final[Sequence[Callable[[], Finding]]] = (
     python_version, dependencies, harness, jvm, spark_job, disk, memory, ports, docker_engine,
-    packet_filter, netem, java_client,
+    packet_filter, netem, java_client, c_compiler,
 )  # fmt: skip
 
 

@@ -78,6 +78,12 @@ HARNESS: Final = (
         ),
     ),
     Mutant(
+        name="witness-believes-the-library",
+        breaks="The witness of a fault of disk or clock takes the command for the deed.",
+        source="spec/proof.md 2: faults that did nothing were counted as coverage.",
+        plant=patch("chaos.nemesis.shimmed:Shimmed.undo", ("self.witness.during > 0", "True")),
+    ),
+    Mutant(
         name="unread-columns-unchecked",
         breaks="A history whose rows name no run, or a role that is no word, is judged.",
         source="Both checkers left the columns out that they do not read.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from chaos.catalogue.contracts import RAFT
+from chaos.shim.control import Control
 
 KEEP_THE_LOG: Final = {"cleanResourceInterval": "0"}
 """Brokers neither drop messages nor refuse them for the level of this machine's disk: the logs are
@@ -37,6 +38,8 @@ class ClusterSpec:
     """Further broker settings, RocketMQ's keys."""
     sealed: bool = False
     """Whether the brokers have a key by which they seal what they say to each other."""
+    shimmed: bool = False
+    """Whether a library stands between each broker and its disk and clock."""
     every_link: bool = False
     """Whether clients and name servers are reached through links that can be broken, too."""
     mode: str = RAFT
@@ -99,6 +102,14 @@ class Machine(Protocol):
 
     async def terminate(self, node: str) -> None:
         """Ask a broker to end, and wait until it is gone."""
+        ...
+
+    def expect_exit(self, node: str) -> None:
+        """Take it for granted that a broker that runs now may end by itself."""
+        ...
+
+    def shim(self, node: str) -> Control:
+        """Return what commands the library between a broker and its disk and clock."""
         ...
 
 

@@ -35,6 +35,8 @@ from chaos.backends.sparse import copy_used_prefix
 from chaos.history.domains import DLEDGER
 from chaos.net.control import ProxyControl, ProxyFailed
 from chaos.net.wire import RAFT_STATUS, StatusConnection
+from chaos.shim.build import NotBuilt, build
+from chaos.shim.control import Control
 from ledgermq.runtime.cancel import timeout
 
 READY_TIMEOUT_S = 20.0
@@ -92,6 +94,8 @@ class Node:
     directory: Path
     child: Child | None = None
     exits: list[str] = field(default_factory=list)
+    control: Control | None = None
+    """Of the library in its process."""
 
 
 class LocalCluster:
@@ -107,6 +111,7 @@ class LocalCluster:
         self._control = ProxyControl(str(self._socket))
         self.links = ProxyLinks(self._control, sealed=spec.sealed)
         self._link_ports: dict[str, int] = {}
+        self._no_shim = "nobody asked for one"
         self._name_servers: list[tuple[int, Child]] = []
         self._proxy: Child | None = None
         ports = take_ports(2 * len(spec.nodes) + spec.name_servers)
@@ -127,6 +132,8 @@ class LocalCluster:
 
     async def start(self) -> None:
         """Start proxy, name servers and brokers; return when all answer."""
+        if self._spec.shimmed:
+            await self._build_shim()
         self._link_ports |= await self._start_proxy()
         for at, port in enumerate(self._ns_ports):
             await self._start_name_server(at, port)
@@ -169,6 +176,17 @@ class LocalCluster:
         """Return where a broker keeps its data."""
         return self._nodes[node].directory
 
+    def expect_exit(self, node: str) -> None:
+        """Take it for granted that the process that runs may end by itself."""
+        self._child(node).ending = True
+
+    def shim(self, node: str) -> Control:
+        """Return the control of the library in the broker's process. Errors: why there is none."""
+        control = self._nodes[node].control
+        if control is None:
+            raise ClusterFailed(f"no library is in the process of {node}: {self._no_shim}")
+        return control
+
     async def pause(self, node: str) -> None:
         """SIGSTOP a broker."""
         self._child(node).signal(signal.SIGSTOP)
@@ -187,7 +205,7 @@ class LocalCluster:
         if self._spec.mutant is not None:
             broker = ["mutants", self._spec.mutant, "--", *broker]
         log = self._spec.run / "logs" / f"{node}.log"
-        state.child = await Child.start(node, ["-m", *broker], log)
+        state.child = await Child.start(node, ["-m", *broker], log, settings=self._preload(state))
 
     async def make_master(self, node: str) -> None:
         """Refuse: the members of a Raft group elect who leads."""
@@ -245,6 +263,26 @@ class LocalCluster:
 
     async def remove(self) -> None:
         """Remove nothing: the data directories lie in the run and are small."""
+
+    async def _build_shim(self) -> None:
+        """Build the library and the control files; without a compiler there is neither."""
+        try:
+            await asyncio.to_thread(build, self._spec.run / "config" / "faults.so")
+        except NotBuilt as error:
+            self._no_shim = str(error)
+            return
+        for node in self._nodes.values():
+            node.control = Control(self._spec.run / "config" / f"{node.name}.shim")
+
+    def _preload(self, node: _Node) -> dict[str, str]:
+        """Return the environment by which a broker gets the library."""
+        if node.control is None:
+            return {}
+        return {
+            "LD_PRELOAD": str((self._spec.run / "config" / "faults.so").resolve()),
+            "LEDGERMQ_SHIM": str(node.control.path.resolve()),
+            "LEDGERMQ_SHIM_ROOT": str(node.directory.resolve()),
+        }
 
     @property
     def _broker_host(self) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ledgermq.runtime.cancel import timeout
@@ -25,12 +25,18 @@ class Child:
 
     @classmethod
     async def start(
-        cls, name: str, command: Sequence[str], log: Path, *, pipes: bool = False
+        cls,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        pipes: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> "Child":
         """Start ``python ARGS`` of this interpreter; it imports nothing of the current directory.
 
         With ``-m`` Python puts the current directory first, and a file there that is named as a
-        module of ours would be taken for it.
+        module of ours would be taken for it. ``settings`` are put into its environment.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())]
@@ -41,7 +47,7 @@ class Child:
                 stdin=asyncio.subprocess.PIPE if pipes else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if pipes else out,
                 stderr=out,
-                env=environment(PYTHONUNBUFFERED="1"),
+                env=environment(PYTHONUNBUFFERED="1", **(settings or {})),
                 start_new_session=True,
             )
         return cls(name, process)

@@ -10,8 +10,8 @@ _CLOCK: Final = "a library between the broker and its clock"
 KINDS: Final = (
     FaultEntry(
         ids=("T1",), kind="clock.jump", title="the wall clock jumps", target=Target.BROKER,
-        witness="clocks differ", undo="it is set right", simulator="clock_jump", lacks=_CLOCK,
-        needs=_COMPILER,
+        witness="wrong times told, and none afterwards", undo="it is set right",
+        simulator="clock_jump", needs=_COMPILER, nemesis="clock_jump",
     ),
     FaultEntry(
         ids=("T1",), kind="clock.strobe", title="the wall clock jumps to and fro",

@@ -75,6 +75,9 @@ async def lift(cluster: Cluster, undo: Mapping[str, Any]) -> None:
             await cluster.links.heal(undo["links"])
         case "unlimit" if isinstance(cluster, Machine):
             lift_limit(cluster.pid(undo["node"]))
+        case "unshim" if isinstance(cluster, Machine):
+            cluster.shim(undo["node"]).lift()
+            await cluster.restart(undo["node"])
         case "nothing":
             pass  # what was killed is a part of the harness, and ends with it
         case other:

@@ -16,6 +16,7 @@ from chaos.nemesis.partition import cut_clients, cut_link, cut_name_servers, cut
 from chaos.nemesis.process import Kill, Pause
 from chaos.nemesis.restarts import CrashLoop, RestartAll, Rolling, Stop
 from chaos.nemesis.shaping import shape_name_servers, shape_peers
+from chaos.nemesis.shimmed import shimmed
 from chaos.net.rules import CODES
 
 ROLES: Final = ("leader", "follower", "other", "any", "all")
@@ -66,6 +67,8 @@ class Kind:
     parameters: Mapping[str, Bounds | OneOf] = field(default_factory=dict)
     method: str = ""
     """How it is done, as the ``faults`` table names it; none: as the cluster breaks links."""
+    shimmed: bool = False
+    """Whether a library must stand between brokers and their disks and clocks."""
     every_link: bool = False
     """Whether clients and name servers must be behind links that can be broken."""
 
@@ -93,6 +96,10 @@ _FILES: Final = "files"
 
 def _shape(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
     return Kind(make=shape_peers(kind), targets=_LINKS, parameters=parameters)
+
+
+def _library(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
+    return Kind(make=shimmed(kind), parameters=parameters, method="LD_PRELOAD", shimmed=True)
 
 
 def _of_name_servers(kind: str, parameters: Mapping[str, Bounds | OneOf]) -> Kind:
@@ -139,6 +146,11 @@ FAULTS: Final[Mapping[str, Kind]] = {
         make=damage("truncate"), parameters={"bytes": Bounds(4_096, 1, 1 << 30)}, method=_FILES
     ),
     "spoil": Kind(make=damage("spoil"), method=_FILES),
+    "eio": _library("eio", {"of": OneOf(("sync", "write")), "times": Bounds(1, 1, 1_000_000)}),
+    "full": _library("full", {}),
+    "slow": _library("slow", {"ms": Bounds(50, 1, 10_000)}),
+    "hang": _library("hang", {}),
+    "clock_jump": _library("clock_jump", {"ms": Bounds(-30_000, -1e9, 1e9)}),
     "cut": Kind(make=cut_link, targets=(2, 2)),
     "oneway": Kind(make=cut_one_way, targets=(2, 2)),
     "isolate": Kind(make=isolate),

@@ -4,6 +4,7 @@ A client of the interpreter like any other; its completions are always ``info``,
 effect is for the witness to say. Source: Jepsen nemesis; spec/proof.md 4.3, 4.4.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ class Nemesis:
         self._notice = notice
         self._roles: dict[str, str] = {}
         self._looks = 0
+        self._begun_ns = setting.clock.monotonic_ns()
         self._draws = 0
 
     def plan(self, faults: Iterable[tuple[str, FaultSpec]]) -> None:
@@ -67,7 +69,7 @@ class Nemesis:
         """Perform a step."""
         match op.f:
             case "look":
-                said = await self._look()
+                said = await self._look(patient=op.value.get("what") != "now")
             case "start":
                 said = await self.start(op)
             case "stop":
@@ -148,14 +150,14 @@ class Nemesis:
         seen = [r.witness for r in self.records.values() if r.witness is not None]
         return sum(witness.only_there or 0 for witness in seen if witness.effective)
 
-    async def _look(self) -> str:
-        """Bind the roles to nodes, once the cluster is healthy."""
+    async def _look(self, *, patient: bool) -> str:
+        """Bind the roles to nodes, once the cluster is healthy, or as it is now."""
         probe = self._setting.probe
 
         async def healthy() -> bool:
             return probe.healthy()
 
-        fine = await until(healthy, HEALTHY_TIMEOUT_S)
+        fine = await until(healthy, HEALTHY_TIMEOUT_S) if patient else probe.healthy()
         leader = probe.leader()
         followers = sorted(node for node in self._setting.cluster.nodes if node != leader)
         self._looks += 1
@@ -190,6 +192,10 @@ class Nemesis:
             return probe.healthy()
 
         within_s = float(str(value.get("within_s", 10)))
+        if what in {"at", "time"}:
+            begin_ns = self._begun_ns if what == "at" else since_ns
+            await asyncio.sleep(max(0.0, (begin_ns - since_ns) / 1e9 + within_s))
+            return "it is time"
         return "yes" if await until(holds, within_s) else f"not within {within_s:.0f} s"
 
     def _nodes(self, targets: list[str]) -> list[str]:

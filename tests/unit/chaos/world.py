@@ -8,6 +8,7 @@ from typing import Any
 from chaos.backends.base import link_names
 from chaos.nemesis.base import Fault, Setting
 from chaos.probe import NodeStatus
+from chaos.shim.control import Control
 
 NODES = ("n0", "n1", "n2")
 SECOND = 1_000_000_000
@@ -33,6 +34,7 @@ class World:
     links: "World" = None  # type: ignore[assignment]
     root: Path = Path("nowhere")
     own_pid: int = 0
+    expected: set[str] = field(default_factory=set)
     backend: str = "local"
     log_format: str = "dledger"
 
@@ -78,6 +80,12 @@ class World:
 
     def pid(self, node: str) -> int:
         return self.own_pid
+
+    def expect_exit(self, node: str) -> None:
+        self.expected.add(node)
+
+    def shim(self, node: str) -> Control:
+        return Control(self.root / f"{node}.shim")
 
     def healthy(self) -> bool:
         return all(node.state == "running" for node in self.nodes.values())

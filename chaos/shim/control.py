@@ -1,0 +1,61 @@
+"""Commands to the library in a broker's process, and its counts: one mapped file for each broker.
+
+Layout, native order, signed 64 bits each; that of ``struct control`` in faults.c:
+
+======  ==================================================
+offset  field
+======  ==================================================
+0       what syncs fail with (errno), 0: they do not
+8       how many more of them do
+16, 24  the same of writes
+32      how long each sync and write takes longer, us
+40      by how much the wall clock is wrong, ns
+48, 56  syncs, writes that failed
+64      calls that were made to wait
+72      wrong times that were told
+======  ==================================================
+"""
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+COMMANDS: Final = (
+    "sync_errno", "sync_fails", "write_errno", "write_fails", "delay_us", "skew_ns",
+)  # fmt: skip
+COUNTS: Final = ("syncs_failed", "writes_failed", "delayed", "times_told")
+_FIELDS: Final = {name: 8 * at for at, name in enumerate((*COMMANDS, *COUNTS))}
+_NUMBER: Final = struct.Struct("=q")
+SIZE: Final = 4096
+
+
+class Control:
+    """The control file of one broker; it is made if there is none."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(fd, SIZE)
+            self._map = mmap.mmap(fd, SIZE)
+        finally:
+            os.close(fd)
+
+    def command(self, **values: int) -> None:
+        """Set fields of the commands; the others stay."""
+        for name, value in values.items():
+            assert name in COMMANDS, name
+            at = _FIELDS[name]
+            self._map[at : at + 8] = _NUMBER.pack(value)
+
+    def lift(self) -> None:
+        """Set all commands to nothing; idempotent."""
+        self.command(**dict.fromkeys(COMMANDS, 0))
+
+    def count(self, name: str) -> int:
+        """Return a count."""
+        assert name in COUNTS, name
+        return int(_NUMBER.unpack_from(self._map, _FIELDS[name])[0])

@@ -1,0 +1,149 @@
+/*
+ * Between a broker and its disk and clock: preloaded into its process, commanded by a mapped file.
+ *
+ * LEDGERMQ_SHIM names the control file, LEDGERMQ_SHIM_ROOT the directory whose files are concerned.
+ * All zeros change nothing. The layout of `struct control` is that of chaos/shim/control.py.
+ *
+ * Calls go to the C library unless a fault takes them: dlsym(RTLD_NEXT), see dlsym(3), ld.so(8).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+struct control {
+    /* Commands, written by the harness. */
+    _Atomic int64_t sync_errno;  /* what syncs fail with; 0: they do not */
+    _Atomic int64_t sync_fails;  /* how many more of them do */
+    _Atomic int64_t write_errno; /* the same of writes */
+    _Atomic int64_t write_fails;
+    _Atomic int64_t delay_us;    /* how long each sync and write takes longer */
+    _Atomic int64_t skew_ns;     /* by how much the wall clock is wrong */
+    /* Counts, written here. */
+    _Atomic int64_t syncs_failed;
+    _Atomic int64_t writes_failed;
+    _Atomic int64_t delayed;
+    _Atomic int64_t times_told;  /* wrong ones */
+};
+
+static struct control *control;
+static char root[PATH_MAX];
+
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("LEDGERMQ_SHIM"), *under = getenv("LEDGERMQ_SHIM_ROOT");
+    if (path == NULL || under == NULL || strlen(under) >= sizeof root - 1)
+        return;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *found = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (found == MAP_FAILED)
+        return;
+    strcpy(root, under);
+    control = found;
+}
+
+static int is_ours(int fd) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    size_t length = strlen(root);
+    return size > (ssize_t)length && strncmp(path, root, length) == 0 && path[length] == '/';
+}
+
+/* Waits as long as it is told to, in parts, so that a fault that is lifted ends the wait. */
+static void wait_a_while(void) {
+    int64_t left = atomic_load(&control->delay_us);
+    if (left > 0)
+        atomic_fetch_add(&control->delayed, 1);
+    while (left > 0 && atomic_load(&control->delay_us) > 0) {
+        int64_t part = left < 20000 ? left : 20000;
+        struct timespec pause = {.tv_sec = 0, .tv_nsec = part * 1000};
+        nanosleep(&pause, NULL);
+        left -= part;
+    }
+}
+
+/* Takes one of the failures that are left. */
+static int fails(_Atomic int64_t *code, _Atomic int64_t *left, _Atomic int64_t *count) {
+    int64_t wanted = atomic_load(code);
+    if (wanted == 0)
+        return 0;
+    if (atomic_fetch_sub(left, 1) <= 0) {
+        atomic_fetch_add(left, 1);
+        return 0;
+    }
+    atomic_fetch_add(count, 1);
+    errno = (int)wanted;
+    return 1;
+}
+
+static int is_on(void) {
+    return control != NULL
+        && (atomic_load(&control->sync_errno) || atomic_load(&control->write_errno)
+            || atomic_load(&control->delay_us));
+}
+
+static int sync_fails(int fd) {
+    if (!is_on() || !is_ours(fd))
+        return 0;
+    wait_a_while();
+    return fails(&control->sync_errno, &control->sync_fails, &control->syncs_failed);
+}
+
+static int write_fails(int fd) {
+    if (!is_on() || !is_ours(fd))
+        return 0;
+    wait_a_while();
+    return fails(&control->write_errno, &control->write_fails, &control->writes_failed);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+int fsync(int fd) { return sync_fails(fd) ? -1 : NEXT(fsync)(fd); }
+int fdatasync(int fd) { return sync_fails(fd) ? -1 : NEXT(fdatasync)(fd); }
+
+ssize_t write(int fd, const void *data, size_t size) {
+    return write_fails(fd) ? -1 : NEXT(write)(fd, data, size);
+}
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
+    return write_fails(fd) ? -1 : NEXT(pwrite)(fd, data, size, at);
+}
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
+    return write_fails(fd) ? -1 : NEXT(pwrite64)(fd, data, size, at);
+}
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    return write_fails(fd) ? -1 : NEXT(pwritev)(fd, parts, count, at);
+}
+ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
+    return write_fails(fd) ? -1 : NEXT(pwritev64)(fd, parts, count, at);
+}
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return write_fails(fd) ? -1 : NEXT(pwritev2)(fd, parts, count, at, flags);
+}
+ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags) {
+    return write_fails(fd) ? -1 : NEXT(pwritev64v2)(fd, parts, count, at, flags);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *told) {
+    int failed = NEXT(clock_gettime)(clock, told);
+    int64_t skew = control == NULL || failed ? 0 : atomic_load(&control->skew_ns);
+    if (skew != 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t wrong = (int64_t)told->tv_sec * 1000000000 + told->tv_nsec + skew;
+        told->tv_sec = wrong / 1000000000;
+        told->tv_nsec = wrong % 1000000000;
+        atomic_fetch_add(&control->times_told, 1);
+    }
+    return failed;
+}
