@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
+from chaos.catalogue.faults import moves_clock
 from spark.bodies import tag_of_run
 from spark.history import History, read_table
 from spark.timeline import Timeline, timeline
@@ -88,6 +89,11 @@ class Context:
     foreign_rows: int = 0
     faults: list[Fault] = field(default_factory=list)
     leaderships: list[Leadership] = field(default_factory=list)
+
+    @property
+    def clocks_moved(self) -> bool:
+        """Whether a fault that took effect moved a wall clock, by which brokers wait."""
+        return any(fault.effective and moves_clock(fault.kind) for fault in self.faults)
 
     @property
     def timeline(self) -> Timeline:

@@ -64,6 +64,12 @@ def forgets(name: str | None) -> bool:
     return kind is not None and kind.forgets
 
 
+def moves_clock(name: str | None) -> bool:
+    """Tell whether a fault of a history excuses what comes before its time."""
+    kind = find(name or "")
+    return kind is not None and kind.moves_clock
+
+
 def exceeds(name: str | None, flush: str) -> bool:
     """Tell whether a fault of a history takes what a flush of this mode promises to keep."""
     return takes(name).breaks(flush)

@@ -63,6 +63,8 @@ class FaultEntry:
     """Whether the log of its node may be damaged, so that damage there is no anomaly."""
     met_by: str = ""
     """What the members make of it, where that is more than to go on."""
+    moves_clock: bool = False
+    """Whether wall clocks move by it, so that whatever waits may wait for too short a time."""
     forgets: bool = False
     """Whether its node may forget its term and votes, and what it had called committed."""
 

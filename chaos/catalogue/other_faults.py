@@ -12,16 +12,19 @@ KINDS: Final = (
         ids=("T1",), kind="clock.jump", title="the wall clock jumps", target=Target.BROKER,
         witness="wrong times told, and none afterwards", undo="it is set right",
         simulator="clock_jump", needs=_COMPILER, nemesis="clock_jump",
+        moves_clock=True, recorded=("clock.jump",),
     ),
     FaultEntry(
         ids=("T1",), kind="clock.strobe", title="the wall clock jumps to and fro",
         target=Target.BROKER, witness="clocks differ", undo="it is set right",
         simulator="clock_strobe", lacks=_CLOCK, needs=_COMPILER,
+        moves_clock=True, recorded=("clock.strobe",),
     ),
     FaultEntry(
         ids=("T2",), kind="clock.drift", title="all clocks go at another speed",
         target=Target.BROKER, witness="clocks differ", undo="they go as before",
         simulator="clock_drift", lacks=_CLOCK, needs=_COMPILER,
+        moves_clock=True, recorded=("clock.drift",),
     ),
     FaultEntry(
         ids=("T3",), kind="clock.origin", title="the monotonic clock begins elsewhere",

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from chaos.catalogue.checks import CHECKS, CRIT, MAJOR
-from chaos.catalogue.faults import spoils_log
+from chaos.catalogue.faults import moves_clock, spoils_log
 from chaos.history.segment import EntryRow
 
 Row = dict[str, Any]
@@ -192,6 +192,14 @@ class History:
     def audited(self) -> set[int]:
         """Keys that the auditor read."""
         return {d["msg_key"] for d in self.own if d.get("auditor") and d["msg_key"] is not None}
+
+    @cached_property
+    def clocks_moved(self) -> bool:
+        """Whether a fault that took effect moved a wall clock: brokers wait by it."""
+        return any(
+            moves_clock(fault["kind"]) and bool((fault.get("witness") or {}).get("effective"))
+            for fault in self.faults
+        )
 
     @cached_property
     def damaged_nodes(self) -> set[str]:

@@ -19,7 +19,7 @@ def check_ladder(history: History) -> Result:
     """A26: a retry that comes before its time, without a refusal, or beyond its group's limit.
 
     A message that says that it comes for the n-th time was refused n times, and the n-th of these
-    refusals to be over is over.
+    refusals to be over is over: where no wall clock was moved, only after its delay.
     """
     again = [d for d in history.to_groups if (d.get("reconsume") or 0) and d["msg_key"] is not None]
     who = {(d["grp"], d["msg_key"]) for d in again}
@@ -30,7 +30,8 @@ def check_ladder(history: History) -> Result:
         return undecided("A26", f"needs {missing} of what was refused and came again")
     over: dict[Refused, list[int]] = defaultdict(list)
     for ack in nacks:
-        over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + ack["delay_ms"] * 1_000_000)
+        waits_ns = 0 if history.clocks_moved else ack["delay_ms"] * 1_000_000
+        over[ack["grp"], ack["msg_key"]].append(ack["t_inv"] + waits_ns)
     for times in over.values():
         times.sort()
     found = []

@@ -256,6 +256,14 @@ def shard_turned(kind: Kind) -> None:
     swap(kind.given[2], kind.given[4], "t_proc_begin", "t_proc_end")
 
 
+def too_soon_by_the_clock(run: HistoryBuilder, messages: list[Any], *, moved: bool = True) -> None:
+    """A delayed message and a retry come early; a wall clock was moved, or was to be."""
+    of(waiting, early)(run, messages)
+    of(failing, too_soon)(run, messages)
+    run.fault("clock_jump", ["n0"], messages[2].t, messages[6].t, moved)
+    run.run["coverage"] = {}
+
+
 TWO_HOLES = of(reading, two_holes)
 KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "batch turned": (

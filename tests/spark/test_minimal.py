@@ -18,7 +18,7 @@ from chaos.verdict import COMPLAINTS
 from spark.checks import offsets
 from spark.history import open_history
 from spark.job import CHECKS
-from tests.spark.kinds import LACKING, LACKING_TOGETHER, every_kind
+from tests.spark.kinds import LACKING, LACKING_TOGETHER, every_kind, too_soon_by_the_clock
 from tests.spark.minimal import (
     DISHONEST,
     MISSING,
@@ -59,6 +59,13 @@ def test_sound_history_has_nothing_and_every_check_looks_at_it(session, tmp_path
     assert alarms(report) == {}
     assert {r.verdict for r in report.results} == {"valid"}
     assert (report.verdict.verdict, report.verdict.exit_code) == ("valid", 0)
+
+
+def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(session, tmp_path):
+    run = write_minimal(too_soon_by_the_clock, tmp_path)
+    report = report_of(session, run, tmp_path)
+    assert alarms(report) == {}
+    assert {r.verdict for r in report.results if r.check in {"A26", "A56"}} == {"valid"}
 
 
 def test_what_checks_need_and_the_history_lacks_is_named_by_each(session, tmp_path):

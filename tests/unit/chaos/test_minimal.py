@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,7 @@ from chaos.checker import check_history
 from chaos.checker.compose import CHECKS
 from chaos.load import load_history
 from chaos.verdict import check_in_process
-from tests.spark.kinds import LACKING, every_kind
+from tests.spark.kinds import LACKING, every_kind, too_soon_by_the_clock
 from tests.spark.minimal import DISHONEST, MISSING, VIOLATIONS, name_tables, write_minimal
 
 
@@ -30,6 +31,14 @@ def test_every_kind_is_judged_and_sound(tmp_path):
     assert {name: r.verdict for name, r in found.results.items() if r.verdict != "valid"} == {}
     assert not any(result.count for result in found.results.values())
     assert found.exit_code == 0
+
+
+def test_what_comes_early_where_a_wall_clock_was_moved_is_no_anomaly(tmp_path):
+    moved = check_history(load_history(write_minimal(too_soon_by_the_clock, tmp_path / "moved")))
+    assert alarms(moved) == {}
+    spoil = partial(too_soon_by_the_clock, moved=False)
+    still = check_history(load_history(write_minimal(spoil, tmp_path / "still")))
+    assert alarms(still) == {"A26": "invalid", "A56": "invalid"}, "its witness saw nothing"
 
 
 @pytest.mark.parametrize("name", LACKING)
