@@ -318,11 +318,13 @@ class LocalCluster:
         log = self._spec.run / "logs" / "proxy.log"
         self._proxy = await Child.start("proxy", ["-m", "chaos.net.proxy", str(path)], log)
         async with _deadline("proxy", log):
-            while not self._socket.exists():
+            while True:
                 _check_alive(self._proxy, log)
+                # A socket is there a moment before anybody listens at it.
+                with contextlib.suppress(ClusterFailed):
+                    counters = await self.links.counters()
+                    return {name: int(state["port"]) for name, state in counters.items()}
                 await asyncio.sleep(POLL_S)
-        counters = await self.links.counters()
-        return {name: int(state["port"]) for name, state in counters.items()}
 
     def _links_of_the_proxy(self) -> list[dict[str, object]]:
         """Return what the proxy is to listen for: name, where to, and where if that matters."""
