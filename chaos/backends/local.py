@@ -274,7 +274,7 @@ class LocalCluster:
         for node in self._nodes.values():
             node.control = Control(self._spec.run / "config" / f"{node.name}.shim")
 
-    def _preload(self, node: _Node) -> dict[str, str]:
+    def _preload(self, node: Node) -> dict[str, str]:
         """Return the environment by which a broker gets the library."""
         if node.control is None:
             return {}
