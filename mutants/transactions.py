@@ -1,8 +1,33 @@
 """Planted bugs in transactions."""
 
-from typing import Final
+from __future__ import annotations
 
-from mutants.planting import Mutant, patch
+from typing import TYPE_CHECKING, Final
+
+from mutants.planting import Mutant, patch, replace
+from store.write.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.results import PutBatch, PutCallback, PutStatus
+
+
+def answered_as_one() -> None:
+    """Answer all messages that say state and were put together as the first that is answered."""
+    put_each = CommitLog.put_each
+
+    def together(self: CommitLog, batch: PutBatch, dones: Sequence[PutCallback]) -> None:
+        waiting = list(dones)
+
+        def answer(status: PutStatus, queue_offset: int, physical: int) -> None:
+            while waiting:
+                waiting.pop(0)(status, queue_offset, physical)
+
+        put_each(self, batch, [answer] * len(dones))
+
+    replace(CommitLog, "put_each", together)
+
 
 TRANSACTIONS: Final = (
     Mutant(
@@ -173,6 +198,31 @@ TRANSACTIONS: Final = (
         plant=patch(
             "broker.processor.transaction:_properties_of",
             ("return bytes(read_record(message)[6])", "return decode_record(message).properties"),
+        ),
+    ),
+    Mutant(
+        name="op-message-without-its-copy",
+        breaks="A half whose copy was cut off the log is closed by its op message: it is lost.",
+        source="docs/transactions.md: between the copy and its op message.",
+        plant=patch(
+            "broker.transactions.endings:Endings._on_copied",
+            ("is_cut_off = status is not PutStatus.OK and", "is_cut_off = False and"),
+        ),
+    ),
+    Mutant(
+        name="op-messages-answered-as-one",
+        breaks="Op messages that were put together and torn apart are all told to have failed: a"
+        " half that is rolled back in the log is taken for open.",
+        source="Answers of one batch are one, of messages with ends of their own they are not.",
+        plant=answered_as_one,
+    ),
+    Mutant(
+        name="op-message-of-an-earlier-term",
+        breaks="An end that its leader had not put when it lost its term is put in its next one.",
+        source="docs/transactions.md: who leads next has applied all that may commit.",
+        plant=patch(
+            "broker.transactions.endings:Endings.begin",
+            ("ops, self._ops = self._ops, {}", "ops: dict[int, Done] = {}"),
         ),
     ),
 )

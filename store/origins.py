@@ -20,6 +20,7 @@ Pure. Source: spec/wire.md 4.1, 7.6; docs/delays.md; docs/transactions.md.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -119,6 +120,7 @@ def said_in_by(kind: str, record: bytes | memoryview, place: tuple[int, int, int
     return said_in(kind, place, properties, body)
 
 
+@lru_cache(maxsize=1_024)
 def group_number(group: bytes) -> int:
     """Return the number by which rows of halves name a producer group, 0 for none.
 

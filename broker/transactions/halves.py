@@ -64,7 +64,11 @@ class _Chunk:
         )  # fmt: skip
 
     def insert(self, at: int, half: Half) -> None:
-        """Put a row in front of another."""
+        """Put a row in front of another, or behind the last one, as nearly always."""
+        if at == len(self.physicals):
+            for column, value in zip(self.columns(), half, strict=True):
+                column.append(value)
+            return
         for column, value in zip(self.columns(), half, strict=True):
             column.insert(at, value)
 

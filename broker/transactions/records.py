@@ -23,9 +23,11 @@ from ledgermq.remoting.protocol.message import (
 from ledgermq.remoting.protocol.properties import find_property
 from store.layout import HALF_TOPIC_BYTES, OP_TOPIC_BYTES, STATE_TOPIC_BYTES, tags_code
 from store.origins import parked_origin
-from store.results import PutMessage
+from store.results import PutBatch, PutMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.transactions.halves import Half
 
 PARK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -95,11 +97,17 @@ def parked_of(half: Half, message: MessageExt) -> PutMessage:
     )
 
 
-def op_of(offset: int, host: bytes, now_ms: int) -> PutMessage:
-    """Return the op message that closes the half with this offset in the half topic."""
-    return PutMessage(
-        OP_TOPIC_BYTES, 0, 0, 0, now_ms, host, 0, 0, OP_PROPERTIES, b"%d" % offset, _OP_TAGS_CODE
-    )
+def ops_of(offsets: Sequence[int], host: bytes, now_ms: int) -> PutBatch:
+    """Return the op messages that close the halves with these offsets in the half topic.
+
+    Each half has one of its own: RocketMQ 4.9 reads one number in an op message, and takes none for
+    finished that stands in a list, as RocketMQ 5 writes it.
+    """
+    count = len(offsets)
+    return PutBatch(
+        OP_TOPIC_BYTES, 0, 0, now_ms, host, 0, [0] * count, [b"%d" % offset for offset in offsets],
+        [OP_PROPERTIES] * count, [_OP_TAGS_CODE] * count,
+    )  # fmt: skip
 
 
 def question_of(half: Half, said: Said, message: MessageExt) -> bytes:

@@ -27,7 +27,7 @@ from broker.sends.half import half_of
 from broker.sends.rules import Refused
 from broker.state.kinds import StateKind
 from broker.state.subscription import group_name_is_valid
-from broker.transactions.endings import Endings
+from broker.transactions.endings import Endings, Timer
 from broker.transactions.halves import COPIED
 from broker.transactions.recent import RecentHalves
 from broker.transactions.records import parked_of, question_of, said_by
@@ -98,16 +98,6 @@ class TransactionStore(Protocol):
     writer: Writer
 
 
-class Timer(Protocol):
-    """What is needed of `ledgermq.runtime.tasks.Alarm`."""
-
-    def set(self, delay_ms: float) -> None:
-        """Have it go off after so long, and not when it was to before."""
-
-    def cancel(self) -> None:
-        """Let it not go off."""
-
-
 class _Pass:
     """One walk over the open halves."""
 
@@ -139,7 +129,7 @@ class Transactions(LeaderService):
         self.table = HalfTable()
         self.recent = RecentHalves()
         now_ms = store.schedule.now_ms
-        self.endings = Endings(self.table, store.writer, settings.host, now_ms)
+        self.endings = Endings(self.table, store.writer, settings.host, now_ms, alarm)
         self._settings = settings
         self._store = store
         self._producers = producers

@@ -133,17 +133,30 @@ async def _within(work: asyncio.Future[object], timeout_ms: int) -> object:
 
     Nobody waits for a coroutine that ignores being cancelled, nor for a thread.
     """
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()  # as `asyncio.wait` does, for one future
+    wake = partial(_wake, over)
+    timer = loop.call_later(timeout_ms / 1000, wake)
+    work.add_done_callback(wake)
     try:
-        await asyncio.wait({work}, timeout=timeout_ms / 1000)
+        await over
     except asyncio.CancelledError:
         _abandon(work)
         raise
+    finally:
+        timer.cancel()
+        work.remove_done_callback(wake)
     if not work.done():
         _abandon(work)
         raise TimeoutError
     if work.cancelled():
         raise RuntimeError("the listener was cancelled")
     return work.result()
+
+
+def _wake(waiter: asyncio.Future[None], _work: object = None) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _abandon(work: asyncio.Future[object]) -> None:

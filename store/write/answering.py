@@ -10,7 +10,7 @@ from ledgermq.runtime.tasks import report_serving_failure
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from store.results import BatchCallback, PutBatch, PutCallback, PutMessage
 
@@ -33,3 +33,9 @@ def refuse(_message: "PutMessage", done: "PutCallback") -> None:
 def refuse_batch(_batch: "PutBatch", done: "BatchCallback") -> None:
     """Answer a batch DISK_FULL."""
     done(PutStatus.DISK_FULL, -1, [])
+
+
+def refuse_each(_batch: "PutBatch", dones: "Sequence[PutCallback]") -> None:
+    """Answer each message of a batch DISK_FULL."""
+    for done in dones:
+        done(PutStatus.DISK_FULL, -1, -1)

@@ -14,7 +14,7 @@ MessageExtEncoder.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
@@ -171,8 +171,11 @@ class CommitLog:
         is lost meanwhile, the first ones may yet commit and the others not.
         """
         queue = self._queues.maybe_make(batch.topic, batch.queue_id)
-        sizes = None if queue is None else self._batch_sizes(batch, queue)
-        if not self.writable or queue is None or sizes is None:
+        if queue is None or queue.says or not self.writable:  # what says state is put by `put_each`
+            done(self._batch_refusal(batch), -1, [])
+            return
+        sizes = self._batch_sizes(batch, queue)
+        if sizes is None:
             done(self._batch_refusal(batch), -1, [])
             return
         start = queue.next_offset
@@ -200,11 +203,47 @@ class CommitLog:
             )
         )  # fmt: skip
 
+    def put_each(self, batch: PutBatch, dones: "Sequence[PutCallback]") -> None:
+        """Append messages of a queue that says state side by side; each is answered by itself.
+
+        ``dones`` hear how theirs ended, in the order of the messages. All are refused or none; see
+        `put`.
+        """
+        queue = self._queues.maybe_make(batch.topic, batch.queue_id)
+        if queue is None or not queue.says or not self.writable:
+            _tell_each(dones, self._batch_refusal(batch))
+            return
+        sizes = self._batch_sizes(batch, queue)
+        if sizes is None:
+            _tell_each(dones, self._batch_refusal(batch))
+            return
+        offset, topic, flags = queue.next_offset, batch.topic, batch.sys_flag
+        now = self._timestamp()
+        try:
+            physicals = self._log.reserve_batch(sizes)
+            records = self._batch_records(batch, queue, (sizes, physicals, now))
+        except _REFUSALS as error:
+            _tell_each(dones, _refused(error))
+            return
+        own: list[OwnCopy] = []
+        for physical, size, body, text, code, done in zip(
+            physicals, sizes, batch.bodies, batch.properties, batch.tags_codes, dones, strict=True
+        ):
+            said = said_in(queue.says, (offset, physical, now), text, body)
+            keyed = (topic, text, physical, now, flags)
+            own.append(OwnCopy(physical, queue, offset, size, code, keyed, done, said))
+            offset += 1
+        for record, size in zip(records, sizes, strict=True):
+            self._append((record,), size)
+        queue.next_offset = offset
+        for one in own:
+            self._add(one)
+
     def _batch_sizes(self, batch: PutBatch, queue: "ConsumeQueue") -> list[int] | None:
         """Return the bytes of each record, None if one is outside the limits, or all together."""
         head = self._heads.get(len(batch.born_host))
-        if head is None or batch.sys_flag & TRANSACTION_MASK or queue.says:
-            return None  # what stands for state is put by itself
+        if head is None or batch.sys_flag & TRANSACTION_MASK:
+            return None  # what stands for state by its flags is put by itself
         bodies = list(map(len, batch.bodies))
         texts = list(map(len, batch.properties))
         codes, count = batch.tags_codes, len(bodies)
@@ -397,6 +436,11 @@ def _batch_end(done: BatchCallback, start: int, physicals: list[int]) -> PutCall
         done(status, start, physicals)
 
     return finish
+
+
+def _tell_each(dones: "Sequence[PutCallback]", status: PutStatus) -> None:
+    for done in dones:
+        done(status, -1, -1)
 
 
 def _was_accepted(message: PutMessage) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from dledger.core.model import LEADER
 from ledgermq.runtime.errors import invariants_are_fatal
-from store.write.answering import refuse, refuse_batch
+from store.write.answering import refuse, refuse_batch, refuse_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dledger.core.model import Role
     from store.life import Life
@@ -28,6 +28,8 @@ class Writer:
     """Append one message, see `CommitLog.put`."""
     put_batch: "Callable[[PutBatch, BatchCallback], None]"
     """Append messages of one queue side by side, see `CommitLog.put_batch`."""
+    put_each: "Callable[[PutBatch, Sequence[PutCallback]], None]"
+    """Append messages that say state side by side, see `CommitLog.put_each`."""
     propose_state: "Callable[[str, bytes, StateCallback], None]"
     """Append ``(kind, payload)`` as replicated state, see `CommitLog.propose_state`."""
 
@@ -44,8 +46,9 @@ class Writer:
         self._open = (
             invariants_are_fatal(commit_log.put),
             invariants_are_fatal(commit_log.put_batch),
+            invariants_are_fatal(commit_log.put_each),
         )
-        self.put, self.put_batch = self._open
+        self.put, self.put_batch, self.put_each = self._open
         self.propose_state = invariants_are_fatal(commit_log.propose_state)
 
     @property
@@ -60,7 +63,8 @@ class Writer:
 
     def refuse_messages(self, refused: bool) -> None:  # noqa: FBT001 - a switch is what it is
         """Answer every message DISK_FULL, or take them again; state records are taken always."""
-        self.put, self.put_batch = (refuse, refuse_batch) if refused else self._open
+        closed = refuse, refuse_batch, refuse_each
+        self.put, self.put_batch, self.put_each = closed if refused else self._open
 
     def compare_clocks(self, group: "GroupClock") -> None:
         """Stamp messages with the time that the group agrees on."""

@@ -12,7 +12,6 @@ from broker.state.consumer_offset import TRANSACTION_CHECK_GROUP, ConsumerOffset
 from broker.state.replicated_state import ReplicatedState
 from broker.state.snapshot import Snapshot
 from broker.transactions import service as service_module
-from broker.transactions.records import op_of
 from broker.transactions.service import (
     PARKING_BYTES_MAX,
     READ_BYTES_MAX,
@@ -34,7 +33,7 @@ from tests.unit.broker.transactions import (
     TIMEOUT_MS,
     Replica,
 )  # fmt: skip
-from tests.unit.store.fakes import HOST, REFUSALS
+from tests.unit.store.fakes import REFUSALS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,6 +155,7 @@ def lost_while_parking(leader: Replica) -> None:
     leader.wait(INTERVAL_MS * CHECK_MAX)
     leader.world.clock.now += INTERVAL_MS
     leader.service.run()
+    leader.turn()
     leader.commit(leader.world.node.end_index - 1)
     assert leader.copies(PARK_TOPIC) == [half.physical]
     other = Replica().begin()
@@ -398,7 +398,7 @@ def test_the_open_halves_of_a_foreign_store_are_found() -> None:
     replica.commit()
     for half in replica.rows:
         if half.offset % 2:
-            replica.world.store.writer.put(op_of(half.offset, HOST, 5), lambda *_: None)
+            replica.put_ops(half.offset)
     replica.commit()
     expected = [half for half in replica.rows if half.offset >= 10]
     table = HalfTable()
@@ -485,7 +485,7 @@ def postponed_and_finished(leader: Replica) -> None:
     for text, born in ((b"", 1), (postponed, 1), (b"", 7), (b"", 8)):
         leader.sent = 0
         leader.send(properties=text, born_timestamp=born)
-    leader.world.store.writer.put(op_of(0, HOST, 5), lambda *_: None)
+    leader.put_ops(0)
     leader.commit()
     table = HalfTable()
     taken_over(leader, table)

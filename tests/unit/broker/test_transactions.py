@@ -15,7 +15,6 @@ from broker.transactions.table import HalfTable
 from broker.transactions.takeover import HALF_TOPIC
 from ledgermq.remoting.protocol.errors import InvalidHeader
 from ledgermq.remoting.protocol.limits import GROUP_LENGTH_MAX
-from store.layout import OP_TOPIC_BYTES
 from store.results import PutStatus
 from tests.unit.broker.transactions import (
     COMMIT,
@@ -102,6 +101,7 @@ def answered_before_it_is_applied(leader: Replica) -> None:
     """Dispatch is far behind: a majority has the copy, and the table does not know it."""
     half = leader.send()
     leader.end(half)
+    leader.turn()
     store: Any = leader.world.store
     store._turns._scheduled = True
     leader.world.node.commit()
@@ -134,16 +134,14 @@ def test_a_copy_that_is_refused_leaves_the_half_open(leader: Replica, status: Pu
 def refused_op(leader: Replica) -> None:
     """The copy is in the log, then there is no room; nobody commits it a second time."""
     half = leader.send()
-    put: Any = leader.world.store.writer.put
     store: Any = leader.world.store
+    put = store.writer.put_each
 
-    def refuse_ops(one: Any, done: Any) -> None:
-        if one.topic == OP_TOPIC_BYTES:
+    def refuse_ops(_ops: Any, dones: Any) -> None:
+        for done in dones:
             done(PutStatus.FULL, -1, -1)
-        else:
-            put(one, done)
 
-    store.writer.put = refuse_ops
+    store.writer.put_each = refuse_ops
     first = leader.end(half)
     second = leader.end(half)
     leader.commit()
@@ -151,7 +149,7 @@ def refused_op(leader: Replica) -> None:
     assert leader.copies() == [half.physical]
     assert [one.asked for one in leader.rows] == [COPIED]
     assert [one.code for one in leader.end(half, ROLLBACK)] == [1]
-    store.writer.put = put
+    store.writer.put_each = put
     leader.wait()
     assert leader.ops() == [b"0"]
     assert leader.rows == []
@@ -213,6 +211,7 @@ def test_a_half_is_not_committed_by_two_leaders(leader: Replica) -> None:
 def lost_between_copy_and_op(leader: Replica) -> None:
     half = leader.send()
     leader.end(half)
+    leader.turn()
     leader.commit(leader.world.node.end_index - 1)
     other = Replica().begin()
     other.follow(leader)

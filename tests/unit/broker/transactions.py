@@ -9,6 +9,7 @@ from broker.groups.client_registry import Client, ProducerRegistry
 from broker.processor.transaction import TransactionProcessor
 from broker.sends.schedule import scheduled_if_delayed
 from broker.state.consumer_offset import ConsumerOffsetTable
+from broker.transactions.records import ops_of
 from broker.transactions.service import Settings, Transactions
 from broker.transactions.takeover import HALF_TOPIC, OP_TOPIC
 from ledgermq.remoting.protocol.message import decode_record
@@ -42,7 +43,7 @@ class Replica:
 
     def __init__(self, world: World | None = None, **settings: Any) -> None:
         self.world = world or World(queue_file_bytes=20_000, delay_levels_ms=(1_000, 5_000))
-        self.timer = FakeTimer()
+        self.timer, self.ends = FakeTimer(), FakeTimer()
         self.producers, self.offsets = ProducerRegistry(), ConsumerOffsetTable()
         kept = Settings("b", HOST, TIMEOUT_MS, INTERVAL_MS, CHECK_MAX, rejected=False,
                         takes_over=False)._replace(**settings)  # fmt: skip
@@ -51,7 +52,7 @@ class Replica:
             self.world.store,  # type: ignore[arg-type]
             self.producers,
             self.offsets,
-            lambda _name, _function: self.timer,
+            lambda name, _function: self.timer if name == "transactions" else self.ends,
         )
         self.appliers = self.service.table.appliers()
         self.puts: defaultdict[str, int] = defaultdict(int)
@@ -112,7 +113,19 @@ class Replica:
         self.processor.handle(connection, frame(37, b"", 0, **header))  # type: ignore[arg-type]
         return connection.answers
 
+    def turn(self) -> None:
+        """Let the op messages that came together be put."""
+        if self.ends.due_ms is not None:
+            self.ends.due_ms = None
+            self.service.endings.put_ops()
+
+    def put_ops(self, *offsets: int) -> None:
+        """Put op messages that no end has asked for."""
+        ignored = [lambda *_: None for _ in offsets]
+        self.world.store.writer.put_each(ops_of(offsets, HOST, 5), ignored)
+
     def commit(self, index: int | None = None) -> None:
+        self.turn()
         self.world.node.commit(index)
         self.world.turns()
 
