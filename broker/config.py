@@ -19,6 +19,7 @@ from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
 from broker.retention_policy import HOUR_MS, RetentionConfig
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError
+from ledgermq.remoting.protocol.headers import DEFAULT_REGION
 from ledgermq.remoting.protocol.hosts import is_loopback, pack_host, parse_address
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.config import key
@@ -59,6 +60,8 @@ class BrokerConfig:
     broker_name: str = key("brokerName", "DEFAULT_BROKER")
     """Name of a broker on its own, and of a master and its slaves together; the members of a group
     use ``dLegerGroup``."""
+    region_id: str = key("regionId", DEFAULT_REGION)
+    """Told in the answer to each send; clients name it in what they trace."""
     broker_id: int = key("brokerId", 0, low=0, high=2**31 - 1)
     """0 for a master, above for its slaves."""
     broker_ip1: str = key("brokerIP1", "127.0.0.1")
@@ -190,6 +193,7 @@ class BrokerConfig:
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),
             ("brokerName", self.broker_name),
+            ("regionId", self.region_id),
         ):
             if not _NAME.match(value):
                 raise FatalError(f"{name}={value}: letters, digits, - and _ are expected")

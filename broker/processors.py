@@ -241,6 +241,7 @@ def _build_reply(core: Core, door: Door, counts: TrafficCounts) -> ReplyProcesso
         store_host=config.store_host,
         puts=counts.puts,
         room=core.room,
+        region=config.region_id,
     )
     tables.usage.add(REPLIES_MAX, lambda: reply.running)
     tables.usage.add(REPLIES_BYTES_MAX, lambda: reply.running_bytes)
@@ -265,6 +266,7 @@ def _build_send(
         store_host=config.store_host,
         puts=counts.puts,
         room=core.room,
+        region=config.region_id,
     )
 
 

@@ -21,7 +21,12 @@ from broker.state.topic_config import PERM_WRITE
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.errors import RemotingError
-from ledgermq.remoting.protocol.headers import DEFAULT_REGION, SendHeader, decode_send_command
+from ledgermq.remoting.protocol.headers import (
+    DEFAULT_REGION,
+    SendHeader,
+    decode_send_command,
+    region_fields,
+)
 from ledgermq.remoting.protocol.hosts import unpack_host
 from ledgermq.remoting.protocol.message import TRANSACTION_MASK, offset_message_id
 from ledgermq.remoting.protocol.properties import (
@@ -45,7 +50,6 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
 
 PUSH_MS: Final = 10_000
-_REGION_FIELDS: Final = {"TRACE_ON": "true", "MSG_REGION": DEFAULT_REGION}
 _BUSY: Final = "too many replies are being passed on, try again later"
 
 
@@ -59,6 +63,7 @@ class ReplyProcessor:
         door: says what a send may contain.
         store_host: packed address of this broker.
         puts: stored messages by topic, which are added to.
+        region: is told in each answer.
     """
 
     def __init__(  # noqa: PLR0913 - collaborators, wired once
@@ -72,6 +77,7 @@ class ReplyProcessor:
         store_host: bytes,
         puts: defaultdict[str, int],
         room: LogRoom,
+        region: str = DEFAULT_REGION,
     ) -> None:
         self._topics = topics
         self._producers = producers
@@ -81,6 +87,7 @@ class ReplyProcessor:
         self._store_host = store_host
         self._puts = puts
         self._room = room
+        self._fields = region_fields(region)
         self._share = FairShare(REPLIES_MAX)
         self.running_bytes = 0
         self._of_client: dict[int, int] = {}
@@ -112,14 +119,14 @@ class ReplyProcessor:
                 self._share.take(address, -1)
                 self.running_bytes -= size_bytes
         except Refused as refused:
-            return make_response(request, *refused.answer, dict(_REGION_FIELDS))
+            return make_response(request, *refused.answer, dict(self._fields))
         if failure is not None:
             answer = ResponseCode.SYSTEM_ERROR, failure
-            return make_response(request, *answer, dict(_REGION_FIELDS))
+            return make_response(request, *answer, dict(self._fields))
         msg_id, queue_offset = place
         fields = {
             "queueId": str(message.queue_id),
-            **_REGION_FIELDS,
+            **self._fields,
             "msgId": msg_id,
             "queueOffset": str(queue_offset),
         }

@@ -35,9 +35,11 @@ from broker.sends.rules import BATCH_LIMITS, MESSAGE_LIMITS, Refused
 from broker.state.topic_config import FORBIDDEN_TOPICS, topic_name_error
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
 from ledgermq.remoting.protocol.headers import (
+    DEFAULT_REGION,
     SendHeader,
     SendResponseEncoder,
     decode_send_header,
+    region_fields,
 )
 from ledgermq.remoting.transport.requests import ServedBy, serves
 from ledgermq.remoting.transport.room import NoRoom
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
 
 _ONEWAY: Final = 2
 HALF_TOPIC: Final = HALF_TOPIC_BYTES.decode()
-_REGION_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _FAILED: Final = (
     ResponseCode.SYSTEM_ERROR,
     "the send failed by an error of the broker after it had waited for its topic, outcome unknown",
@@ -115,6 +116,7 @@ class SendProcessor:
         door: says what a send may contain.
         rng: picks the queue of sends that leave it open.
         store_host: packed address of this broker, the first part of message ids.
+        region: is told in each answer.
         puts: stored messages by topic, which are added to.
         on_half: is told of each half that is stored, and where it lies in the log.
         room: where large messages wait for those before them.
@@ -132,6 +134,7 @@ class SendProcessor:
         puts: defaultdict[str, int],
         on_half: Callable[[int, PutMessage], None],
         room: LogRoom,
+        region: str = DEFAULT_REGION,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -144,7 +147,8 @@ class SendProcessor:
         self._door = door
         self._read = door.read
         self._rng = rng
-        self._encode = SendResponseEncoder().encode
+        self._encode = SendResponseEncoder(region).encode
+        self._fields = region_fields(region)
         self._id_head = store_host.hex().upper()
         self._next_id_head = "," + self._id_head
         self._message_id = self._id_head + "%016X"
@@ -259,7 +263,7 @@ class SendProcessor:
             if status in STORED:
                 self._puts[topic] += 1
             place = (self._message_id % physical_offset, queue_id, queue_offset)
-            _answer_failure(connection, serialize_type, opaque, status, place)
+            self._answer_failure(connection, serialize_type, opaque, status, place)
 
     def _handle_batch(
         self, connection: SendConnection, frame: Frame, opaque: int, flag: int, header: SendHeader
@@ -312,7 +316,7 @@ class SendProcessor:
             self._puts[topic] += len(physical_offsets)
         if status is not PutStatus.OK:
             place = (ids, queue_id, queue_offset)
-            _answer_failure(connection, serialize_type, opaque, status, place)
+            self._answer_failure(connection, serialize_type, opaque, status, place)
             return
         connection.write(self._encode(opaque, serialize_type, ids, queue_id, queue_offset))
 
@@ -434,24 +438,24 @@ class SendProcessor:
         answer: tuple[int, str | None],
     ) -> None:
         if not flag & _ONEWAY:
-            write_answer(connection, frame, opaque, answer, _REGION_FIELDS)
+            write_answer(connection, frame, opaque, answer, self._fields)
 
-
-def _answer_failure(
-    connection: SendConnection,
-    serialize_type: int,
-    opaque: int,
-    status: PutStatus,
-    place: tuple[str, int, int],
-) -> None:
-    """Answer a put that did not end well; where a stored message lies is told all the same."""
-    fields = _REGION_FIELDS
-    if status in STORED:
-        message_id, queue_id, queue_offset = place
-        fields = {
-            **fields,
-            "msgId": message_id,
-            "queueId": str(queue_id),
-            "queueOffset": str(queue_offset),
-        }
-    write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], fields)
+    def _answer_failure(
+        self,
+        connection: SendConnection,
+        serialize_type: int,
+        opaque: int,
+        status: PutStatus,
+        place: tuple[str, int, int],
+    ) -> None:
+        """Answer a put that did not end well; where a stored message lies is told all the same."""
+        fields = self._fields
+        if status in STORED:
+            message_id, queue_id, queue_offset = place
+            fields = {
+                **fields,
+                "msgId": message_id,
+                "queueId": str(queue_id),
+                "queueOffset": str(queue_offset),
+            }
+        write_command(connection, serialize_type, opaque, PUT_ANSWERS[status], fields)

@@ -318,6 +318,11 @@ _PREFIX: Final = struct.Struct(">II")
 _JSON: Final = int(SerializeType.JSON)
 
 
+def region_fields(region: str) -> dict[str, str]:
+    """Return what each answer to a send says beside the rest, a refusal as well."""
+    return {"TRACE_ON": "true", "MSG_REGION": region}
+
+
 class SendResponseEncoder:
     """Writes send responses for one region and trace setting; they hold no other fixed values."""
 

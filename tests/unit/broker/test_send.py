@@ -39,7 +39,7 @@ def door() -> Door:
 class Bench:
     """A processor with fakes around it."""
 
-    def __init__(self, room: LogRoom | None = None) -> None:
+    def __init__(self, room: LogRoom | None = None, **settings: Any) -> None:
         self.topics = TopicTable([TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX")], 0)
         for config in (
             TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4),
@@ -58,6 +58,7 @@ class Bench:
             on_half=lambda *_: None,
             room=room or free_room(),
             puts=self.puts,
+            **settings,
         )
 
     def send(self, body: bytes = b"x", code: int = 310, flag: int = 0, **fields: Any) -> None:
@@ -237,3 +238,14 @@ def test_long_names_of_code_10_are_understood(bench: Bench) -> None:
     made: Frame = frame(10, b"x", **fields)
     bench.processor.handle(bench.connection, made)
     assert bench.store.puts[0][0].queue_id == 2
+
+
+@pytest.mark.parametrize("status", [PutStatus.OK, PutStatus.DISK_FULL, PutStatus.FLUSH_TIMEOUT])
+def test_each_answer_names_the_region(status: PutStatus) -> None:
+    bench = Bench(region="cn-north")
+    bench.send()
+    bench.store.finish(status)
+    bench.send(b="no such topic")
+    for answer in bench.connection.answers:
+        assert answer.ext_fields["MSG_REGION"] == "cn-north"
+    assert len(bench.connection.answers) == 2
