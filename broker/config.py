@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
-from broker.retention_policy import HOUR_MS, RetentionConfig
+from broker.retention_policy import HOUR_MS, RetentionConfig, disk_ratio, hours_of
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
 from ledgermq.remoting.protocol.errors import LocalProtocolError
 from ledgermq.remoting.protocol.headers import DEFAULT_REGION
@@ -36,9 +36,6 @@ GIB: Final = 1024**3
 ALL_HOSTS: Final = "0.0.0.0"  # noqa: S104 - a server that is told to
 LOOPBACK: Final = "127.0.0.1"
 
-HOURS_OF_A_DAY: Final = 24
-DISK_RATIO_MIN: Final = 0.3
-
 
 class Role(StrEnum):
     """What a broker without a Raft group is to others of its name (``brokerRole``)."""
@@ -48,7 +45,6 @@ class Role(StrEnum):
     SLAVE = "SLAVE"
 
 
-_RATIO: Final = re.compile(r"[0-9]{1,2}(\.[0-9]+)?\Z", re.ASCII)
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -428,8 +424,8 @@ class BrokerConfig:
 
     def retention_config(self) -> RetentionConfig:
         """Return how long messages are kept, and what a full disk means."""
-        forced = _ratio("diskSpaceCleanForciblyRatio", self.disk_clean_forcibly_ratio)
-        full = _ratio("diskSpaceWarningLevelRatio", self.disk_warning_level_ratio)
+        forced = disk_ratio("diskSpaceCleanForciblyRatio", self.disk_clean_forcibly_ratio)
+        full = disk_ratio("diskSpaceWarningLevelRatio", self.disk_warning_level_ratio)
         if forced > full:
             raise FatalError(
                 f"diskSpaceCleanForciblyRatio={self.disk_clean_forcibly_ratio}: at most"
@@ -438,7 +434,7 @@ class BrokerConfig:
         return RetentionConfig(
             interval_ms=self.clean_interval_ms,
             reserved_ms=self.file_reserved_hours * HOUR_MS,
-            hours=_hours("deleteWhen", self.delete_when),
+            hours=hours_of("deleteWhen", self.delete_when),
             high_ratio=self.disk_max_used_percent / 100,
             forced_ratio=forced,
             full_ratio=full,
@@ -479,25 +475,3 @@ def _check_address(name: str, address: str) -> None:
         parse_address(address)
     except LocalProtocolError as error:
         raise FatalError(f"{name}: {address!r} is not host:port") from error
-
-
-def _hours(name: str, text: str) -> tuple[int, ...]:
-    """Return the hours of ``04;16``; an empty text means no hours."""
-    hours = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        if not (part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY):
-            raise FatalError(f"{name}={text}: hours 00 to 23, separated by ; are expected")
-        hours.append(int(part))
-    return tuple(hours)
-
-
-def _ratio(name: str, text: str) -> float:
-    """Return a part of a disk: RocketMQ 4.9 takes 0.85 (a system property), 5.x takes 85."""
-    if _RATIO.match(text):
-        number = float(text)
-        ratio = number if number <= 1 else number / 100
-        if DISK_RATIO_MIN <= ratio < 1:
-            return ratio
-    raise FatalError(
-        f"{name}={text}: a part from 0.30 to 0.99 or percent from 30 to 99 is expected"
-    )

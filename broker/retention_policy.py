@@ -12,12 +12,17 @@ old. It knows neither files nor clocks; times are milliseconds, positions bytes 
 Source: spec/disk.md 5.8; RocketMQ DefaultMessageStore.CleanCommitLogService, MappedFileQueue.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ledgermq.runtime.errors import FatalError
+
 HOUR_MS: Final = 3_600_000
+HOURS_OF_A_DAY: Final = 24
+DISK_RATIO_MIN: Final = 0.3
 MANUAL_ROUNDS: Final = 20
 """Rounds that look for expired segments at any hour after a request."""
 JUMP_MS: Final = HOUR_MS
@@ -26,6 +31,7 @@ START_AHEAD_MS: Final = 24 * HOUR_MS
 """A clock that is so far ahead of the log at a start may be wrong, or the log was silent."""
 DISTRUST_MS: Final = HOUR_MS
 """For so long after a jump nothing goes by age: whoever set the clock may set it back."""
+_RATIO: Final = re.compile(r"[0-9]{1,2}(\.[0-9]+)?\Z", re.ASCII)
 
 
 class Level(IntEnum):
@@ -198,3 +204,31 @@ class ClockWatch:
             self._sound_at_ms = monotonic_ms + DISTRUST_MS
         self._ahead_ms = ahead_ms
         return self._sound_at_ms is None or monotonic_ms >= self._sound_at_ms
+
+
+def hours_of(name: str, text: str) -> tuple[int, ...]:
+    """Return the hours of ``04;16``; an empty text means no hours.
+
+    Errors: `FatalError`.
+    """
+    hours = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        if not (part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY):
+            raise FatalError(f"{name}={text}: hours 00 to 23, separated by ; are expected")
+        hours.append(int(part))
+    return tuple(hours)
+
+
+def disk_ratio(name: str, text: str) -> float:
+    """Return a part of a disk: RocketMQ 4.9 takes 0.85 (a system property), 5.x takes 85.
+
+    Errors: `FatalError`.
+    """
+    if _RATIO.match(text):
+        number = float(text)
+        ratio = number if number <= 1 else number / 100
+        if DISK_RATIO_MIN <= ratio < 1:
+            return ratio
+    raise FatalError(
+        f"{name}={text}: a part from 0.30 to 0.99 or percent from 30 to 99 is expected"
+    )
