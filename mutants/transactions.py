@@ -221,8 +221,8 @@ TRANSACTIONS: Final = (
         breaks="An end that its leader had not put when it lost its term is put in its next one.",
         source="docs/transactions.md: who leads next has applied all that may commit.",
         plant=patch(
-            "broker.transactions.endings:Endings.begin",
-            ("ops, self._ops = self._ops, {}", "ops: dict[int, Done] = {}"),
+            "broker.transactions.service:Transactions.stop",
+            ("self.endings.put_ops()", "pass"),
         ),
     ),
 )

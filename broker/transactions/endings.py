@@ -76,10 +76,7 @@ class Endings:
 
     def begin(self) -> None:
         """Forget what was under way in another term: the table says what became of it."""
-        ops, self._ops = self._ops, {}
         self._under_way = {}
-        for done in ops.values():
-            done(PutStatus.NOT_LEADER)
 
     def is_under_way(self, half: Half) -> bool:
         """Tell whether a half has an end in the log that is not applied yet."""

@@ -227,7 +227,11 @@ class Transactions(LeaderService):
         self._alarm.set(0)
 
     def stop(self) -> None:
-        """Ask nobody any more; what is under way the next leader finds in the log, or never."""
+        """Ask nobody any more; what is under way the next leader finds in the log, or never.
+
+        Op messages that wait for others are put now, or refused where this replica leads no more.
+        """
+        self.endings.put_ops()
         self._leads = False
         self.taken_over_before = 0
         self._pass = None

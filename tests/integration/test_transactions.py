@@ -165,6 +165,7 @@ def test_open_halves_outlive_a_loss_of_power(tmp_path: Path) -> None:
             codes = [(await broker.ask(37, **end_fields(place))).code for place in places]
             assert codes == [1, 1, 0]
             assert bodies_in(broker.controller, TOPIC) == [b"k0", b"k2"]
+        async with plain(tmp_path / "two") as broker:
             assert bodies_in(broker.controller, OP_TOPIC) == [b"0", b"1", b"2"]
 
     uvloop.run(scenario())

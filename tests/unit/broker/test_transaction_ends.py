@@ -169,6 +169,13 @@ def test_who_leads_no_more_refuses_what_waits(leader: Replica) -> None:
     assert [one.code for one in answers] == [14]
 
 
+def test_a_leader_that_stops_puts_what_waits(leader: Replica) -> None:
+    leader.end(leader.send())
+    assert leader.ops() == []
+    leader.service.stop()
+    assert leader.ops() == [b"0"]
+
+
 def test_op_messages_that_find_the_disk_full_are_put_later(leader: Replica) -> None:
     half = leader.send()
     leader.end(half)
