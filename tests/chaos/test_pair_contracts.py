@@ -56,9 +56,8 @@ def test_a_lost_disk_takes_what_the_mode_allows(tmp_path, mode, mutant, verdict,
     wipe = next(row for row in read_table(run, "faults") if row["kind"] == "wipe")
     assert wipe["witness"]["effective"], wipe
     assert wipe["only_there"] > 0
-    if mutant is not None:
-        lost = found["checks"]["A1"]["evidence"]
-        assert any("1-cut" in item["faults"] for item in lost), lost
+    if mutant is not None:  # never delivered, or delivered and in no log any more
+        assert found["checks"]["A1"]["count"] + found["checks"]["A35"]["count"] > 0, said
     if mode == ASYNC_MASTER:
         reasons = [line for line in found["reasons"] if not line.startswith("A8")]
         assert all("expected loss" in line for line in reasons), said
