@@ -63,9 +63,10 @@ RARE: Final = frozenset({
 
 UNSHOWN: Final = frozenset({
     "change-during-a-registration", "closed-by-an-older-connection", "conflict-within-a-span",
-    "finished-out-of-order", "name-server-that-forgot-us", "older-term-takes-the-route",
-    "queues-begin-as-before-the-trim", "refused-proposal-forgotten", "registration-tried-once",
-    "shared-entry-before-the-log", "silent-for-ever", "trim-takes-the-next-term",
+    "finished-out-of-order", "leaving-told-to-nobody", "name-server-that-forgot-us",
+    "older-term-takes-the-route", "queues-begin-as-before-the-trim", "refused-proposal-forgotten",
+    "registration-tried-once", "shared-entry-before-the-log", "silent-for-ever",
+    "slow-client-unheard", "transfer-without-end", "trim-takes-the-next-term",
 })  # fmt: skip
 """What the plans should show that are drawn now, and the few that were tried have not."""
 

@@ -46,4 +46,53 @@ UNWATCHED: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="transfer-without-end",
+        breaks="A transfer of leadership that fails ends a thousand times too late.",
+        source="Dissertation 3.10: the leader serves again after an election timeout.",
+        plant=patch(
+            "dledger.core.transfer:start",
+            (
+                "state.tick + state.config.election_ticks_min",
+                "state.tick + 1000 * state.config.election_ticks_min",
+            ),
+        ),
+        needs="transfer",
+    ),
+    Mutant(
+        name="topic-told-before-routed",
+        breaks="Who makes a topic hears of it before the name servers do.",
+        source="docs/protocol.md, 17: a client that is told goes and asks for the route.",
+        plant=patch(
+            "broker.sends.creation:Creator.put_topic",
+            ("        await self._publisher.publish()\n", "        pass\n"),
+        ),
+    ),
+    Mutant(
+        name="link-to-a-former-leader",
+        breaks="A producer goes on sending to who led before, as long as that connection is open.",
+        source="RocketMQ MQClientInstance: the address of each send comes from the route.",
+        plant=patch(
+            "ledgermq.client.links:Links.on_route_change",
+            ("not in {None, link.addr}:", "in {None}:"),
+        ),
+    ),
+    Mutant(
+        name="leaving-told-to-nobody",
+        breaks="The other members of a group hear nothing of one whose connection has closed.",
+        source="RocketMQ ConsumerManager.doChannelCloseEvent: consumerIdsChangeListener.",
+        plant=patch(
+            "broker.processor.client:ClientProcessor.on_close",
+            ("self.notify(group)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="slow-client-unheard",
+        breaks="A client that was slow to read its answers is never read from again.",
+        source="RocketMQ NettyServerHandler.channelWritabilityChanged: setAutoRead(true).",
+        plant=patch(
+            "ledgermq.remoting.transport.connection:Connection.resume_writing",
+            ("if not self._later:", "if self._later:"),
+        ),
+    ),
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.checker.model import History, Replica
 from chaos.history.payload import encode_body, make_key
 from ledgermq.client import ClientConfig, MessageQueue, Producer, PullConsumer, RemotingError
+from sim.client_app import ClientApp
 from sim.consumer_app import ConsumerApp, LateApp
 from sim.oracles.base import Violation
 from sim.oracles.records import entry_rows
@@ -89,6 +90,8 @@ class Auditor:
         if world.validators.alone is not None:
             self.stage = "the broker outside the group takes no message"
             await self._send_alone(producer)
+        self.stage = "a producer gets nothing acknowledged"
+        await self._send_by_clients()
         self.stage = "replicas have not come to the same log"
         await _until(self._is_level)
         self.stage = "name servers do not tell what is so"
@@ -112,6 +115,17 @@ class Auditor:
             if queue is not None and self._world.validators.is_known(queue):
                 return
             await asyncio.sleep(RETRY_S)
+
+    async def _send_by_clients(self) -> None:
+        """Have each producer send, with the routes and connections that it has by now."""
+        world = self._world
+        apps: dict[str, ClientApp] = {}
+        for name in world.layout.producers:
+            app = world.apps[name]
+            assert isinstance(app, ClientApp), name
+            if world.run_on(name, app.send_last()) is not None:
+                apps[name] = app
+        await _until(lambda: all(app.has_sent_last for app in apps.values()))
 
     async def _send_alone(self, producer: Producer) -> None:
         """Likewise with the broker outside the group."""

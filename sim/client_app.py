@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 MS_PER_S: Final = 1000
 RETRY_S: Final = 0.2
+LAST_NUMBER: Final = 1 << 30
+"""Where operations begin that belong to no plan."""
+LAST_BYTES: Final = 64
 CANCEL_MS_MAX: Final = 40
 """A send that is cancelled is under way for so long, at most."""
 
@@ -87,6 +90,9 @@ class ClientApp:
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._all_begun = False
+        self._last = 0
+        self.has_sent_last = False
+        """Whether it can still send, with everything healed."""
 
     @property
     def is_busy(self) -> bool:
@@ -121,6 +127,23 @@ class ClientApp:
             await self._make_topic(topic, count)
         self._begin_due(deque(operations))
         await asyncio.get_running_loop().create_future()
+
+    async def send_last(self) -> None:
+        """Send as it is now, until the group has acknowledged one message of it."""
+        while not self.has_sent_last:
+            self._last += 1
+            number = LAST_NUMBER + self._last
+            key = make_key(self._pid, number * KEYS_PER_OP)
+            body = encode_body(self._tag, key, LAST_BYTES)
+            rows = self._record.sending(number, TOPIC, [(key, body)])
+            try:
+                result = await self._producer.send(self._validators.message(TOPIC, key, body))
+            except RemotingError as error:
+                self._refused(rows, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._acknowledged(rows, result)
+                self.has_sent_last = self._validators.is_known(result.queue)
 
     def _begin_due(self, operations: deque[Op]) -> None:
         """Begin the operations whose time has come, and look again when the next one's has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sim.faults.draw import FIRST_MS
 from sim.layout import GROUP
 from sim.oracles.base import Violation
 from sim.oracles.route_answers import RouteAnswers
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
+CALM_NS: Final = 3 * NS_PER_S
+"""Name servers and brokers are connected again so long after the last fault."""
+FIRST_NS: Final = FIRST_MS * NS_PER_MS
 ROUTED_NS: Final = 8 * NS_PER_S
 """A registration that fails is repeated within seconds; the next regular one comes much later."""
 
@@ -96,6 +100,25 @@ class Health:
         elif now_ns - self._wrong[1] > ROUTED_NS:
             text = f"{leader} leads for {ROUTED_NS // NS_PER_S} s without a fault, and: {wrong}"
             raise Violation("A45 not routed in time", text, node=leader)
+
+    def check_made(self, broker: str, topic: str) -> None:
+        """Look whether name servers know a topic that somebody was told of. Errors: `Violation`.
+
+        Whoever is told goes and asks for its route. A name server that cannot be reached is not
+        waited for.
+        """
+        world = self._world
+        now_ns = world.loop.now_ns
+        if now_ns > FIRST_NS and now_ns - self.faults_ms(now_ns // NS_PER_MS) * NS_PER_MS < CALM_NS:
+            return
+        for name, server in self.servers.items():
+            host = world.hosts[name]
+            is_reached = host.alive and not host.paused
+            if is_reached and self._is_clear(broker, host.address, now_ns):
+                rows = server.table.rows.find(topic)
+                if not any(group.name == GROUP for group, _ in rows):
+                    text = f"{broker} says that {topic} is there, and {name} does not know it"
+                    raise Violation("A45 topic told before it is routed", text, node=broker)
 
     def listener(self, name: str) -> RouteAnswers:
         """Return who listens at the end of a name server."""

@@ -95,6 +95,7 @@ class World(Machines):
         self.validators.levels = len(self.judges.delays.delays_ms)
         self._replicas: dict[Process, Replica] = {}
         self.health = Health(self)
+        self.watch.brokers.on_made = self.health.check_made
         self.dropping = Dropping(self)
         self.on_leads: Callable[[str, int], None] = lambda _name, _term: None
         """Hears of each new leader and its term."""

@@ -333,7 +333,7 @@ class OddApp:
         await self._stay(op, 10)
 
     async def _deaf(self, op: Op, rng: SplitRng, connection: RawConnection) -> None:
-        """Ask for much, and read nothing of it."""
+        """Ask for much, and read nothing of it; or all of it a while later, and ask on."""
         connection.go_deaf()
         fields = {
             "consumerGroup": "odd", "topic": TOPIC, "queueId": "0", "queueOffset": "0",
@@ -343,6 +343,12 @@ class OddApp:
         for at in range(rng.choice((3, 60, 600))):
             connection.write(frame_of(RequestCode.PULL_MESSAGE, at, fields))
         await self._stay(op, 1)
+        if rng.split("hears").chance(HEARS_P):
+            connection.hear_again()
+            for at in range(HEARD_MAX):
+                number = ASKED_ON + at
+                frame = frame_of(RequestCode.PULL_MESSAGE, number, fields)
+                await connection.ask(frame, number)
 
     async def _silent(self, op: Op, rng: SplitRng, connection: RawConnection) -> None:
         """Hold connections on which nothing is said, or not all of it."""
@@ -375,6 +381,11 @@ class OddApp:
         await asyncio.sleep(op.choice % HOLD_MS_MAX / MS_PER_S / parts)
 
 
+HEARS_P: Final = 0.5
+"""How often who was deaf listens at last."""
+HEARD_MAX: Final = 2
+ASKED_ON: Final = 1_000
+"""Behind the numbers of what it asks for before."""
 QUERIES: Final = (
     12, 14, 21, 28, 29, 30, 31, 32, 33, 36, 37, 38, 43, 45, 46, 105, 106, 200, 201, 202, 203, 204,
     208, 224, 300, 303, 307, 308, 999, -1, 0, 29001,

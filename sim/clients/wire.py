@@ -86,6 +86,11 @@ class RawConnection(asyncio.Protocol):
         if self._transport is not None and not self.is_lost:
             self._transport.pause_reading()
 
+    def hear_again(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self.is_lost:
+            self._transport.resume_reading()
+
     async def ask(self, data: bytes, opaque: int) -> RemotingCommand | None:
         """Send a request; return its answer, None if none came."""
         if self.is_lost:

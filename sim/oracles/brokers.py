@@ -21,9 +21,12 @@ from sim.oracles.base import Violation
 from sim.oracles.delays import SCHEDULE_TOPIC
 from sim.oracles.fidelity import check_stored
 from sim.oracles.heard_ends import END_TRANSACTION
+from sim.oracles.listening import Listening
 from sim.oracles.pipeline import Pipeline
 from sim.oracles.queue_answers import BY_TIME, EARLIEST, RESET, UNITS, QueueAnswers
 from sim.oracles.records import ENTRY_HEADER_BYTES
+from sim.oracles.taking import NOT_LEADER, Taking
+from sim.oracles.told_members import ToldMembers
 from sim.oracles.topics import Topics
 from sim.oracles.transactions import HALF_TOPIC
 
@@ -89,6 +92,10 @@ class Brokers:
         """Addresses of clients that say what they mean."""
         self.topics = Topics(truth)
         self._queues = QueueAnswers(truth)
+        self.taking = Taking()
+        self._listening, self._members = Listening(), ToldMembers()
+        self.on_made: Callable[[str, str], None] = lambda _broker, _topic: None
+        """Hears which broker has told somebody that a topic is there."""
         self.ends: HeardEnds | None = None
         """Judges ends of transactions, if the run has any."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
@@ -147,6 +154,10 @@ class Brokers:
         self._check_time(replica, request, answer)
         if answer.code == SUCCESS and request.code in OF_LEADERS:
             self._check_leads(replica, request, leads=leads)
+        elif answer.code == NOT_LEADER and request.code in SENDS:
+            self.taking.on_refused(replica, answer.remark)
+        elif answer.code == SUCCESS and request.code == MAKE_TOPIC:
+            self.on_made(replica.name, request.text("topic"))
         validator = self._validators.get(request.code)
         if validator is not None and not replica.is_corrupt:
             validator(replica, request, answer)
@@ -155,7 +166,10 @@ class Brokers:
         """Look for requests that wait for too long, or come to nothing. Errors: `Violation`."""
         if self.ends is not None:
             self.ends.on_tick(replica)
-        for tap in self._taps[replica.name]:
+        taps = self._taps[replica.name]
+        self._listening.on_tick(replica, taps)
+        self._members.on_tick(replica, taps, self._truth.now_ns())
+        for tap in taps:
             if tap.open and not tap.is_closed:
                 for request in tap.open.values():
                     if isinstance(request.note, Asked) and request.code not in NEVER_ANSWERED:

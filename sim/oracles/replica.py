@@ -70,6 +70,8 @@ class Replica:
         self.bit = bit
         self.incarnation = -1
         self.is_up = False
+        self.is_leaving = False
+        """Its process was asked to end."""
         self.is_wiped = False
         """The directory was emptied since the last boot."""
         self.lost_power = False

@@ -154,7 +154,7 @@ class Watch:
         replica.controller = controller
         replica.node = controller.node
         replica.incarnation = incarnation
-        replica.is_up = False
+        replica.is_up = replica.is_leaving = False
         return replica
 
     def excuse_corruption(self, name: str) -> None:
@@ -207,6 +207,7 @@ class Watch:
         self.tenure.on_event(replica)
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
+        self.brokers.taking.on_tick(replica)
         if not replica.tick % ANSWER_TICKS:
             self.brokers.on_tick(replica)
 

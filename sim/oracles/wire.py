@@ -127,6 +127,8 @@ class Tap:
         self._now_ns = now_ns
         self._findings = findings
         self._asks = asks
+        self.pushed: dict[tuple[int, str], int] = {}
+        """Of a broker's own requests, by code and group of consumers: when the last one left."""
         self._rest = {True: b"", False: b""}
         """By whether it leaves: the beginning of a frame that is not whole yet."""
         self._is_blind = False
@@ -141,6 +143,11 @@ class Tap:
     def is_closed(self) -> bool:
         """Whether nothing more can be said here."""
         return self.end.is_closing() or self.end._gone
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether anything that was written here is on its way, or was not read there."""
+        return bool(self.end._queue or self.end._used)
 
     def again(self, count: int) -> None:
         """So many bytes that were read are put back, and read once more."""
@@ -191,6 +198,8 @@ class Tap:
         )  # fmt: skip
         is_answer = bool(header.flag & FLAG_ANSWER)
         if is_answer == (leaves is self._asks):
+            if leaves and not is_answer:
+                self.pushed[said.code, said.text("consumerGroup")] = said.at_ns
             return  # what the other side asks of this one, or an answer to that
         if not is_answer:
             said.asker = self.end.local[0] if leaves else self.other
