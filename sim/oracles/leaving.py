@@ -111,18 +111,19 @@ class Leaver:
 
     async def _checked_commit_due(self) -> None:
         """What was finished before it is asked to be committed by the end of it."""
-        held = [(one, self._wanted_of(one)) for one in self._push.assignment.held]
+        due = []
+        for one in self._push.assignment.held:
+            holding = self._holdings.get(one.process_queue.queue)
+            if holding is not None:
+                due.append((one, holding, holding.wanted))
         await self._commit_due()
-        for one, wanted in held:
+        for one, holding, wanted in due:
             queue = one.process_queue.queue
-            holding = self._holdings.get(queue)
             is_same = self._push.assignment._held.get(queue) is one and not one.process_queue.lost
-            if is_same and holding is not None and one.process_queue.pulled:
+            # What was finished before a jump is nothing to commit behind it.
+            is_same = is_same and self._holdings.get(queue) is holding
+            if is_same and one.process_queue.pulled:
                 self._check(queue, holding, wanted, DUE)
-
-    def _wanted_of(self, held: Any) -> int:  # noqa: ANN401  # as the assignment has it
-        holding = self._holdings.get(held.process_queue.queue)
-        return 0 if holding is None else holding.wanted
 
     def _note(self, held: Any) -> None:  # noqa: ANN401  # as the assignment has it
         process_queue = held.process_queue

@@ -137,6 +137,22 @@ def test_a_stop_that_ran_out_of_time_and_a_jump_are_excused():
     assert jumped.found is None
 
 
+def test_a_jump_while_offsets_are_committed_is_excused():
+    """What was finished before it is not asked for any more, and nothing behind it is finished."""
+    push = Push(commits_at_stop=False)
+    push.hand_out(4)
+    puller, commits = push.assignment._held[QUEUE].puller, push.assignment.commit_due
+
+    async def jump():
+        await puller._on_illegal_offset(None)
+
+    leaver = commits.__self__
+    assert leaver._commit_due == push.commit_due
+    leaver._commit_due = jump
+    push.do(commits())
+    assert push.found is None
+
+
 def test_a_second_stop_says_nothing():
     push = Push()
     push.hand_out(4)
