@@ -131,8 +131,6 @@ class Machines(ABC):
             return
         main = self._mains[process]
         self.trace.event("stop", name)
-        if name in self.watch.replicas:
-            self.watch.replicas[name].is_leaving = True
         if main.cancelling():
             self.crash(
                 name

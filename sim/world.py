@@ -174,6 +174,12 @@ class World(Machines):
                 best = max(best or (node.term, name), (node.term, name))
         return best[1] if best is not None else None
 
+    def stop(self, name: str) -> None:
+        """See `Machines.stop`; a broker that is to end may send its clients away."""
+        if name in self.watch.replicas:
+            self.watch.replicas[name].is_leaving = True
+        super().stop(name)
+
     def power_loss(self, name: str, mode: PowerLossMode) -> None:
         """Cut the power of a machine: process and unsynced writes are gone."""
         super().power_loss(name, mode)
