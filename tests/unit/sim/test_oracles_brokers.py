@@ -49,6 +49,9 @@ class End:
     def is_closing(self):
         return False
 
+    def is_reading(self):
+        return True
+
 
 class Broker:
     """A leader with `COUNT` messages, which has dropped the first ``begin``."""
@@ -79,7 +82,10 @@ class Broker:
             disk=SimpleNamespace(is_watched=False), hangs=lambda: False,
             mark=lambda index: Mark(1, 1000 * index, 0, index),
             entry_bytes=lambda mark: entries[mark.crc],
-            controller=SimpleNamespace(store=SimpleNamespace(writable=False)),
+            controller=SimpleNamespace(
+                store=SimpleNamespace(writable=False),
+                tables=SimpleNamespace(consumers=SimpleNamespace(groups=list)),
+            ),
         )  # fmt: skip
         listener = BrokerEnd(self.brokers, self.replica)
         self.tap = Tap(listener, End(), lambda: 0, self.findings, asks=False)
