@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from chaos.checker.messages import refused, where_found
 from chaos.checker.model import History, Row
+from chaos.checker.sends import WAITS
 from chaos.exchange.edn import Keyword, write_form
-from chaos.exchange.jepsen import CLOCKS, QUEUES
+from chaos.exchange.jepsen import CLOCKS, QUEUES, TAGS
 
 FORMATS: Final = ("jepsen-edn", "elle")
 _TYPE, _F, _VALUE, _PROCESS, _TIME, _INDEX = map(
@@ -95,14 +96,17 @@ def _send_of(history: History, send: Row) -> _Step:
     queue_id = place["queue_id"]
     key = f"{send['topic']}/" if queue_id is None else f"{send['topic']}/{queue_id}"
     outcome = str(send["outcome"])
-    half = outcome == "ok" and send.get("kind") == "txn"  # whether it comes is decided later
-    if half or (outcome == "fail" and not refused(send)):
+    # What waits comes later, or never, and at a place that its send does not say.
+    waits = outcome == "ok" and send.get("kind") in WAITS
+    if waits or (outcome == "fail" and not refused(send)):
         outcome = "info"
     value, tries = send["msg_key"], send.get("attempts") or 1
+    about = [("attempts", tries)] if tries > 1 else []
+    about += [("tag", send["tag"])] if send.get("tag") is not None else []
     told = [[_SEND, key, [offset, value] if outcome == "ok" else value]]
     return _Step(
         begun=send["t_inv"], ended=send["t_cmp"], f=_SEND, asked=[[_SEND, key, value]], told=told,
-        outcome=outcome, about=(("attempts", tries),) if tries > 1 else (),
+        outcome=outcome, about=tuple(about),
     )  # fmt: skip
 
 
@@ -113,7 +117,8 @@ def _queues(history: History) -> dict[object, object]:
         key = f"{row['topic']}/{row['queue_id']}"
         told[row["grp"]][key] = [row["min_off"], row["end_off"], bool(row["drained"])]
     info: dict[object, object] = {_TYPE: Keyword("info"), _F: Keyword(QUEUES), _VALUE: dict(told)}
-    return info | {_PROCESS: Keyword("nemesis"), Keyword(CLOCKS): history.clock_tolerance_ns}
+    info |= {_PROCESS: Keyword("nemesis"), Keyword(TAGS): history.subscriptions}
+    return info | {Keyword(CLOCKS): history.clock_tolerance_ns}
 
 
 def _elle(history: History) -> tuple[list[_Step], int]:

@@ -22,6 +22,8 @@ QUEUES: Final = "queues"
 """The operation in which our own exports say how far groups have read."""
 CLOCKS: Final = "clock-tolerance-ns"
 """What else it says: by how much clocks may differ."""
+TAGS: Final = "subscriptions"
+"""And by which tags groups subscribe, as run.json has it."""
 _MICRO: Final = frozenset({"send", "poll"})
 _SENDS: Final = frozenset({"send", "poll", "txn"})
 _HOLDS: Final = frozenset({"assign", "subscribe", "crash"})
@@ -117,6 +119,7 @@ class JepsenRows:
         self._enqueued: set[Place] = set()
         """Queues without offsets: only a drain says that they were read to the end."""
         self._last_ok = self._last_drain = -1
+        self.subscriptions: Mapping[str, Any] = {}
         self.tolerance_ns = 0
         """By how much clocks may differ, as our own export says it."""
         self._drain_told = False
@@ -128,6 +131,7 @@ class JepsenRows:
             if op.f == QUEUES and isinstance(op.told, dict):
                 self._drained_as_told(op.told)
                 self.tolerance_ns = int(op.about.get(CLOCKS) or 0)
+                self.subscriptions = op.about.get(TAGS) or {}
             else:
                 self.ignored[op.f] += 1
         elif op.f in _SENDS:
@@ -166,7 +170,7 @@ class JepsenRows:
             "msg_key": key, "pid": op.process, "process": op.process, "topic": place[0],
             "queue_id": place[1], "queue_offset": offset if ok else None, "t_inv": op.begun,
             "t_cmp": op.ended, "outcome": op.outcome, "attempts": op.about.get("attempts", 1),
-            "kind": "plain",
+            "kind": "plain", "tag": op.about.get("tag"),
         })  # fmt: skip
         if ok:
             self._last_ok = max(self._last_ok, op.ended or 0)

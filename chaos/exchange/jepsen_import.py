@@ -45,7 +45,7 @@ def import_jepsen(
         if rows.ignored:
             split = ", ".join(f"{n} {f}" for f, n in sorted(rows.ignored.items()))
             progress(f"{files[0]}: not looked at: {split}")
-        about = {"contract": CONTRACT, **mapping.run}
+        about = {"contract": CONTRACT, "subscriptions": rows.subscriptions, **mapping.run}
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance
         problems = tuple(bad.problems())
