@@ -57,7 +57,7 @@ def load_history(run: Path) -> History:
     run_id = find_run_id(run, about, tables["sends"])
     contract, coverage = (about.get(k) for k in ("contract", "coverage"))
     promised = promised_copies(about, replicas)
-    modes, most = (about.get(k) for k in ("modes", "reconsume_max"))
+    modes, most, asked = (about.get(k) for k in ("modes", "reconsume_max", "check_back"))
     return History(
         run_ids=frozenset({run_id, run_tag(run_id)}),
         quorum=max(promised.values()),
@@ -78,6 +78,7 @@ def load_history(run: Path) -> History:
         subscriptions=tags_by_group(about.get("subscriptions")),
         modes={k: str(v) for k, v in modes.items()} if isinstance(modes, dict) else {},
         reconsume_max=numbers_of(most) if isinstance(most, dict) else {},
+        check_back=numbers_of(asked) if isinstance(asked, dict) else {},
         exits=[row for row in about.get("exits") or () if isinstance(row, dict)],
         answers=tables["answers"],
         contract=contract if isinstance(contract, dict) else {},

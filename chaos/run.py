@@ -38,6 +38,7 @@ from chaos.probe import Probe, settled
 from chaos.record import Recorder
 from chaos.replaced import Replaceable
 from chaos.scenario import (
+    CHECK_BACK,
     DELAYS_MS,
     LATE_MS_MAX,
     MAIN_GROUP,
@@ -330,6 +331,7 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "groups": list(parts.plan.consumed),
         "modes": parts.plan.modes,
         "reconsume_max": parts.plan.reconsume_max,
+        "check_back": CHECK_BACK,
         "subscriptions": parts.plan.subscriptions,
         "tables": list(RECORDED),
         "exits": [row for row in parts.exits if row["process"] != "proxy"],

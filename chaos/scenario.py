@@ -100,8 +100,14 @@ DELAYS_MS = (1_000, 2_000, 1_000, 2_000, *[3_000] * 14)
 """How long each level waits, 1 first. What is refused climbs from the third."""
 DELAY_LEVELS = (1, 2, 5)
 """In turn, of the messages that are sent to wait."""
-TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "500"}
-"""Settings of the brokers: when they ask how a transaction ended, and how often."""
+CHECK_BACK = {"after_ms": 2_000, "interval_ms": 500, "max": 15}
+"""When the brokers ask how a transaction ended, how often, and how many times at the most."""
+TRANSACTIONS = {
+    "transactionTimeOut": str(CHECK_BACK["after_ms"]),
+    "transactionCheckInterval": str(CHECK_BACK["interval_ms"]),
+    "transactionCheckMax": str(CHECK_BACK["max"]),
+}
+"""The settings that say so."""
 DECIDED_S = 5.0
 """After so long whatever somebody can tell of has been asked for."""
 LATE_MS_MAX = 5_000.0

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chaos.history.domains import (
+    CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
     LEAST,
@@ -68,6 +69,7 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
             ("modes", dict, "how each group consumes"),
             ("reconsume_max", dict, "how often a group gets a message again, by group"),
             (TOLERANCE, int, "a number of nanoseconds"),
+            ("check_back", dict, "when producers are asked how a transaction ended"),
         )
         if about.get(name) is not None and not isinstance(about[name], right)
     ]
@@ -86,7 +88,7 @@ def complaints_about(about: Mapping[str, Any]) -> list[str]:
     tolerance = about.get(TOLERANCE)
     if isinstance(tolerance, int) and not 0 <= tolerance <= TOLERANCE_MAX_NS:
         found.append(f"{TOLERANCE} is {tolerance}; write 0 to {TOLERANCE_MAX_NS}")
-    found += _group_complaints(about)
+    found += _group_complaints(about) + _check_back_complaints(about.get("check_back"))
     return found + (_contract_complaints(contract) if isinstance(contract, dict) else [])
 
 
@@ -108,6 +110,15 @@ def _group_complaints(about: Mapping[str, Any]) -> list[str]:
         f"reconsume_max of {group} is {times!r}; write a number of times"
         for group, times in (most.items() if isinstance(most, dict) else ())
         if type(times) is not int or times < 0
+    ]
+
+
+def _check_back_complaints(told: object) -> list[str]:
+    numbers = {name: told.get(name) for name in CHECK_BACK} if isinstance(told, dict) else {}
+    return [
+        f"check_back.{name} is {number!r}; write a number, 0 or more"
+        for name, number in numbers.items()
+        if type(number) is not int or number < 0
     ]
 
 

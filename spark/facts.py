@@ -5,15 +5,19 @@ or transactions pays nothing for their checks. Source: spec/proof.md 3.0.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 
 from spark.context import Context
+from spark.history import few_rows
 from spark.result import NOT_CHECKED, UNKNOWN, CheckResult
 
 BROADCAST_ROWS_MAX: Final = 100_000
+NO_BOUND: Final = 1 << 62
+"""In the place of the end of what has none."""
 
 
 def small(rows: DataFrame, number: int) -> DataFrame:
@@ -97,3 +101,37 @@ def counted_of_run(context: Context) -> list[Any]:
 def on_topics(context: Context) -> Column:
     """Return whether a row is of a topic that was sent to."""
     return F.col("topic").isin(list(context.topics))
+
+
+def unrest(context: Context, settle: int = 0) -> list[tuple[int, int]]:
+    """Return when brokers were at fault, or the lead changed, each with the time to settle.
+
+    What overlaps is one stretch.
+    """
+    spans = [
+        (fault.start, NO_BOUND if fault.end is None else fault.end)
+        for fault in context.faults
+        if not any(target.startswith("consumer") for target in fault.targets)
+    ]
+    for before, after in pairwise(context.leaderships):
+        if before.group == after.group:
+            spans.append((min(before.last_seen, after.first_seen), after.first_seen))
+    merged: list[tuple[int, int]] = []
+    for begun, end in sorted(spans):
+        over = end if end == NO_BOUND else end + settle
+        if merged and begun <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], over))
+        else:
+            merged.append((begun, over))
+    return merged
+
+
+def with_unrest(context: Context, rows: DataFrame) -> DataFrame:
+    """Return rows with a column ``unrest``, the same in all: an array of ``begun``, ``over``."""
+    spans = unrest(context)
+    if not spans:
+        shape = "array<struct<begun:bigint,over:bigint>>"
+        return rows.withColumn("unrest", F.array().cast(shape))
+    table = few_rows(context.session, spans, "begun long, over long")
+    table = table.agg(F.collect_list(F.struct("begun", "over")).alias("unrest"))
+    return rows.crossJoin(F.broadcast(table))

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from chaos.catalogue.checks import CHECKS as ENTRIES
 from chaos.history.arrow import arrow_schema
+from spark.checks.acknowledged import check_durable
+from spark.checks.check_back import check_questions
 from spark.checks.corrupt import check_corrupt
 from spark.checks.coverage import check_coverage
 from spark.checks.delayed import check_early, check_late
@@ -253,10 +255,12 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A17": check_shards,
         "A18": check_falls,
         "A19": check_beyond,
+        "A23": check_questions,
         "A25": check_late,
         "A26": check_ladder,
         "A28": check_false_letters,
         "A29": check_letters_twice,
+        "A52": check_durable,
         "A53": check_rolled_back,
         "A54": check_undecided,
         "A55": check_committed_missing,

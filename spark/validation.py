@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from chaos.history.arrow import arrow_type
 from chaos.history.domains import (
+    CHECK_BACK,
     CLOCKS,
     CONTRACT_WORDS,
     LEAST,
@@ -42,6 +43,7 @@ _SHAPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "modes": ((dict,), "an object: how each group consumes"),
     "reconsume_max": ((dict,), "an object: how often messages come again, by group"),
     TOLERANCE: ((int,), "nanoseconds"),
+    "check_back": ((dict,), "an object: when producers are asked how a transaction ended"),
 }
 
 
@@ -194,6 +196,11 @@ def _odd_groups(run: dict[str, Any]) -> Iterator[str]:
         for group, times in most.items():
             if not isinstance(times, int) or isinstance(times, bool) or times < 0:
                 yield f"reconsume_max.{group} must be a number of times, not {times!r}"
+    asked = run.get("check_back")
+    numbers = {name: asked.get(name) for name in CHECK_BACK} if isinstance(asked, dict) else {}
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            yield f"check_back.{name} must be a number that is not negative, not {number!r}"
 
 
 def usable_members(run: dict[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A23", title="half message without a decision",
         question="is each half message asked about, often enough and not more often?",
-        severity=MAJOR, needs="txn", simulated=True, lacks="transactions",
+        severity=MAJOR, needs="sends, txn", in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A24", title="offset that was never committed",

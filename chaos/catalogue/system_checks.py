@@ -125,8 +125,7 @@ CHECKS: Final = (
     CheckEntry(
         id="A52", title="redelivered after a durable acknowledgement",
         question="was a message delivered again that its group had durably acknowledged?",
-        severity=MAJOR, needs="acks, deliveries",
-        lacks="acknowledgements that say that they are durable",
+        severity=MAJOR, needs="acks, deliveries", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A53", title="rolled back and visible",

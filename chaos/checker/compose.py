@@ -10,6 +10,8 @@ from typing import Any
 
 from chaos.catalogue.checks import EXCUSABLE
 from chaos.catalogue.contracts import Allowance, beyond
+from chaos.checker.acknowledged import check_durable
+from chaos.checker.check_back import check_questions
 from chaos.checker.contract import allowed_loss
 from chaos.checker.copies import check_duplicates, check_offsets
 from chaos.checker.delayed import check_early, check_late
@@ -64,6 +66,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A17": check_shards,
     "A18": check_falls,
     "A19": check_beyond,
+    "A23": check_questions,
     "A25": check_late,
     "A26": check_ladder,
     "A27": check_refused,
@@ -83,6 +86,7 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A49": check_word,
     "A50": check_answers,
     "A51": check_exits,
+    "A52": check_durable,
     "A53": check_rolled_back,
     "A54": check_undecided,
     "A55": check_committed_missing,

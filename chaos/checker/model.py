@@ -80,6 +80,8 @@ class History:
     """How groups consume, as far as somebody said: concurrent, orderly, broadcast."""
     reconsume_max: dict[str, int] = field(default_factory=dict)
     """How often a group gets a message again before it becomes a dead letter."""
+    check_back: dict[str, int] = field(default_factory=dict)
+    """When producers are asked how a transaction ended: after_ms, interval_ms, max."""
     exits: Sequence[Row] = ()
     """Processes of the system that ended by themselves: ``process``, ``exit``, ``log``."""
     answers: Sequence[Row] = ()

@@ -16,7 +16,7 @@ def check_rolled_back(history: History) -> Result:
 
     Where both were said, by a producer that contradicts itself, the system may take either.
     """
-    said = _decisions(history, "A53")
+    said = decisions(history, "A53")
     if isinstance(said, Result):
         return said
     seen = _first_seen(history)
@@ -30,7 +30,7 @@ def check_rolled_back(history: History) -> Result:
 
 def check_undecided(history: History) -> Result:
     """A54: a message that was delivered before anybody said that it is committed."""
-    said = _decisions(history, "A54")
+    said = decisions(history, "A54")
     if isinstance(said, Result):
         return said
     seen = _first_seen(history)
@@ -46,7 +46,7 @@ def check_undecided(history: History) -> Result:
 
 def check_committed_missing(history: History) -> Result:
     """A55: a committed message that a group which consumes its topic never got."""
-    said = _decisions(history, "A55")
+    said = decisions(history, "A55")
     if isinstance(said, Result):
         return said
     found = []
@@ -73,7 +73,7 @@ def _came_late(history: History, group: str, send: Row) -> bool:
     return any(lies_before(place, row["min_off"]) for row in begins)
 
 
-def _decisions(history: History, check: str) -> dict[int, dict[str, list[Row]]] | Result:
+def decisions(history: History, check: str) -> dict[int, dict[str, list[Row]]] | Result:
     """Return what was said of each transaction's message: its commits and its rollbacks.
 
     Or why nobody can tell.

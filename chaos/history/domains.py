@@ -116,6 +116,11 @@ DLEDGER, PLAIN = "dledger", "plain"
 
 MODES: Final = ("concurrent", "orderly", "broadcast")
 """What run.json's ``modes`` may say of a group: how it consumes."""
+CHECK_BACK: Final = ("after_ms", "interval_ms", "max")
+"""What run.json's ``check_back`` says of the questions how a transaction ends: how old a half is
+before its producers are asked, how long at the least until they are asked again, and how often."""
+ASKED_WITHIN_NS: Final = 5_000_000_000
+"""So much longer than ``after_ms`` and two intervals may pass before a question is missed."""
 EARLY_NS: Final = 10_000_000
 """How much sooner than told something may come again: brokers count in milliseconds, and their
 clock may be set forward a little meanwhile."""

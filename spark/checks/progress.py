@@ -8,7 +8,6 @@ A19: no group committed beyond the end that its queue had when all was over.
 Source: spec/proof.md A12, A16, A18, A19.
 """
 
-from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
@@ -16,13 +15,12 @@ from pyspark.sql.window import Window
 
 from spark.context import AUDITOR, Context
 from spark.evidence import message_name, queue_place, tell, text
-from spark.facts import acks_of, lacking, on_topics, sends_of, unchecked, unknown
+from spark.facts import NO_BOUND, acks_of, lacking, on_topics, sends_of, unchecked, unknown, unrest
 from spark.history import few_rows
 from spark.result import CheckResult
 
 SETTLED: Final = 12_000_000_000
 SPREAD: Final = 3_000_000_000
-_NO_BOUND: Final = 1 << 62
 
 
 def check_batches(context: Context) -> CheckResult:
@@ -115,7 +113,7 @@ def check_falls(context: Context) -> CheckResult:
     recent = queue.orderBy("at").rangeBetween(-SETTLED, -1)
     told_ms = context.history.run.get("contract", {}).get("offsets_settle_ms")
     settle = int(float(told_ms or 0) * 1_000_000)
-    spans, spread = _unrest(context, settle), max(SPREAD, settle)
+    spans, spread = unrest(context, settle), max(SPREAD, settle)
     gone = F.exists(
         "unrest",
         lambda one: (one["begun"] <= F.col("t_cmp") + spread) & (F.col("t_inv") <= one["over"]),
@@ -134,7 +132,7 @@ def check_falls(context: Context) -> CheckResult:
     other = F.when(told | doubtful, F.col("value_offset"))
     rows = (
         rows.withColumn("floor", F.coalesce(F.last(last, ignorenulls=True).over(before), F.lit(-1)))
-        .withColumn("recent", F.coalesce(F.min(other).over(recent), F.lit(_NO_BOUND)))
+        .withColumn("recent", F.coalesce(F.min(other).over(recent), F.lit(NO_BOUND)))
         .filter(told)
         .filter("value_offset < least(floor, recent)")
     )
@@ -145,29 +143,6 @@ def check_falls(context: Context) -> CheckResult:
     )  # fmt: skip
     result = CheckResult(check="A18", summary="groups are told what they committed")
     return tell(context, result, rows.withColumn("key", where), explain)
-
-
-def _unrest(context: Context, settle: int) -> list[tuple[int, int]]:
-    """Return when brokers were at fault, or the lead changed, each with the time to settle.
-
-    What overlaps is one stretch.
-    """
-    spans = [
-        (fault.start, _NO_BOUND if fault.end is None else fault.end)
-        for fault in context.faults
-        if not any(target.startswith("consumer") for target in fault.targets)
-    ]
-    for before, after in pairwise(context.leaderships):
-        if before.group == after.group:
-            spans.append((min(before.last_seen, after.first_seen), after.first_seen))
-    merged: list[tuple[int, int]] = []
-    for begun, end in sorted(spans):
-        over = end if end == _NO_BOUND else end + settle
-        if merged and begun <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], over))
-        else:
-            merged.append((begun, over))
-    return merged
 
 
 def check_beyond(context: Context) -> CheckResult:

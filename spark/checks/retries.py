@@ -2,9 +2,12 @@
 
 A26: what says that it comes for the n-th time again was refused n times, and of these refusals n
 are over; no more of them than the group allows. A28: a dead letter was refused for the last time.
-A29: no more dead letters of a message than such refusals. A57: whatever was refused for the last
-time, and did not come again, is one. Source: spec/proof.md A26, A28, A29, A57.
+A29: no more dead letters of a message than such refusals, unless one was amid unrest: its answer
+may be lost, and the message given back twice. A57: whatever was refused for the last time, and did
+not come again, is one. Source: spec/proof.md A26, A28, A29, A57.
 """
+
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
@@ -22,10 +25,12 @@ from spark.facts import (
     to_groups,
     unchecked,
     unknown,
+    with_unrest,
 )
 from spark.result import UNKNOWN, CheckResult
 
 WHO = ["grp", "msg_key"]
+MARGIN: Final = 3_000_000_000
 
 
 def check_ladder(context: Context) -> CheckResult:
@@ -83,6 +88,7 @@ def check_letters_twice(context: Context) -> CheckResult:
     if (why := _silent(context, "A29")) is not None:
         return why
     rows = _letters(context).join(_last(context), WHO).filter("letters > refusals")
+    rows = rows.join(_in_doubt(context), WHO, "left_anti")
     explain = text(
         message_name(), " is ", F.col("letters"), " dead letters of ", F.col("grp"), ", refused ",
         F.col("refusals"), " times at last",
@@ -145,6 +151,15 @@ def _last(context: Context) -> DataFrame:
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
     rows = _nacks(context).filter(F.col("reconsume") >= most)
     return rows.groupBy(*WHO).agg(F.count(F.lit(1)).alias("refusals"), F.max("t_inv").alias("t"))
+
+
+def _in_doubt(context: Context) -> DataFrame:
+    """Return what was refused for the last time amid unrest: the answer to 36 may be lost."""
+    most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    rows = with_unrest(context, _nacks(context).filter(F.col("reconsume") >= most))
+    margin = MARGIN + 2 * context.history.tolerance
+    near = f"u.begun <= t_inv + {margin}L and t_inv <= u.over + {margin}L"
+    return rows.filter(f"exists(unrest, u -> {near})").select(*WHO).distinct()
 
 
 def _letters(context: Context) -> DataFrame:

@@ -16,7 +16,7 @@ from spark.result import UNKNOWN, CheckResult
 
 def check_rolled_back(context: Context) -> CheckResult:
     """Return A53."""
-    said = _decisions(context, "A53")
+    said = decisions(context, "A53")
     if isinstance(said, CheckResult):
         return said
     rows = said.filter("rollbacks > 0 and commits = 0").join(_seen(context), "msg_key")
@@ -27,7 +27,7 @@ def check_rolled_back(context: Context) -> CheckResult:
 
 def check_undecided(context: Context) -> CheckResult:
     """Return A54."""
-    said = _decisions(context, "A54")
+    said = decisions(context, "A54")
     if isinstance(said, CheckResult):
         return said
     rows = said.join(_seen(context), "msg_key").filter(
@@ -40,7 +40,7 @@ def check_undecided(context: Context) -> CheckResult:
 
 def check_committed_missing(context: Context) -> CheckResult:
     """Return A55."""
-    said = _decisions(context, "A55")
+    said = decisions(context, "A55")
     if isinstance(said, CheckResult):
         return said
     wishes = [
@@ -87,7 +87,7 @@ def _places(context: Context) -> DataFrame:
     return rows.select("msg_key", "topic", "seen.queue_id", "seen.queue_offset")
 
 
-def _decisions(context: Context, check: str) -> DataFrame | CheckResult:
+def decisions(context: Context, check: str) -> DataFrame | CheckResult:
     """Return what was said of each transaction's message, or why nobody can tell."""
     if not context.history.rows("txn"):
         if sends_of(context, "txn"):

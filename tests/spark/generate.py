@@ -229,7 +229,6 @@ class HistoryBuilder:
             t_inv=t,
             t_cmp=t,
             outcome="ok",
-            durable=True,
         )
 
     def fault(

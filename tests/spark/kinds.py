@@ -67,6 +67,8 @@ def reading(run: HistoryBuilder) -> Kind:
         row = run.deliver(message, grp="auditor", auditor=True, consumer="auditor")
         kind.audited.append(row)
     run.consumes.setdefault("auditor", set()).add(kind.topic)
+    run.clock += 100 * MS
+    kind.rows["durable"] = kind.ack("commit", queue_id=0, value_offset=8, durable=True)
     return kind
 
 
@@ -130,12 +132,13 @@ def failing(run: HistoryBuilder) -> Kind:
 def transactions(run: HistoryBuilder) -> Kind:
     """One committed, one rolled back, one committed by its producer's answer."""
     kind = kind_of(run, "txn")
+    run.run["check_back"] = {"after_ms": 100, "interval_ms": 200, "max": 2}
     for said in ("commit", "rollback", "checkback"):
         message = kind.send(kind="txn", stored=said != "rollback")
         message.send.update(queue_id=None, queue_offset=None)
         answer = "commit" if said == "checkback" else None
         for step in ("half", said):
-            run.clock += MS
+            run.clock += (150 if step == "checkback" else 1) * MS
             about = {"txn_id": message.key, "msg_key": message.key, "outcome": "ok"}
             times = {"t_inv": run.clock, "t_cmp": run.clock + MS}
             kind.rows[f"{said}/{step}"] = run.add(
@@ -160,7 +163,19 @@ def committed_too_late(run: HistoryBuilder) -> Kind:
     return kind
 
 
-FAMILIES = (reading, committed_too_late, batches, orderly, waiting, failing, transactions)
+def letter_in_doubt(run: HistoryBuilder) -> Kind:
+    """The answer to what was given back for the last time is lost: it is given back once more."""
+    kind = failing(run)
+    letter_twice(kind)
+    t = kind.rows["nack 1"]["t_inv"]
+    run.fault("pause", ["n0"], t + 500 * MS, t + 1_000 * MS)
+    run.clock += 10_000 * MS
+    return kind
+
+
+FAMILIES = (
+    reading, committed_too_late, batches, orderly, waiting, failing, letter_in_doubt, transactions,
+)  # fmt: skip
 
 
 def every_kind(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -248,6 +263,43 @@ def rolled_back_and_given(kind: Kind) -> None:
     kind.rows["commit/commit"]["step"] = "rollback"
 
 
+def asked_again(kind: Kind, times: int, apart_ms: int) -> None:
+    """Its producer is asked once more, though it has answered."""
+    asked = kind.rows["checkback/checkback"]
+    for number in range(times):
+        t = asked["t_inv"] + (number + 1) * apart_ms * MS
+        kind.run.add("txn", **(asked | {"t_inv": t, "t_cmp": t + MS}))
+        kind.run.clock = max(kind.run.clock, t + MS)
+
+
+def asked_too_soon(kind: Kind) -> None:
+    t = kind.rows["checkback/half"]["t_inv"] + 2 * MS
+    kind.rows["checkback/checkback"].update(t_inv=t, t_cmp=t)
+
+
+def never_asked(kind: Kind) -> None:
+    """Nobody decides a half, and nobody is asked about it for ten seconds."""
+    left = kind.send(kind="txn", stored=False)
+    left.send.update(queue_id=None, queue_offset=None)
+    kind.run.clock += 10_000 * MS
+    kind.deliver(kind.send())
+
+
+def given_after_all(kind: Kind) -> None:
+    """A commit of unknown outcome may be why it comes again, but an earlier one was durable."""
+    kind.ack("commit", queue_id=0, value_offset=8, outcome="info")
+    kind.deliver(kind.sent[7], consumer="c1", generation=2)
+
+
+def given_though_acknowledged(kind: Kind) -> None:
+    """Of one message; the queue is not committed."""
+    for name in ("commit", "fetch", "durable"):
+        kind.rows[name]["value_offset"] = 0
+    kind.ack("ack", queue_id=0, queue_offset=7, msg_key=kind.sent[7].key, durable=True)
+    kind.ack("commit", queue_id=0, value_offset=0, outcome="info")
+    kind.deliver(kind.sent[7], consumer="c1", generation=2)
+
+
 def overlapped(kind: Kind) -> None:
     kind.given[2]["t_proc_end"] = kind.given[4]["t_proc_begin"] + 1
 
@@ -278,6 +330,12 @@ KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "committed beyond": (
         "A19", "invalid", of(reading, lambda k: k.ack("commit", queue_id=0, value_offset=9))
     ),
+    "asked too often": ("A23", "invalid", of(transactions, lambda k: asked_again(k, 2, 400))),
+    "asked twice at once": ("A23", "invalid", of(transactions, lambda k: asked_again(k, 1, 50))),
+    "asked too soon": ("A23", "invalid", of(transactions, asked_too_soon)),
+    "never asked": ("A23", "invalid", of(transactions, never_asked)),
+    "durably committed": ("A52", "invalid", of(reading, given_after_all)),
+    "durably acknowledged": ("A52", "invalid", of(reading, given_though_acknowledged)),
     "overdue": ("A25", "invalid", of(waiting, late)),
     "delayed and lost": ("A1", "invalid", of(waiting, not_given)),
     "early": ("A56", "invalid", of(waiting, early)),
@@ -356,9 +414,9 @@ LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
     "times of a refusal": (LETTERS, "acks.reconsume", of(
         failing, rows_without("nack 1", "reconsume"))),
     "limit of retries": (LETTERS, "reconsume_max", of(failing, no_limit)),
-    "answer": (("A53", "A54", "A55"), "txn.answer", of(
+    "answer": (("A23", "A53", "A54", "A55"), "txn.answer", of(
         transactions, rows_without("checkback/checkback", "answer"))),
-    "decisions": (("A53", "A54", "A55"), "txn", of(transactions, no_decisions)),
+    "decisions": (("A23", "A53", "A54", "A55"), "txn", of(transactions, no_decisions)),
 }  # fmt: skip
 """What is missing: the checks that cannot be decided, and what each says that it needs."""
 LACKING_TOGETHER = (
