@@ -192,7 +192,7 @@ class BrokerConfig:
             ("regionId", self.region_id),
         ):
             if not _NAME.match(value):
-                raise FatalError(f"{name}={value}: letters, digits, - and _ are expected")
+                raise FatalError(f"{name}={value}: letters, digits, %, |, - and _ are expected")
         if self.queue_file_bytes % 20:
             raise FatalError(
                 f"mappedFileSizeConsumeQueue={self.queue_file_bytes}: a multiple of 20 is expected"
