@@ -117,7 +117,7 @@ LOG_ROOM_BYTES: Final = Limit(
     "of the log, appended and not committed",
     Unit.BYTES,
     Scope.PROCESS,
-    "what is larger than 4 KiB is appended later: one address after the other",
+    "what is larger than 6 KiB is appended later: one address after the other",
 )
 LOG_WAITING_BYTES_MAX: Final = Limit(
     256 * 1024**2,

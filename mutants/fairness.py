@@ -151,12 +151,18 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.room:LogRoom._has_room", (">= STALLED_MS", ">= 2**62")),
     ),
     Mutant(
+        name="room-for-small-ones-only",
+        breaks="Large messages wait for as long as small ones fill the log, commit by commit.",
+        source="A synchronous master whose slave confirms nothing has 3 s of small ones there.",
+        plant=patch("broker.sends.room:LogRoom._has_room", (">= STARVED_MS", ">= 2**62")),
+    ),
+    Mutant(
         name="copies-without-room",
         breaks="What consumers give back is copied although the log has no room.",
         source="300 requests 36 of some hundred bytes: a small send waited for 3 s.",
         plant=patch(
             "broker.processor.send_back:SendBackProcessor._message",
-            ("await self._room.enter(address)", "pass"),
+            (" and not self._room.is_free()", " and False"),
         ),
     ),
     Mutant(

@@ -206,7 +206,17 @@ TRANSACTIONS: Final = (
         source="docs/transactions.md: between the copy and its op message.",
         plant=patch(
             "broker.transactions.endings:Endings._on_copied",
-            ("is_cut_off = status is not PutStatus.OK and", "is_cut_off = False and"),
+            ("is_cut_off = status is not PutStatus.OK", "is_cut_off = False"),
+        ),
+    ),
+    Mutant(
+        name="half-open-behind-its-copy",
+        breaks="An op message that is refused opens its half again, though its copy is committed"
+        " and only dispatch has not come to it: a second commit is a second copy.",
+        source="docs/transactions.md: each half has one end.",
+        plant=patch(
+            "broker.transactions.endings:Endings._on_end",
+            ("and offset not in self._copied", ""),
         ),
     ),
     Mutant(

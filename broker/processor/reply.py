@@ -15,7 +15,7 @@ from broker.answers import shown
 from broker.fair_share import FairShare
 from broker.hosts import packed_peer
 from broker.limits import REPLIES_BYTES_MAX, REPLIES_MAX, REPLIES_OF_CLIENT_MAX
-from broker.sends.room import SMALL_BYTES
+from broker.sends.room import SMALL_BYTES, message_bytes
 from broker.sends.rules import MESSAGE_LIMITS, Refused
 from broker.state.topic_config import PERM_WRITE
 from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
@@ -245,7 +245,7 @@ class ReplyProcessor:
         """Store a reply, if they are stored; returns its id and queue offset, or zeros."""
         if self._store is None:
             return "0", 0
-        if len(message.body) > SMALL_BYTES:
+        if message_bytes(message) > SMALL_BYTES:
             await self._room.enter(address)
         future: asyncio.Future[tuple[PutStatus, int, int]]
         future = asyncio.get_running_loop().create_future()

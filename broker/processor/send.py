@@ -164,7 +164,7 @@ class SendProcessor:
     )
     def handle(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_MESSAGE or SEND_MESSAGE_V2 frame. Errors: `NoRoom`."""
-        if len(frame.body) > SMALL_BYTES:
+        if len(frame.body) + len(frame.header) > SMALL_BYTES:
             self._check_room()
         opaque, flag, _, header = decode_send_header(frame)
         if header.batch:
@@ -230,7 +230,7 @@ class SendProcessor:
     )
     def handle_batch(self, connection: SendConnection, frame: Frame) -> None:
         """Take a SEND_BATCH_MESSAGE frame. Errors: `NoRoom`."""
-        if len(frame.body) > SMALL_BYTES:
+        if len(frame.body) + len(frame.header) > SMALL_BYTES:
             self._check_room()
         opaque, flag, _, header = decode_send_header(frame)
         header.batch = True

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from broker.answers import BUSY, DAMAGED, put_failure, shown
 from broker.limits import COPIED_BYTES_MAX
 from broker.one_a_turn import OneATurn
+from broker.sends.room import SMALL_BYTES, message_bytes
 from broker.sends.rules import Refused
 from broker.sends.send_back import copy_of, destination_of
 from broker.state.topic_config import PERM_WRITE, UNREAD_TOPICS, topic_name_error
@@ -146,7 +147,15 @@ class SendBackProcessor:
         Errors: `Refused`.
         """
         await self._reads.turn()
-        await self._room.enter(address)
+        message = self._read(offset)
+        if message_bytes(message) > SMALL_BYTES and not self._room.is_free():
+            del message  # It may be large, and many may wait.
+            await self._room.enter(address)
+            message = self._read(offset)
+        return message
+
+    def _read(self, offset: int) -> MessageExt:
+        """Return the committed message at a physical offset. Errors: `Refused`."""
         try:
             record = self._store.reader.message_at(offset)
         except DamagedEntry:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.answers import BUSY, DAMAGED, PUT_ANSWERS, WritableConnection, shown, write_command
-from broker.sends.room import SMALL_BYTES
+from broker.sends.room import SMALL_BYTES, message_bytes
 from broker.transactions.halves import COPIED, Half
 from broker.transactions.records import committed_of, said_by
 from dledger.errors import DamagedEntry
@@ -122,7 +122,7 @@ class TransactionProcessor:
         """Have a commit wait while there is no room for the copy. Errors: `NoRoom`."""
         if not self._room.is_free():
             message = self._recent.find(half.physical)
-            if message is None or len(message.body) > SMALL_BYTES:
+            if message is None or message_bytes(message) > SMALL_BYTES:
                 raise NoRoom(self._room)
 
     def _find(self, header: EndTransactionHeader) -> Half | Answer:

@@ -15,7 +15,7 @@ Source: fair queueing before a short queue, as byte queue limits of network devi
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.fair_share import FairShare
 from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
@@ -27,16 +27,33 @@ if TYPE_CHECKING:
 
     from ledgermq.runtime.clock import Clock
 
-SMALL_BYTES: Final = 4 * 1024
-"""A body up to this needs no room."""
+SMALL_BYTES: Final = 6 * 1024
+"""A request, or a message with its properties, up to this needs no room."""
 TURN_BYTES: Final = 256 * 1024
 """After so much, what else may be let in waits for the next turn of the loop."""
 TURN_MAX: Final = 64
 """After so many as well."""
+STARVED_MS: Final = 500
+"""After so long without room one is let in all the same: small ones alone may fill the log."""
 STALLED_MS: Final = 1_000
 """After so long without a commit, the log's own limits are what counts."""
 LOOK_S: Final = 0.1
 """How often it is looked whether that is so."""
+
+
+class _Sized(Protocol):
+    """What is needed of a message."""
+
+    @property
+    def body(self) -> bytes | memoryview: ...
+
+    @property
+    def properties(self) -> bytes | memoryview: ...
+
+
+def message_bytes(message: _Sized) -> int:
+    """Return how much a message takes of the log, but for what all have."""
+    return len(message.body) + len(message.properties)
 
 
 class _Later:
@@ -69,7 +86,7 @@ class LogRoom:
         self._is_letting_in = False
         self._is_next_due = False
         self._is_looking = False
-        self._progress_ms = 0
+        self._progress_ms = self._let_in_ms = 0
         self._is_stalled = False
         """Whether nothing was committed for long; until something is."""
 
@@ -112,7 +129,7 @@ class LogRoom:
 
     def _add(self, one: Entering, size_bytes: int) -> None:
         if not self._flows:
-            self._progress_ms = self._clock.monotonic_ms()
+            self._progress_ms = self._let_in_ms = self._clock.monotonic_ms()
             self._call_next()
         self._flows.add(one.remote[0], (one, size_bytes))
         self._look_later()
@@ -120,9 +137,10 @@ class LogRoom:
     def _has_room(self) -> bool:
         if self._used() < LOG_ROOM_BYTES:
             return True
-        if self._clock.monotonic_ms() - self._progress_ms >= STALLED_MS:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._progress_ms >= STALLED_MS:
             self._is_stalled = True
-        return self._is_stalled
+        return self._is_stalled or now_ms - self._let_in_ms >= STARVED_MS
 
     def _call_next(self) -> None:
         if not self._is_next_due:
@@ -144,6 +162,7 @@ class LogRoom:
         """Let the next one in; return whether all that it takes is taken already."""
         one, size_bytes = self._flows.pop()
         self._share.take(one.remote[0], -size_bytes)
+        self._let_in_ms = self._clock.monotonic_ms()
         self._is_letting_in = True
         try:
             return one.enter()

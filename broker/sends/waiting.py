@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.limits import CREATIONS_MAX, PARKED_BYTES_MAX, PARKED_MAX, PARKED_TOPIC_BYTES_MAX
+from broker.sends.room import SMALL_BYTES
 from ledgermq.runtime.tasks import attempt
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ class WaitingRoom:
         """Call everybody who waits for a topic with ``answer``, in order; then close it."""
         waiting = self.topics[topic]
         while waiting:
-            if answer is None:
+            if answer is None and waiting[0][1] > SMALL_BYTES:
                 await self._enter()
             sends = slice_bytes = 0
             while waiting and sends < SLICE_SENDS and slice_bytes < SLICE_BYTES:
+                if sends and waiting[0][1] > SMALL_BYTES:
+                    break  # It may have to wait.
                 resume, size_bytes = waiting.popleft()
                 self._topic_bytes[topic] -= size_bytes
                 self.count -= 1

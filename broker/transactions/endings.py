@@ -70,13 +70,15 @@ class Endings:
         self._under_way: dict[int, int] = {}
         """By offset in the half topic, how many messages of its end were put and are not answered.
         One with 0 is answered, but dispatch has not come to it."""
+        self._copied: set[int] = set()
+        """Of those, the ones whose copy is committed: they stay until dispatch has come to it."""
         self._ops: dict[int, Done] = {}
         """By offset in the half topic, op messages to be put, and who waits for each."""
         self._timer = alarm("ends of transactions", self.put_ops)
 
     def begin(self) -> None:
         """Forget what was under way in another term: the table says what became of it."""
-        self._under_way = {}
+        self._under_way, self._copied = {}, set()
 
     def is_under_way(self, half: Half) -> bool:
         """Tell whether a half has an end in the log that is not applied yet."""
@@ -86,7 +88,7 @@ class Endings:
         """Forget what was answered before it was applied, and is applied now."""
         for offset in [offset for offset, count in self._under_way.items() if not count]:
             if self._is_applied(offset):
-                del self._under_way[offset]
+                self._forget(offset)
 
     def finish(self, half: Half, copy: PutMessage | None, done: Done) -> None:
         """Put the copy of an open half, if it gets one, and then its op message.
@@ -122,9 +124,12 @@ class Endings:
         self, under_way: dict[int, int], offset: int, done: Done, status: PutStatus, *_: int
     ) -> None:
         """Hear how a copy ended; a half whose copy is not in the log gets no op message."""
-        is_cut_off = status is not PutStatus.OK and under_way is self._under_way
-        if is_cut_off and self._ops.pop(offset, None) is not None:
-            under_way[offset] -= 1
+        if under_way is self._under_way:
+            is_cut_off = status is not PutStatus.OK
+            if is_cut_off and self._ops.pop(offset, None) is not None:
+                under_way[offset] -= 1
+            elif not is_cut_off:
+                self._copied.add(offset)
         self._on_end(under_way, offset, done, status)
 
     def _on_end(
@@ -132,9 +137,15 @@ class Endings:
     ) -> None:
         """Hear how a copy or an op message ended; of an earlier term as well."""
         under_way[offset] -= 1
-        if not under_way[offset] and (status is not PutStatus.OK or self._is_applied(offset)):
-            del under_way[offset]
+        if under_way is self._under_way and not under_way[offset]:
+            has_failed = status is not PutStatus.OK and offset not in self._copied
+            if has_failed or self._is_applied(offset):
+                self._forget(offset)
         done(status)
+
+    def _forget(self, offset: int) -> None:
+        del self._under_way[offset]
+        self._copied.discard(offset)
 
     def _is_applied(self, offset: int) -> bool:
         half = self._table.rows.at_offset(offset)

@@ -130,7 +130,7 @@ def order_of_a_connection(directory: Path) -> list[int]:
             leader = await group.leader()
             answer = await group.ask(leader, 310, b"first", **send_fields(TOPIC))
             assert answer.code == 0, answer.remark
-            sizes = [LARGE, LARGE, LARGE, SMALL_BYTES, 10, LARGE, 10] * 4
+            sizes = [LARGE, LARGE, LARGE, SMALL_BYTES // 2, 10, LARGE, 10] * 4
             answers = await Client("127.0.0.1").ask(group, leader, [bytes(one) for one in sizes])
             answers.sort(key=lambda answer: answer.opaque)
             assert [answer.code for answer in answers] == [0] * len(sizes)

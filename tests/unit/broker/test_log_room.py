@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
-from broker.sends.room import LOOK_S, SMALL_BYTES, STALLED_MS, TURN_BYTES, LogRoom
+from broker.sends.room import LOOK_S, SMALL_BYTES, STALLED_MS, STARVED_MS, TURN_BYTES, LogRoom
 from broker.sends.waiting import WaitingRoom
 from ledgermq.remoting.transport.room import NoRoom
 from mutants.patches import BY_TESTS
@@ -18,7 +19,7 @@ from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.fakes import FakeClock, request
 from tests.unit.broker.test_send import Bench
-from tests.unit.broker.test_send_back import AT
+from tests.unit.broker.test_send_back import AT, MESSAGE
 from tests.unit.broker.test_send_back import Bench as SendBack
 from tests.unit.broker.transactions import PROPERTIES, ROLLBACK, Replica
 from tests.unit.store.fakes import message
@@ -193,7 +194,7 @@ def test_a_turn_lets_in_a_bounded_number_of_bytes():
             Sender(log, f"{number}", [SMALL_BYTES + 1])
         log.commit()
         await asyncio.sleep(0)
-        assert 0 < len(log.entries) - 1 <= TURN_BYTES // SMALL_BYTES
+        assert 0 < len(log.entries) - 1 <= TURN_BYTES // SMALL_BYTES + 1
         await log.work()
         assert len(log.entries) == 201
 
@@ -201,18 +202,22 @@ def test_a_turn_lets_in_a_bounded_number_of_bytes():
 
 
 def appended_without_a_majority() -> int:
-    """Return how many of three are appended, a while after the last commit."""
+    """Return how many of four are appended, a while after the last commit."""
     count = []
 
     async def test(log: Log) -> None:
         log.append("before", LOG_ROOM_BYTES)
         Sender(log, "s", [LARGE] * 3)
+        Sender(log, "t", [LARGE])
         await log.work(commits=False)
         assert log.names == ["before"]
-        log.clock.now_ms += STALLED_MS - 1
+        log.clock.now_ms += STARVED_MS - 1
         await asyncio.sleep(2 * LOOK_S)
         assert log.names == ["before"], "it is too early to give up"
         log.clock.now_ms += 1
+        await asyncio.sleep(2 * LOOK_S)
+        assert log.names == ["before", "s"], "one, since none was let in for long"
+        log.clock.now_ms += STALLED_MS - STARVED_MS
         await asyncio.sleep(2 * LOOK_S)
         count.append(len(log.entries) - 1)
 
@@ -221,12 +226,37 @@ def appended_without_a_majority() -> int:
 
 
 def test_where_nothing_is_committed_the_limits_of_the_log_count():
-    assert appended_without_a_majority() == 3
+    assert appended_without_a_majority() == 4
 
 
 def test_waiting_for_ever_is_found():
     with planted(BY_TESTS["room-waits-for-ever"]):
-        assert appended_without_a_majority() == 0
+        assert appended_without_a_majority() == 2
+
+
+def let_in_beside_small_ones() -> int:
+    """Return how many large ones are let in in two seconds while small ones fill the log."""
+    count = []
+
+    async def test(log: Log) -> None:
+        log.append("small", LOG_ROOM_BYTES)
+        Sender(log, "s", [LARGE] * 9)
+        for _ in range(20):
+            log.append("small", LOG_ROOM_BYTES)
+            log.commit()
+            log.clock.now_ms += 100
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        count.append(log.names.count("s"))
+
+    run(test)
+    return count[0]
+
+
+def test_small_ones_do_not_keep_a_large_one_waiting_for_ever():
+    assert 2 <= let_in_beside_small_ones() <= 2_000 // STARVED_MS
+    with planted(BY_TESTS["room-for-small-ones-only"]):
+        assert let_in_beside_small_ones() == 0
 
 
 def test_a_coroutine_waits_as_well_and_one_goes_on_in_a_turn():
@@ -275,10 +305,12 @@ def test_a_large_send_waits_and_a_small_one_does_not():
             with pytest.raises(NoRoom) as full:
                 bench.send(b"x" * (SMALL_BYTES + 1), code)
             assert full.value.room is log.room
-        bench.send(b"x" * SMALL_BYTES)
+        with pytest.raises(NoRoom):
+            bench.send(i="a\x01" + "x" * SMALL_BYTES)
+        bench.send(b"x" * (SMALL_BYTES // 2))
         assert [len(message.body) for message, _ in bench.store.puts] == [
             SMALL_BYTES + 1,
-            SMALL_BYTES,
+            SMALL_BYTES // 2,
         ]
         assert bench.connection.answers == [], "nobody is refused"
         bench.store.puts[0][1](PutStatus.OK, 0, 0)
@@ -291,35 +323,40 @@ def test_a_large_send_waits_and_a_small_one_does_not():
 
 
 def copies_without_room() -> int:
-    """Return how many of eight given back messages are copied while the log has no room."""
+    """Return how many of five given back messages are copied without room; four are large."""
     count = []
 
     async def test(log: Log) -> None:
         bench = SendBack()
+        large = replace(MESSAGE, body=bytes(SMALL_BYTES + 1))
+        bench.store.records |= dict.fromkeys(range(AT + 1, AT + 5), large)
         bench.put_topic("%RETRY%g")
         bench.processor._room = log.room
         log.append("before", LOG_ROOM_BYTES)
-        header = {"offset": AT, "group": "g", "delayLevel": 0}
         giving = [
-            asyncio.ensure_future(bench.processor.handle(bench.connection, request(36, **header)))
-            for _ in range(8)
+            asyncio.ensure_future(
+                bench.processor.handle(
+                    bench.connection, request(36, offset=AT + number, group="g", delayLevel=0)
+                )
+            )
+            for number in range(5)
         ]
         await log.work(commits=False)
         count.append(len(bench.store.puts))
         await log.work()
-        assert len(bench.store.puts) == 8, "none is forgotten"
+        assert len(bench.store.puts) == 5, "none is forgotten"
         bench.store.finish()
         answers = await asyncio.gather(*giving)
-        assert [answer.code for answer in answers] == [0] * 8
+        assert [answer.code for answer in answers] == [0] * 5
 
     run(test)
     return count[0]
 
 
 def test_what_is_given_back_waits_for_room():
-    assert copies_without_room() == 0
+    assert copies_without_room() == 1
     with planted(BY_TESTS["copies-without-room"]):
-        assert copies_without_room() == 8
+        assert copies_without_room() == 5
 
 
 def commits_without_room() -> int:

@@ -14,6 +14,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from store.results import PutStatus
 from tests.unit.broker.transactions import ROLLBACK, Replica
+from tests.unit.store.fakes import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,8 +188,34 @@ def test_op_messages_that_find_the_disk_full_are_put_later(leader: Replica) -> N
     assert (leader.ops(), leader.rows) == ([b"0"], [])
 
 
+def op_refused_before_its_copy_is_applied(leader: Replica) -> None:
+    """A committed copy ends its half, though dispatch is slow and its op message is refused."""
+    half = leader.send()
+    writer = leader.world.store.writer
+    for _ in range(4):  # more long properties than dispatch takes in one turn
+        writer.put(message(topic="orders", properties=b"a\x01" + b"x" * 9_000), lambda *_: None)
+    first = leader.end(half)
+    leader.world.node.commit()
+    assert [one.code for one in first] == [0]
+    assert leader.rows == [half], "dispatch has not come to it"
+    writer.refuse_messages(True)
+    leader.turn()
+    writer.refuse_messages(False)
+    again = leader.end(half)
+    leader.commit()
+    leader.wait()
+    assert [one.code for one in again] == [1], "it is being finished already"
+    assert [one for one in leader.copies() if one == half.physical] == [half.physical]
+    assert (leader.ops(), leader.rows) == ([b"0"], [])
+
+
+def test_an_op_message_refused_while_dispatch_is_behind_opens_no_half(leader: Replica) -> None:
+    op_refused_before_its_copy_is_applied(leader)
+
+
 FOUND_BY: list[tuple[Mutant, Callable[[Replica], None]]] = [
     (BY_TESTS["op-message-without-its-copy"], copy_cut_off_before_its_op),
+    (BY_TESTS["half-open-behind-its-copy"], op_refused_before_its_copy_is_applied),
     (BY_TESTS["op-messages-answered-as-one"], torn_between_op_messages),
     (BY_TESTS["op-message-of-an-earlier-term"], ended_in_an_earlier_term),
 ]
