@@ -38,6 +38,14 @@ class Flush(StrEnum):
     SYNC = "sync"
 
 
+class Mode(StrEnum):
+    """How the brokers of a run replicate."""
+
+    RAFT = "raft"
+    ASYNC_MASTER = "async-master"
+    SYNC_MASTER = "sync-master"
+
+
 class Workload(StrEnum):
     """Which kinds of messages a run produces."""
 
@@ -80,9 +88,13 @@ def demo(
     flush: Annotated[
         Flush | None, typer.Option(help="When brokers flush; by default the seed says.")
     ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="Three brokers in a Raft group, or a master and its slave.")
+    ] = Mode.RAFT,
     workload: Annotated[
-        Workload, typer.Option(help="Which kinds of messages are sent and consumed.")
-    ] = Workload.EVERY,
+        Workload | None,
+        typer.Option(help="Which kinds of messages (default every; plain for a master)."),
+    ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     spark_limit: Annotated[
         float | None,
@@ -94,7 +106,7 @@ def demo(
         Path | None, typer.Option(metavar="DIR", help="Where the run goes (default runs/TIME).")
     ] = None,
 ) -> None:
-    """Run three brokers under faults and end with Spark's verdict on what happened.
+    """Run brokers under faults and end with Spark's verdict on what happened.
 
     Two name servers and a Raft group of three; producers and consumers run while the leader is
     killed, a link is cut and a follower is paused. Then the histories and the logs of all replicas
@@ -103,6 +115,8 @@ def demo(
     Example: ledgermq demo
 
     Example: ledgermq demo --break ack-before-quorum     (must end INVALID)
+
+    Example: ledgermq demo --mode sync-master
     """
     _need_for_a_run(spark=not no_spark)
     from chaos.demo import main
@@ -115,8 +129,9 @@ def demo(
         )
     given: dict[str, object] = {"--break": mutant, "--seed": seed, "--seconds": seconds}
     given |= {"--rate": rate, "--out": out}
-    given |= {"--spark-limit": spark_limit, "--workload": workload.value}
-    arguments = ["--backend", backend.value, *(["--no-spark"] if no_spark else [])]
+    given |= {"--spark-limit": spark_limit, "--workload": workload}
+    arguments = ["--backend", backend.value, "--mode", mode.value]
+    arguments += ["--no-spark"] if no_spark else []
     arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
         if value is not None:

@@ -9,7 +9,9 @@ import pytest
 import typer
 
 from chaos import needs
+from chaos.demo import parser as demo_parser
 from cli.main import VERDICT_COMMANDS, app, run
+from cli.runs import Backend, Flush, Mode, Workload
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
@@ -40,6 +42,23 @@ def test_every_command_explains_itself(
     assert "Usage: ledgermq" in shown
     if command:
         assert "Example: ledgermq" in shown
+
+
+def test_a_demo_takes_what_its_package_takes() -> None:
+    """Options are declared twice: here with their help, in `chaos.demo` with their limits."""
+    theirs = {
+        option: action.choices
+        for action in demo_parser("demo")._actions
+        for option in action.option_strings
+        if option.startswith("--") and option not in {"--help", "--run-dir"}
+    }
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    ours = {option for one in command.commands["demo"].params for option in one.opts}
+    assert ours - {"--help"} == theirs.keys()
+    words = {"--backend": Backend, "--flush": Flush, "--mode": Mode, "--workload": Workload}
+    for option, choices in theirs.items():
+        assert {str(one) for one in words.get(option, ())} == set(choices or ()), option
 
 
 @pytest.mark.parametrize("word", ["version", "--version", "-V"])
