@@ -35,7 +35,7 @@ def call_again():
 @pytest.mark.parametrize("hang", [spin, call_again])
 def test_a_run_that_stands_still_is_not_live(monkeypatch, hang):
     limited = standstill.limited
-    monkeypatch.setattr("sim.run.limited", lambda: limited(1.0))
+    monkeypatch.setattr("sim.stepping.limited", lambda: limited(1.0))
     hang_at_the_first_tick(monkeypatch, hang)
     result = run_plan(PLAN)
     assert (result.verdict, result.oracle) == (NOT_LIVE, "liveness")
@@ -46,7 +46,7 @@ def test_a_run_that_stands_still_is_not_live(monkeypatch, hang):
 
 def test_a_run_that_goes_on_is_left_alone(monkeypatch):
     limited = standstill.limited
-    monkeypatch.setattr("sim.run.limited", lambda: limited(5.0))
+    monkeypatch.setattr("sim.stepping.limited", lambda: limited(5.0))
     assert run_plan(PLAN).verdict == VALID
 
 
