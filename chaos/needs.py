@@ -10,7 +10,6 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "chaos": ("pyarrow", "matplotlib", "numpy"),
     # pyspark 3.5 compares versions with distutils, which Python has given to setuptools.
     "spark": ("pyspark", "pandas", "pyarrow", "distutils"),
-    "bench": ("pysyncobj",),
 }
 
 

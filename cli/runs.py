@@ -207,7 +207,6 @@ def bench(context: typer.Context) -> None:
 
     Example: ledgermq bench
     """
-    require("bench")
     from bench.__main__ import main
 
     raise typer.Exit(main(context.args))

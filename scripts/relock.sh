@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
 pip=("$work/venv/bin/python" -m pip --disable-pip-version-check)
 "${pip[@]}" install -q --upgrade setuptools
-"${pip[@]}" install -q --no-build-isolation -e '.[chaos,spark,bench,dev]'
+"${pip[@]}" install -q --no-build-isolation -e '.[chaos,spark,dev]'
 {
     sed -n '/^#/p' constraints.txt
     "${pip[@]}" freeze --exclude-editable --all | grep -v '^pip==' | LC_ALL=C sort -f

@@ -52,6 +52,6 @@ run_pip() {
 say "installing pinned dependencies (the first time: a few hundred MB, about a minute)"
 : >"$log"
 run_pip setuptools
-run_pip --no-build-isolation -e '.[chaos,spark,bench,dev]'
+run_pip --no-build-isolation -e '.[chaos,spark,dev]'
 touch "$venv/.ready"
 say "ready: $venv/bin/ledgermq --help"

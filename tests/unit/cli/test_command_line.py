@@ -152,7 +152,6 @@ def test_a_shell_can_complete_commands() -> None:
         (["check", "."], 255, "chaos,spark"),
         (["chaos", "run", "baseline"], 255, "chaos,spark"),
         (["fuzz"], 255, "chaos"),
-        (["bench"], 1, "bench"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_what_to_install(
