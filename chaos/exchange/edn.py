@@ -11,10 +11,11 @@ from typing import Any, Final
 DEPTH_MAX: Final = 64
 FORM_CHARS_MAX: Final = 16 << 20
 """The longest form that is read: an operation of a history, not the history."""
+FORM_TOKENS_MAX: Final = 2 << 20
+"""Of so many words and brackets a form is made at the most: each takes memory of its own."""
 STRING_CHARS_MAX: Final = 1 << 20
 _TOKEN: Final = re.compile(
     r"""(?P<space>[\s,]+|;[^\n]*|\^(?=\{))
-    |(?P<string>"(?:[^"\\]|\\.)*")
     |(?P<open>\#\{|[(\[{])
     |(?P<close>[)\]}])
     |(?P<discard>\#_)
@@ -23,6 +24,8 @@ _TOKEN: Final = re.compile(
     |(?P<atom>[^\s,()\[\]{}"\#;\\^][^\s,()\[\]{}";]*)""",
     re.VERBOSE | re.DOTALL,
 )
+_STRING: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+"""What a string is made of, up to its end. Possessive: nothing is kept to go back to."""
 _CLOSES: Final = {"(": ")", "[": "]", "{": "}", "#{": "}"}
 _WHOLE: Final = re.compile(r"[+-]?\d+N?")
 _DECIMAL: Final = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?M?")
@@ -58,6 +61,40 @@ class _Frame:
         self.items: list[Any] = []
 
 
+class _OpenString:
+    """A string that was opened and not yet closed, in the pieces in which it comes."""
+
+    __slots__ = ("_is_escaped", "_pieces", "_size", "line")
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self._pieces: list[str] = []
+        self._size = 0
+        self._is_escaped = False
+
+    def take(self, text: str, at: int) -> int:
+        """Take what is its own of ``text`` from ``at`` on; return where it ended, -1 if it did not.
+
+        Each character is looked at once. Errors: EdnError if it is too long.
+        """
+        end = min(len(text), at + STRING_CHARS_MAX + 2)
+        body = min(at + self._is_escaped, end)
+        found = _STRING.match(text, body, end)
+        stop = body if found is None else found.end()
+        self._is_escaped = stop < end and text[stop] == "\\"
+        is_closed = stop < end and not self._is_escaped
+        own = stop if is_closed else end
+        self._pieces.append(text[at:own])
+        self._size += own - at
+        if self._size > STRING_CHARS_MAX:
+            raise EdnError(f"line {self.line}: a string that is too long")
+        return stop + 1 if is_closed else -1
+
+    def text(self) -> str:
+        """Return it with its quotes."""
+        return '"' + "".join(self._pieces) + '"'
+
+
 def read_forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
     """Yield the forms of a text, each with the line on which it begins.
 
@@ -65,10 +102,11 @@ def read_forms(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
     vectors become lists, or tuples as keys, sets frozensets. Errors: EdnError.
     """
     stack: list[_Frame] = []
-    wrapper, begin, size = "", 0, 0
+    wrapper, begin, size, count = "", 0, 0, 0
     for line, kind, text in _tokens(lines):
-        size = size + len(text) if stack else len(text)
-        if size > FORM_CHARS_MAX or len(stack) > DEPTH_MAX:
+        size, count = (size + len(text), count + 1) if stack else (len(text), 1)
+        is_large = size > FORM_CHARS_MAX or count > FORM_TOKENS_MAX
+        if is_large or len(stack) > DEPTH_MAX:
             raise EdnError(f"line {begin or line}: a form that is too long, or too deep")
         if not stack:
             begin = line
@@ -113,24 +151,28 @@ def _settle(stack: list[_Frame], value: object) -> Iterator[object]:
 
 
 def _tokens(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    rest, begin = "", 0
+    """Yield line, kind and text of each token; of a string that has several lines the first."""
+    opened: _OpenString | None = None
     for number, line in enumerate(lines, start=1):
-        text, first = rest + line, begin if rest else number
-        rest, at = "", 0
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                if text[at] != '"':
-                    raise EdnError(f"line {number}: {text[at : at + 20]!r} is no EDN")
-                rest, begin = text[at:], number if at else first
-                if len(rest) > STRING_CHARS_MAX:
-                    raise EdnError(f"line {begin}: a string that is too long")
-                break
-            at = found.end()
-            if found.lastgroup not in {"space", None}:
-                yield number, str(found.lastgroup), found.group()
-    if rest:
-        raise EdnError(f"line {begin}: a string that begins here has no end")
+        at = 0
+        while at < len(line):
+            if opened is not None:
+                at = opened.take(line, at)
+                if at < 0:
+                    break
+                yield opened.line, "string", opened.text()
+                opened = None
+            elif line[at] == '"':
+                opened, at = _OpenString(number), at + 1
+            else:
+                found = _TOKEN.match(line, at)
+                if found is None:
+                    raise EdnError(f"line {number}: {line[at : at + 20]!r} is no EDN")
+                at = found.end()
+                if found.lastgroup not in {"space", None}:
+                    yield number, str(found.lastgroup), found.group()
+    if opened is not None:
+        raise EdnError(f"line {opened.line}: a string that begins here has no end")
 
 
 def _collection(frame: _Frame, line: int) -> object:

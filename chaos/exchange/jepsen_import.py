@@ -12,7 +12,7 @@ from chaos.exchange.edn import EdnError, read_forms
 from chaos.exchange.importer import ROWS_PER_LINE, BadRows, Imported, Progress
 from chaos.exchange.jepsen import JepsenRows, Operation, OperationError, operations
 from chaos.exchange.mapping import HistoryMapping
-from chaos.exchange.sources import SourceError, find_files
+from chaos.exchange.sources import SourceError, find_files, lines_of
 from chaos.exchange.tables import RunWriter
 from chaos.history.domains import TOLERANCE
 
@@ -56,8 +56,8 @@ def import_jepsen(
 def _read(file: Path, rows: JepsenRows, bad: BadRows, progress: Progress) -> None:
     number = 0
     try:
-        with file.open(encoding="utf-8") as lines:
-            for line, op in operations(read_forms(lines)):
+        with file.open(encoding="utf-8") as text:
+            for line, op in operations(read_forms(lines_of(file, text))):
                 number += 1
                 if number % ROWS_PER_LINE == 0:
                     progress(f"{file}: {number:,} operations")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-LINE_BYTES_MAX: Final = 16 << 20
+LINE_CHARS_MAX: Final = 16 << 20
 """The longest line, or cell, that is read: bodies belong into files as their hashes."""
 ROWS_AT_ONCE: Final = 10_000
 SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -73,10 +73,26 @@ def rows_of(file: Path, kind: str) -> Iterator[SourceRow]:
         raise SourceError(f"{file}: cannot be read as {kind}: {first}") from error
 
 
+def lines_of(file: Path, text: TextIO) -> Iterator[str]:
+    """Yield the lines of ``text``, one at a time; ``file`` is for the error.
+
+    Errors: SourceError if one is longer than `LINE_CHARS_MAX`, and then it is not read to its end.
+    """
+    number = 0
+    while line := text.readline(LINE_CHARS_MAX):
+        number += 1
+        if len(line) == LINE_CHARS_MAX and not line.endswith(("\n", "\r")):
+            raise SourceError(
+                f"{file}:{number}: the line is longer than {LINE_CHARS_MAX} characters"
+            )
+        yield line
+
+
 def _csv_rows(file: Path) -> Iterator[SourceRow]:
-    csv.field_size_limit(min(LINE_BYTES_MAX, sys.maxsize))
+    csv.field_size_limit(min(LINE_CHARS_MAX, sys.maxsize))
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        reader = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",", strict=True)
+        delimiter = "\t" if file.suffix == ".tsv" else ","
+        reader = csv.reader(lines_of(file, lines), delimiter=delimiter, strict=True)
         try:
             header = next(reader, None)
         except csv.Error as error:
@@ -103,13 +119,7 @@ def _csv_rows(file: Path) -> Iterator[SourceRow]:
 
 def _json_rows(file: Path) -> Iterator[SourceRow]:
     with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
-        number = 0
-        while text := lines.readline(LINE_BYTES_MAX):
-            number += 1
-            if len(text) == LINE_BYTES_MAX and not text.endswith("\n"):
-                raise SourceError(
-                    f"{file}:{number}: the line is longer than {LINE_BYTES_MAX} bytes"
-                )
+        for number, text in enumerate(lines_of(file, lines), start=1):
             if not text.strip():
                 continue
             try:

@@ -1,6 +1,8 @@
 """EDN is read form by form, whatever lies around it, and refused by its line."""
 
 import contextlib
+import itertools
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -79,6 +81,91 @@ def test_form_without_end_costs_no_memory(monkeypatch):
 
     with pytest.raises(EdnError, match="too long"):
         list(read_forms(endless()))
+
+
+def test_form_of_too_many_tokens_costs_no_memory(monkeypatch):
+    monkeypatch.setattr(edn, "FORM_TOKENS_MAX", 1_000)
+
+    def endless():
+        yield "{:a ["
+        while True:
+            yield "#{1} #{2}\n"
+
+    assert len(read("{:a 1}" * 1_000)) == 1_000
+    with pytest.raises(EdnError, match=r"^line 1: a form that is too long"):
+        list(read_forms(endless()))
+
+
+@pytest.mark.parametrize("line", ["a b\n", "a b", "\\n", '\\"\n', "\\"])
+def test_string_without_end_is_refused_at_its_limit(line, monkeypatch):
+    monkeypatch.setattr(edn, "STRING_CHARS_MAX", 1_000)
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        yield "{:a\n"
+        yield '"'
+        while True:
+            taken += len(line)
+            yield line
+
+    with pytest.raises(EdnError, match=r"^line 2: a string that is too long"):
+        list(read_forms(endless()))
+    assert taken <= 1_000 + len(line)
+
+
+def test_string_at_its_limit_is_read(monkeypatch):
+    monkeypatch.setattr(edn, "STRING_CHARS_MAX", 1_000)
+    assert read('["' + "a" * 1_000 + '"]') == ["a" * 1_000]
+    for more in ("a", '\\"', "\\"):
+        with pytest.raises(EdnError, match="a string that is too long"):
+            read('["' + "a" * 1_000 + more + '"]')
+
+
+def test_open_string_is_looked_at_once(monkeypatch):
+    """Each line costs what is on it, however long the string already is."""
+    looked = 0
+    pattern = edn._STRING
+
+    class Counting:
+        def match(self, text, at, end):
+            nonlocal looked
+            found = pattern.match(text, at, end)
+            looked += found.end() - at
+            return found
+
+    monkeypatch.setattr(edn, "_STRING", Counting())
+    lines = ['{:a "', *["abcdefg\n"] * 5_000, '"}']
+    assert list(read_forms(lines)) == [(1, {"a": "abcdefg\n" * 5_000})]
+    assert looked == 5_000 * 8
+
+
+def test_long_string_takes_no_memory_of_its_own():
+    text = '"' + "\\n" * 400_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(EdnError, match="begins here has no end"):
+            list(read_forms([text]))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(text), "a matcher that can go back keeps 165 bytes a character"
+
+
+PARTS = st.lists(
+    st.sampled_from(["a", "\n", " ", ";", "\\n", '\\"', "\\\\", "\\u0041"]), max_size=12
+)
+
+
+@given(PARTS, st.sets(st.integers(0, 40), max_size=6))
+def test_string_is_the_same_wherever_its_text_is_cut(parts, cuts):
+    body = "".join(parts)
+    whole = f'["{body}" 1]'
+    places = [0, *sorted(2 + at for at in cuts if at <= len(body)), len(whole)]
+    pieces = [whole[first:last] for first, last in itertools.pairwise(places)]
+    forms = [form for _, form in read_forms([whole])]
+    assert forms[1:] == [1]
+    assert [form for _, form in read_forms(pieces)] == forms
 
 
 VALUES = st.recursive(

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chaos.checker import check_history
-from chaos.exchange import importer, tables
+from chaos.exchange import importer, sources, tables
 from chaos.exchange.cells import key_of
 from chaos.exchange.importer import BadRowsError, import_history
 from chaos.exchange.mapping import parse_mapping
@@ -152,6 +152,17 @@ def test_line_that_is_no_json_object_is_named(text, tmp_path):
         out.write("\n" + text + "\n")
     with pytest.raises(BadRowsError, match=r"sends.jsonl:6: not (a )?JSON"):
         bring(tmp_path, "jsonl")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_line_without_end_is_not_read_to_its_end(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LINE_CHARS_MAX", 1_000)
+    write(tmp_path, kind)
+    with (tmp_path / f"sends.{kind}").open("a") as out:
+        out.write("," * 5_000)
+    with pytest.raises(SourceError, match=rf"sends\.{kind}:\d: the line is longer than 1000"):
+        bring(tmp_path, kind)
+    assert not (tmp_path / "run.partial").exists()
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):

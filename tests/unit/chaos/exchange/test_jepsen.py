@@ -3,6 +3,7 @@
 import pytest
 
 from chaos.checker import check_history
+from chaos.exchange import sources
 from chaos.exchange.edn import read_forms
 from chaos.exchange.export import export_history
 from chaos.exchange.importer import BadRowsError
@@ -283,3 +284,11 @@ def test_commands_bring_a_run_out_and_in(tmp_path, capsys):
     assert run(["export", str(tmp_path), "--format", "elle"]) == 2
     assert "no sends that can be read" in capsys.readouterr().err
     assert run(["export", str(tmp_path / "none"), "--format", "elle"]) == 2
+
+
+@pytest.mark.parametrize("text", ['"', "{:a ", ";", "a"])
+def test_line_without_end_is_not_read_to_its_end(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LINE_CHARS_MAX", 1_000)
+    with pytest.raises(SourceError, match=r"history\.edn:2: the line is longer than 1000"):
+        judged(tmp_path, "{:a 1}\n" + text + " " * 1_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["history.edn"]
