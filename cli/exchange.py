@@ -1,11 +1,14 @@
 """``ledgermq import | export``: histories of others in, ours out.
 
 Knows the options and how to say what went wrong; `chaos.exchange` does the work. Exit codes: 0
-done, 1 nothing could be written, 2 wrong usage or input.
+done, 2 wrong usage or input, or nothing could be written, 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -17,6 +20,7 @@ from chaos.needs import require
 
 PANEL = "Faults and proof"
 EXIT_INPUT = 2
+EXIT_TERMINATED = 143
 
 
 class Source(StrEnum):
@@ -61,7 +65,7 @@ def import_(
     """Make a run of the history of any system, for both checkers to judge.
 
     The mapping says which columns hold the keys, queues, offsets and times, in which units and
-    words; docs/checking.md has all of it.
+    words; docs/import.md has all of it.
 
     Example: ledgermq import --from csv examples/histories/kafka
     --mapping examples/histories/kafka/mapping.toml --out runs/kafka
@@ -79,20 +83,20 @@ def import_(
     try:
         told = HistoryMapping(tables=())
         if mapping is not None:
-            text = mapping.read_text(encoding="utf-8")
-            told = parse_mapping(text, str(mapping), has_tables=not of_jepsen)
-        if of_jepsen:
-            made = import_jepsen(source, told, out, skip_bad=skip_bad, progress=_progress)
-        else:
-            made = import_history(
-                source, form.value, told, out, skip_bad=skip_bad, progress=_progress
-            )
+            told = parse_mapping(_read(mapping), str(mapping), has_tables=not of_jepsen)
+        with _ended_by_sigterm():
+            if of_jepsen:
+                made = import_jepsen(source, told, out, skip_bad=skip_bad, progress=_progress)
+            else:
+                made = import_history(
+                    source, form.value, told, out, skip_bad=skip_bad, progress=_progress
+                )
     except (MappingError, SourceError, FullError, FileExistsError) as error:
         _refuse(str(error))
     except BadRowsError as error:
         _refuse(f"{error}\nnothing was imported: mend these rows, or leave them out: --skip-bad")
-    except (OSError, UnicodeDecodeError) as error:
-        _refuse(f"{mapping if isinstance(error, UnicodeDecodeError) else source}: {error}")
+    except OSError as error:
+        _refuse(f"{error.filename or f'{source} into {out}'}: {error.strerror or error}")
     for name, rows in sorted(made.rows.items()):
         typer.echo(f"{name:<12} {rows:>12,}")
     for line in made.problems:
@@ -132,6 +136,30 @@ def export(
     typer.echo(f"wrote {target}: {made.operations:,} lines")
     if made.left_out:
         typer.echo(f"{made.left_out:,} rows have no place in it: copies, or messages without one")
+
+
+def _read(mapping: Path) -> str:
+    try:
+        return mapping.read_text(encoding="utf-8")
+    except OSError as error:
+        _refuse(f"{mapping}: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        _refuse(f"{mapping}: not UTF-8: {error}")
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit, so that what is half made is taken away as after Ctrl-C."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _progress(line: str) -> None:

@@ -1,6 +1,6 @@
 """One cell of theirs becomes one of ours: numbers, times, words, names. Or it is refused, and why.
 
-Pure but for the numbers that names of queues have got so far. Source: docs/checking.md.
+Pure but for the numbers that names of queues have got so far. Source: docs/import.md.
 """
 
 import re
@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from chaos.exchange.mapping import ISO, UNITS, Cell
+from chaos.exchange.quoting import quoted
 from chaos.exchange.sources import Nanoseconds
 from chaos.history.domains import LEAST, TRIES, WORDS
 
@@ -122,23 +123,23 @@ def _whole(cell: Cell, raw: object) -> int:
     number = _number(cell, raw)
     value = int(number)
     if value != number:
-        raise CellError(f"{_name(cell)} is {raw!r}; write a whole number")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}; write a whole number")
     bits = _BITS[cell.target.type]
     if not -(1 << bits) <= value < 1 << bits:
-        raise CellError(f"{_name(cell)} is {raw!r}: more than {bits + 1} bits")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}: more than {bits + 1} bits")
     return value
 
 
 def _number(cell: Cell, raw: object) -> Decimal:
     if isinstance(raw, bool):
-        raise CellError(f"{_name(cell)} is {raw!r}; write a number")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}; write a number")
     try:
         number = Decimal(raw.strip() if isinstance(raw, str) else str(raw))
     except InvalidOperation as error:
         hint = f', or name {cell.target.name} in "words" of the mapping' if not cell.unit else ""
-        raise CellError(f"{_name(cell)} is {raw!r}; write a number{hint}") from error
+        raise CellError(f"{_name(cell)} is {quoted(raw)}; write a number{hint}") from error
     if not number.is_finite() or number.adjusted() > _BITS["long"]:
-        raise CellError(f"{_name(cell)} is {raw!r}; write a number")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}; write a number")
     return number
 
 
@@ -151,7 +152,7 @@ def _time(cell: Cell, raw: object) -> int:
     else:
         value = _iso(cell, _as_text(raw).strip())
     if not -(1 << 62) <= value < 1 << 62:
-        raise CellError(f"{_name(cell)} is {raw!r}: not a time in {cell.unit}")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}: not a time in {cell.unit}")
     return value
 
 
@@ -161,9 +162,11 @@ def _iso(cell: Cell, text: str) -> int:
     try:
         at = datetime.fromisoformat(whole)
     except ValueError as error:
-        raise CellError(f"{_name(cell)} is {text!r}; write 2026-03-01T12:00:00.123Z") from error
+        raise CellError(
+            f"{_name(cell)} is {quoted(text)}; write 2026-03-01T12:00:00.123Z"
+        ) from error
     if at.tzinfo is None:
-        raise CellError(f"{_name(cell)} is {text!r}: write its zone too, Z or +08:00")
+        raise CellError(f"{_name(cell)} is {quoted(text)}: write its zone too, Z or +08:00")
     digits = (fraction.group(1) if fraction else "")[:9].ljust(9, "0")
     return int(at.timestamp()) * UNITS["s"] + int(digits)
 
@@ -171,7 +174,7 @@ def _iso(cell: Cell, text: str) -> int:
 def _boolean(cell: Cell, raw: object) -> bool:
     text = _as_text(raw).strip().lower()
     if text not in _TRUE | _FALSE:
-        raise CellError(f"{_name(cell)} is {raw!r}; write true or false")
+        raise CellError(f"{_name(cell)} is {quoted(raw)}; write true or false")
     return text in _TRUE
 
 
@@ -181,14 +184,14 @@ def _check_domain(table: str, cell: Cell, value: object) -> None:
     if words is not None and value not in words:
         ours = ", ".join(dict.fromkeys(words))
         raise CellError(
-            f"{_name(cell)} is {value!r}: say in [table.words.{column}] which of {ours} it is"
+            f"{_name(cell)} is {quoted(value)}: say in [table.words.{column}] which of {ours} it is"
         )
     tries = value if column == "tries" and isinstance(value, list) else ()
     if odd := [one for one in tries if one not in TRIES]:
-        raise CellError(f"{_name(cell)} has {odd[0]!r}; write {', '.join(TRIES)}")
+        raise CellError(f"{_name(cell)} has {quoted(odd[0])}; write {', '.join(TRIES)}")
     least = LEAST.get((table, column))
     if least is not None and isinstance(value, int) and value < least:
-        raise CellError(f"{_name(cell)} is {value}; it is {least} at the least, or empty")
+        raise CellError(f"{_name(cell)} is {quoted(value)}; it is {least} at the least, or empty")
 
 
 def _as_text(raw: object) -> str:

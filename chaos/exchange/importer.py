@@ -2,7 +2,7 @@
 
 Streams: a row at a time in, pieces of tables out. A row that cannot be understood is named with
 file and line and refuses the whole, or is counted, and then nothing is proved any more.
-Source: docs/checking.md, anyone's history.
+Source: docs/import.md.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from chaos.exchange.cells import CellError, look_up, value_of
 from chaos.exchange.mapping import EFFECTIVE, HistoryMapping, TableMapping
+from chaos.exchange.quoting import LINE_CHARS_MAX, cut
 from chaos.exchange.sources import SourceRow, find_files, rows_of
 from chaos.exchange.tables import Row, RunWriter
 from chaos.history.domains import TOLERANCE
@@ -38,7 +39,7 @@ class BadRows:
 
     def note(self, file: Path, line: int, why: str) -> None:
         """Take one more. Errors: BadRowsError, if none may be left out and enough were seen."""
-        said = f"{file}:{line}: {why}"
+        said = f"{file}:{line}: {cut(why, LINE_CHARS_MAX)}"
         self.by_file[str(file)] += 1
         self.first.setdefault(str(file), said)
         if len(self.shown) < BAD_ROWS_SHOWN:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from chaos.exchange.cells import CellError, key_of
 from chaos.exchange.edn import Keyword
+from chaos.exchange.quoting import cut, quoted
 from chaos.exchange.tables import RunWriter
 
 TOPIC: Final = "jepsen"
@@ -70,7 +71,7 @@ class Pairing:
         if not isinstance(op, dict) or not {"type", "f", "process"} <= op.keys():
             raise OperationError("no operation: it needs :type, :f and :process")
         if op["type"] not in _TYPES:
-            raise OperationError(f":type is {op['type']}; write invoke, ok, fail or info")
+            raise OperationError(f":type is {cut(str(op['type']))}; write invoke, ok, fail or info")
         if type(op["process"]) is not int:
             return Operation(
                 f=str(op["f"]), process=op["process"], asked=None, told=op.get("value"),
@@ -78,7 +79,7 @@ class Pairing:
             )  # fmt: skip
         time = op.get("time")
         if type(time) is not int or not 0 <= time < 1 << 62:
-            raise OperationError(f":time is {time!r}; write nanoseconds from the start")
+            raise OperationError(f":time is {quoted(time)}; write nanoseconds from the start")
         process = op["process"]
         if op["type"] == "invoke":
             if process in self._open:
@@ -87,7 +88,9 @@ class Pairing:
             return None
         begun = self._open.pop(process, None)
         if begun is None or begun["f"] != op["f"]:
-            raise OperationError(f"process {process} ends a {op['f']} that it did not begin")
+            raise OperationError(
+                f"process {process} ends a {cut(str(op['f']))} that it did not begin"
+            )
         return _joined(begun, op)
 
     def rest(self) -> Iterator[Operation]:
@@ -209,7 +212,7 @@ class JepsenRows:
             return
         values = op.told if op.f == "drain" else [op.told]
         if not isinstance(values, list):
-            raise OperationError(f":value of a drain is {values!r}; write what it took")
+            raise OperationError(f":value of a drain is {quoted(values)}; write what it took")
         for pos, value in enumerate(values):
             key = message_key(value)
             # Nobody tells where it lay: each message has a place of its own.
@@ -229,26 +232,26 @@ class JepsenRows:
 
     def _kafka_send(self, op: Operation, asked: list[Any], told: list[Any]) -> None:
         if len(asked) < 3 or len(told) < 3:
-            raise OperationError(f"{asked!r} is no [:send k v]")
+            raise OperationError(f"{quoted(asked)} is no [:send k v]")
         place, value, offset = self._place(asked[1]), asked[2], None
         if isinstance(value, list):
             value = value[-1]
         if isinstance(told[2], list) and len(told[2]) == 2:
             offset = told[2][0]
         if offset is not None and (type(offset) is not int or offset < 0):
-            raise OperationError(f"the offset {offset!r} is none")
+            raise OperationError(f"the offset {quoted(offset)} is none")
         self._send(op, message_key(value, asked[1]), place, offset)
 
     def _kafka_poll(self, op: Operation, found: object) -> None:
         if not isinstance(found, dict):
-            raise OperationError(f"{found!r} is no map of what was polled")
+            raise OperationError(f"{quoted(found)} is no map of what was polled")
         for key, records in found.items():
             place = self._place(key)
             if not isinstance(records, list):
-                raise OperationError(f"{records!r} is no list of [offset value]")
+                raise OperationError(f"{quoted(records)} is no list of [offset value]")
             for pos, record in enumerate(records):
                 if not isinstance(record, list) or len(record) != 2 or type(record[0]) is not int:
-                    raise OperationError(f"{record!r} is no [offset value]")
+                    raise OperationError(f"{quoted(record)} is no [offset value]")
                 self._receive(op, message_key(record[1], key), place, (record[0], pos))
 
     def _place(self, key: object) -> Place:
@@ -296,11 +299,11 @@ def _micros(value: object) -> list[list[Any]]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise OperationError(f":value is {value!r}; write [[:send k v]] or [[:poll]]")
+        raise OperationError(f":value is {quoted(value)}; write [[:send k v]] or [[:poll]]")
     steps = [value] if value and isinstance(value[0], Keyword) else value
     for step in steps:
         if not isinstance(step, list) or not step or step[0] not in _MICRO:
-            raise OperationError(f"{step!r} is neither [:send k v] nor [:poll]")
+            raise OperationError(f"{quoted(step)} is neither [:send k v] nor [:poll]")
     return steps
 
 

@@ -12,6 +12,7 @@ from chaos.exchange.edn import EdnError, read_forms
 from chaos.exchange.importer import ROWS_PER_LINE, BadRows, Imported, Progress
 from chaos.exchange.jepsen import JepsenRows, Operation, OperationError, operations
 from chaos.exchange.mapping import HistoryMapping
+from chaos.exchange.quoting import LINE_CHARS_MAX, cut
 from chaos.exchange.sources import SourceError, find_files, lines_of
 from chaos.exchange.tables import RunWriter
 from chaos.history.domains import TOLERANCE
@@ -36,15 +37,20 @@ def import_jepsen(
         rows = JepsenRows(run)
         _read(files[0], rows, bad, progress)
         bad.refuse()
+        if rows.ignored:
+            split = ", ".join(f"{n} {cut(f)}" for f, n in sorted(rows.ignored.items()))
+            progress(f"{files[0]}: not looked at: {cut(split, LINE_CHARS_MAX)}")
+        if not run.rows().keys() & {"sends", "deliveries"}:
+            raise SourceError(
+                f"{files[0]}: no operation found that sends or receives a message: send, poll, "
+                "txn, enqueue, dequeue or drain"
+            )
         if mapping.drained:
             groups = None if mapping.drained is True else list(mapping.drained)
             for row in run.queues.drained(groups):
                 run.add("drain", row)
         else:
             rows.finish()
-        if rows.ignored:
-            split = ", ".join(f"{n} {f}" for f, n in sorted(rows.ignored.items()))
-            progress(f"{files[0]}: not looked at: {split}")
         about = {"contract": CONTRACT, "subscriptions": rows.subscriptions, **mapping.run}
         if tolerance := mapping.tolerance_ns or rows.tolerance_ns:
             about[TOLERANCE] = tolerance

@@ -1,7 +1,7 @@
 """The mapping file: which of a stranger's columns is which of ours, in which words and units.
 
 A TOML text becomes a checked `Mapping`; every mistake is named with its line and what to write
-instead. Knows the declared tables, no file of data. Source: docs/checking.md, anyone's history.
+instead. Knows the declared tables, no file of data. Source: docs/import.md.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Files of others become a run that is judged; what cannot be understood is named or counted."""
 
 import json
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from chaos.exchange import importer, sources, tables
 from chaos.exchange.cells import key_of
 from chaos.exchange.importer import BadRowsError, import_history
 from chaos.exchange.mapping import parse_mapping
-from chaos.exchange.sources import SourceError
+from chaos.exchange.sources import SourceError, rows_of
 from chaos.exchange.tables import FullError
 from chaos.load import load_history
 from cli.main import run
@@ -177,6 +178,26 @@ def test_line_of_a_row_after_a_quoted_line_break_is_right(tmp_path):
     write(tmp_path, "csv", sends=[SENDS[0] | {"key": '"a\n\nz"'}, SENDS[1] | {"begun": "x"}])
     with pytest.raises(BadRowsError, match=r"sends.csv:5: begun"):
         bring(tmp_path)
+
+
+LONG = "x" * 5_000
+
+
+@pytest.mark.parametrize("changes", [
+    {"said": LONG}, {"begun": LONG}, {"offset": LONG}, {"offset": "1" * 5_000},
+    {"offset": [LONG, LONG]}, {"offset": -(10**1_000)}, {LONG: "\ud800"},
+])  # fmt: skip
+def test_long_cell_is_cut_where_it_is_told(changes, tmp_path):
+    write(tmp_path, "jsonl", sends=[*SENDS, SENDS[0] | {"key": "z"} | changes])
+    with pytest.raises(BadRowsError) as caught:
+        bring(tmp_path, "jsonl")
+    said = str(caught.value).partition("jsonl:5: ")[2]
+    assert 0 < len(said) <= 400
+    assert LONG in changes or len(max(said.split(), key=len).rstrip(";:")) == 80
+    made, _, _ = bring(tmp_path, "jsonl", skip_bad=True)
+    assert [said in problem for problem in made.problems] == [True]
+    problems = json.loads((tmp_path / "run" / "run.json").read_text())["problems"]
+    assert problems == list(made.problems)
 
 
 def test_many_bad_rows_end_it_after_twenty(tmp_path):
@@ -350,3 +371,61 @@ def test_command_says_what_is_wrong_and_ends_with_two(
     assert said in captured.err
     assert "Traceback" not in captured.err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no.toml", "no.toml: No such file or directory"),
+        (".", ".: Is a directory"),
+        ("bad.toml", "bad.toml: not UTF-8: "),
+    ],
+)
+def test_mapping_that_cannot_be_read_is_what_is_blamed(name, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "csv")
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
+    assert run(["import", "--from", "csv", "sends.csv", "--mapping", name, "--out", "run"]) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_place_that_cannot_be_written_is_what_is_blamed(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "csv")
+    (tmp_path / "m.toml").write_text(MAPPING)
+    given = ["import", "--from", "csv", ".", "--mapping", "m.toml", "--out", "sends.csv/run"]
+    assert run(given) == 2
+    assert capsys.readouterr().err == "sends.csv/run.partial: Not a directory\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_leaves_nothing_behind(number, code, tmp_path, monkeypatch):
+    class OtherError(Exception):
+        """The handler that was there before, and not that of the command, was called."""
+
+    def before(*_given):
+        raise OtherError
+
+    def interrupted(*given):
+        assert (tmp_path / "run.partial").is_dir()
+        signal.raise_signal(number)
+        return rows_of(*given)
+
+    write(tmp_path, "csv")
+    (tmp_path / "m.toml").write_text(MAPPING)
+    monkeypatch.setattr(importer, "rows_of", interrupted)
+    given = ["import", "--from", "csv", str(tmp_path), "--mapping", str(tmp_path / "m.toml")]
+    kept = signal.signal(signal.SIGTERM, before)
+    try:
+        assert run([*given, "--out", str(tmp_path / "run")]) == code
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.toml", "reads.csv", "sends.csv"]
+
+
+def test_help_names_the_page_of_imports(capsys):
+    assert run(["import", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "docs/import.md" in said
+    assert "docs/checking.md" not in said

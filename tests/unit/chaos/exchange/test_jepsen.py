@@ -292,3 +292,36 @@ def test_line_without_end_is_not_read_to_its_end(text, tmp_path, monkeypatch):
     with pytest.raises(SourceError, match=r"history\.edn:2: the line is longer than 1000"):
         judged(tmp_path, "{:a 1}\n" + text + " " * 1_000)
     assert [path.name for path in tmp_path.iterdir()] == ["history.edn"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "; nothing\n", "[]", history_of([(":nemesis", "info", "start", ":n1")]),
+     history_of(both(0, "assign", "[0]")), history_of(both(0, "dequeue", "nil", kind="fail"))],
+)  # fmt: skip
+def test_history_in_which_nothing_is_sent_or_received_is_refused(text, tmp_path):
+    with pytest.raises(SourceError, match=r"history\.edn: no operation found"):
+        judged(tmp_path, text)
+    assert [path.name for path in tmp_path.iterdir()] == ["history.edn"]
+
+
+@pytest.mark.parametrize("ops", [
+    both(3, "send", f'"{"x" * 5_000}"'),
+    both(3, "poll", "[[:poll]]", f"[[:poll {{0 [[1 {'7 ' * 5_000}]]}}]]"),
+    [(3, "ok", "f" * 5_000, "nil")],
+    [(3, "t" * 5_000, "send", "nil")],
+])  # fmt: skip
+def test_long_value_is_cut_where_it_is_told(ops, tmp_path):
+    with pytest.raises(BadRowsError, match=r"history\.edn:") as caught:
+        judged(tmp_path, history_of(ops))
+    assert "..." in str(caught.value)
+    assert len(str(caught.value).partition("edn:")[2]) < 200
+
+
+def test_long_names_of_other_operations_are_cut(tmp_path):
+    names = [f"{chr(97 + n)}{'z' * 5_000}" for n in range(20)]
+    more = [(":nemesis", "info", name, "nil") for name in names]
+    _, _, said = judged(tmp_path, history_of([*QUEUE, *more]))
+    (line,) = [line for line in said if "not looked at" in line]
+    assert "1 azzz" in line
+    assert len(line.partition("not looked at: ")[2]) <= 400
