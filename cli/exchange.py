@@ -39,6 +39,10 @@ class Form(StrEnum):
     ELLE = "elle"
 
 
+FILES = {Form.JEPSEN_EDN: "history.edn", Form.ELLE: "elle.edn"}
+"""In which file of its run an export is, if nobody says where."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to ``app``."""
     app.command("import", rich_help_panel=PANEL)(import_)
@@ -96,7 +100,7 @@ def import_(
     except BadRowsError as error:
         _refuse(f"{error}\nnothing was imported: mend these rows, or leave them out: --skip-bad")
     except OSError as error:
-        _refuse(f"{error.filename or f'{source} into {out}'}: {error.strerror or error}")
+        _refuse(_told(error, error.filename or f"{source} into {out}"))
     for name, rows in sorted(made.rows.items()):
         typer.echo(f"{name:<12} {rows:>12,}")
     for line in made.problems:
@@ -110,27 +114,38 @@ def export(
     ],
     form: Annotated[Form, typer.Option("--format", help="For whom it is written.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to (default RUN/history.edn).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to (default RUN/history.edn or RUN/elle.edn)."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over FILE if it is there already.")
+    ] = False,
 ) -> None:
     """Write a run as Jepsen would: for its Kafka checker, or for Elle as lists and appends.
 
     Example: ledgermq export runs/latest --format jepsen-edn
     """
     require("chaos")
-    from chaos.exchange.export import export_history
+    from chaos.exchange.export import export_history, refuse_target
     from chaos.load import load_history
     from chaos.run import convert_interrupted
 
     if not run.is_dir():
         raise typer.BadParameter(f"{run} is not a directory", param_hint="RUN")
+    target = run / FILES[form] if out is None else out
+    try:
+        refuse_target(target, force=force)
+    except OSError as error:
+        _refuse(_told(error, target))
     convert_interrupted(run)
     history = load_history(run)
     if not history.sends:
         _refuse("\n".join([*history.problems, f"{run} has no sends that can be read"]))
-    name = "history.edn" if form is Form.JEPSEN_EDN else "elle.edn"
-    target = run / name if out is None else out
-    made = export_history(history, form.value, target)
+    try:
+        with _ended_by_sigterm():
+            made = export_history(history, form.value, target, force=force)
+    except OSError as error:
+        _refuse(_told(error, target))
     for line in history.problems:
         typer.echo(line, err=True)
     typer.echo(f"wrote {target}: {made.operations:,} lines")
@@ -142,7 +157,7 @@ def _read(mapping: Path) -> str:
     try:
         return mapping.read_text(encoding="utf-8")
     except OSError as error:
-        _refuse(f"{mapping}: {error.strerror or error}")
+        _refuse(_told(error, mapping))
     except UnicodeDecodeError as error:
         _refuse(f"{mapping}: not UTF-8: {error}")
 
@@ -160,6 +175,11 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _told(error: OSError, where: Path | str) -> str:
+    """Return an error of the system with the place that it is about; ours say it themselves."""
+    return f"{where}: {error.strerror}" if error.strerror else str(error)
 
 
 def _progress(line: str) -> None:

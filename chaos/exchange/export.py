@@ -10,6 +10,7 @@ Source: Jepsen's jepsen.tests.kafka; Elle's list-append.
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,16 +53,36 @@ class Exported:
     left_out: int
 
 
-def export_history(history: History, form: str, out: Path) -> Exported:
-    """Write a history as EDN, an operation a line. Errors: OSError."""
+def refuse_target(out: Path, *, force: bool) -> None:
+    """See that ``out`` can be made, or with ``force`` replaced. Errors: OSError with what to do."""
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a directory: name a file in it")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"{out.parent} is not a directory: make it first")
+    if not force and (out.exists() or out.is_symlink()):
+        raise FileExistsError(
+            f"{out} is there already: name another file, or write over it: --force"
+        )
+
+
+def export_history(history: History, form: str, out: Path, *, force: bool = False) -> Exported:
+    """Write a history as EDN, an operation a line; ``force`` writes over a file that is there.
+
+    Errors: OSError; then ``out`` is as it was, and nothing is left beside it.
+    """
+    refuse_target(out, force=force)
     steps, left_out = (_kafka if form == "jepsen-edn" else _elle)(history)
     last = [_queues(history)] if form == "jepsen-edn" and history.drain else []
     work = out.with_name(f"{out.name}.partial")
     number = 0
-    with work.open("w", encoding="utf-8") as lines:
-        for number, op in enumerate([*_numbered(steps), *last], start=1):
-            lines.write(write_form({_INDEX: number - 1, **op}) + "\n")
-    work.rename(out)
+    try:
+        with work.open("w", encoding="utf-8") as lines:
+            for number, op in enumerate([*_numbered(steps), *last], start=1):
+                lines.write(write_form({_INDEX: number - 1, **op}) + "\n")
+        work.rename(out)
+    finally:
+        with suppress(OSError):  # renamed, or never made
+            work.unlink()
     return Exported(operations=number, left_out=left_out)
 
 

@@ -1,10 +1,14 @@
 """Jepsen's histories are judged as Jepsen judges them; ours go out and come in with one verdict."""
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from chaos.checker import check_history
-from chaos.exchange import sources
-from chaos.exchange.edn import read_forms
+from chaos.exchange import export, sources
+from chaos.exchange.edn import read_forms, write_form
 from chaos.exchange.export import export_history
 from chaos.exchange.importer import BadRowsError
 from chaos.exchange.jepsen import message_key
@@ -325,3 +329,87 @@ def test_long_names_of_other_operations_are_cut(tmp_path):
     (line,) = [line for line in said if "not looked at" in line]
     assert "1 azzz" in line
     assert len(line.partition("not looked at: ")[2]) <= 400
+
+
+def exported(ours, *more):
+    return run(["export", str(ours), "--format", "elle", *map(str, more)])
+
+
+def files_below(path):
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("none/h.edn", "none is not a directory: make it first"),
+        ("file/h.edn", "file is not a directory: make it first"),
+        ("there", "there is a directory: name a file in it"),
+        (".", ". is a directory: name a file in it"),
+        ("file", "file is there already: name another file, or write over it: --force"),
+        ("dead", "dead is there already: name another file, or write over it: --force"),
+        ("n" * 300, "n: File name too long"),
+    ],
+)
+def test_place_where_no_export_can_be_is_said_in_a_line(out, said, tmp_path, capsys, monkeypatch):
+    ours = write_minimal(None, tmp_path)
+    (tmp_path / "at" / "there").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "at")
+    Path("file").write_text("mine")
+    Path("dead").symlink_to("nowhere")
+    before = files_below(tmp_path)
+    assert exported(ours, "--out", out) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(said)
+    assert files_below(tmp_path) == before
+    assert Path("file").read_text() == "mine"
+
+
+def test_export_writes_over_a_file_only_if_told(tmp_path, capsys):
+    ours = write_minimal(None, tmp_path)
+    assert exported(ours) == 0
+    whole = (ours / "elle.edn").read_text()
+    (ours / "elle.edn").write_text("mine")
+    assert exported(ours) == 2
+    assert "elle.edn is there already" in capsys.readouterr().err
+    assert (ours / "elle.edn").read_text() == "mine"
+    assert exported(ours, "--force") == 0
+    assert (ours / "elle.edn").read_text() == whole
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [
+        (lambda: signal.raise_signal(signal.SIGTERM), 143, ""),
+        (lambda: signal.raise_signal(signal.SIGINT), 130, ""),
+        (lambda: os.write(os.open("/dev/full", os.O_WRONLY), b"1"), 2, "No space left on device"),
+    ],
+    ids=["SIGTERM", "Ctrl-C", "full"],
+)
+def test_export_that_ends_early_leaves_nothing_behind(
+    ends, code, said, tmp_path, capsys, monkeypatch
+):
+    ours = write_minimal(None, tmp_path)
+    before = files_below(tmp_path)
+    calls = 0
+
+    def written(value):
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            assert (ours / "elle.edn.partial").exists()
+            ends()
+        return write_form(value)
+
+    def other(*_given):
+        raise AssertionError("the command has no handler of its own")
+
+    monkeypatch.setattr(export, "write_form", written)
+    kept = signal.signal(signal.SIGTERM, other)
+    try:
+        assert exported(ours) == code
+        assert signal.getsignal(signal.SIGTERM) is other
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    assert said in capsys.readouterr().err
+    assert files_below(tmp_path) == before
