@@ -42,7 +42,11 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     print("\n".join(tomllib.load(file)["project"]["dependencies"] + ["pip"]))
 PY
+    # PySyncObj is published as source only; it is pure Python, so its wheel serves every Python.
+    pip wheel -q --no-deps --no-build-isolation -c constraints.txt -w "$wheels/dependencies" pysyncobj \
+        || fail "the wheel of PySyncObj could not be built"
     pip download -q -d "$wheels/dependencies" -c constraints.txt --only-binary=:all: \
+        --find-links "$wheels/dependencies" \
         --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none \
         --platform "manylinux2014_$arch" --platform "manylinux_2_17_$arch" --platform "manylinux_2_28_$arch" --platform any \
         -r "$wheels/requirements.txt" || fail "pip could not collect the wheels"
