@@ -106,6 +106,16 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-takes-a-commit-uncompared",
+        breaks="A tail that no other controller has counts as committed.",
+        source="PySyncObj takes min(leader's commit, own last index) from any message of a leader.",
+        plant=patch(
+            "namesrv.controller.raft:to_library",
+            ("case Beat(term, _):", "case Beat(term, _NOT_COMPARED):"),
+            ("case Install(term, _,", "case Install(term, _NOT_COMPARED,"),
+        ),
+    ),
+    Mutant(
         name="controller-counts-old-answers",
         breaks="A follower's answer of an earlier term counts in this one.",
         source="PySyncObj's next_node_idx names no term.",

@@ -122,9 +122,13 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         del self._entries[entryFrom:]
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803 - its names
-        """Remove entries before a place, for which a snapshot stands, synced already."""
-        self._entries = self._entries[entryTo:]
-        self._rewrite()
+        """Remove entries before a place, for which a snapshot stands, synced already.
+
+        A place behind the end is one of a log that is here no more: nothing is removed.
+        """
+        if entryTo < len(self._entries):
+            self._entries = self._entries[entryTo:]
+            self._rewrite()
 
     def __getitem__(self, item: Any) -> Any:  # noqa: ANN401 - a place or a slice
         return self._entries[item]

@@ -7,7 +7,10 @@ What is changed, and why (all of it read in PySyncObj 0.3.17):
 - an answer of an earlier term is dropped: PySyncObj's name no term, and it would count them;
 - a leader's message that ends before what the same leader has sent is dropped: PySyncObj would cut
   the log there, though the rest has been confirmed;
-- entries are never split over messages, and a snapshot is sent whole and checked before it counts.
+- how far the leader has committed counts only in a message that compares the logs: PySyncObj would
+  take a tail of its own for committed that the leader does not have;
+- entries are never split over messages; a snapshot is sent whole and checked before it counts, and
+  never takes the log back behind what was committed.
 
 PySyncObj turns what fails in a callback into a log line; `Raft.failure` keeps it, and its owner
 ends the process.
@@ -38,6 +41,7 @@ from namesrv.controller.wire import (
     Append,
     AskVote,
     Beat,
+    Entry,
     GiveVote,
     Install,
     Message,
@@ -52,6 +56,8 @@ BEAT_S: Final = 0.05
 FALLBACK_S: Final = 1.5
 """A leader that hears no majority for so long is none any more."""
 _NEVER: Final = 10**9
+_NOT_COMPARED: Final = 0
+"""The commit index of a message that says nothing of what is before it."""
 
 Done = Callable[[Outcome | None, str], None]
 """Called with the outcome of a command, or with why there is none."""
@@ -101,6 +107,8 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         self.own = own
         self._nodes = {peer: Node(peer) for peer in peers}
         self._wire = _Wire(self, post)
+        self._offered: tuple[str, int, Entry | None] = "", 0, None
+        """Peer and term of the last snapshot that began to come, and its last entry."""
         dump = f"{directory}/dump"
         _copy(disk, self.journal.snapshot_path, dump)
         conf = SyncObjConf(
@@ -135,7 +143,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
     def receive(self, peer: str, message: Message) -> None:
         """Take what a peer has sent. Errors: as `turn`."""
         node = self._nodes.get(peer)
-        if node is not None and not self._is_late(message):
+        if node is not None and not self._is_late(peer, message):
             self._wire.deliver(node, message)
             self._raise_failure()
 
@@ -207,6 +215,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
             snapshot = decode_snapshot(data or b"")
             self._disk.replace(self.journal.snapshot_path, data or b"")
             self.machine = Machine(snapshot.groups)
+            self.journal.setRaftCommitIndex(snapshot.last.index)
         except Exception as error:
             self.failure = error
             raise
@@ -218,23 +227,25 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
 
     # What must not reach PySyncObj
 
-    def _is_late(self, message: Message) -> bool:
+    def _is_late(self, peer: str, message: Message) -> bool:
         if isinstance(message, NextIndex):
             return message.term != self.term
         if isinstance(message, Append):
             index, term = self.journal.last
             return message.term == term and message.end < index
-        if isinstance(message, Install) and message.is_first:
-            return not self._may_install(message)
-        return False
+        return isinstance(message, Install) and not self._may_install(peer, message)
 
-    def _may_install(self, message: Install) -> bool:
-        try:
-            last = decode_snapshot(message.data).last
-        except BadSnapshot as error:
-            _log.warning("event=snapshot_refused reason=%r", str(error))
+    def _may_install(self, peer: str, message: Install) -> bool:
+        """Whether a part of a snapshot is taken: the last one only behind a first one that was."""
+        if message.is_first:
+            self._offered = peer, message.term, _last_of(message.data)
+        elif message.data:
             return False
-        return self.journal.term_of(last.index) != last.term
+        source, term, last = self._offered
+        if (source, term) != (peer, message.term) or last is None:
+            return False
+        is_new = self.journal.term_of(last.index) != last.term
+        return is_new and last.index > self.raftCommitIndex
 
 
 class _Wire(Transport):  # type: ignore[misc]  # the library has no types
@@ -306,16 +317,26 @@ def to_library(message: Message) -> dict[str, Any]:
                 "prevLogIdx": index, "prevLogTerm": prev_term,
                 "entries": list(map(to_raw, entries)),
             }  # fmt: skip
-        case Install(term, commit, data, is_first, is_last):
+        case Install(term, _, data, is_first, is_last):
             serialized = (data, is_first, is_last)
             return {
-                "type": "append_entries", "term": term, "commit_index": commit,
+                "type": "append_entries", "term": term, "commit_index": _NOT_COMPARED,
                 "serialized": serialized,
             }  # fmt: skip
-        case Beat(term, commit):
+        case Beat(term, _):
             return {
-                "type": "append_entries", "term": term, "commit_index": commit, "serialized": None,
+                "type": "append_entries", "term": term, "commit_index": _NOT_COMPARED,
+                "serialized": None,
             }  # fmt: skip
+
+
+def _last_of(data: bytes) -> Entry | None:
+    """Return the last entry of a leader's snapshot, None if it is no snapshot."""
+    try:
+        return decode_snapshot(data).last
+    except BadSnapshot as error:
+        _log.warning("event=snapshot_refused reason=%r", str(error))
+        return None
 
 
 def _copy(disk: Disk, source: str, target: str) -> None:

@@ -5,9 +5,11 @@ import random
 import pytest
 
 import namesrv.controller.raft
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
 from namesrv.controller.commands import ApplyId, Register, encode_command
 from namesrv.controller.machine import Machine
-from tests.unit.namesrv.controller.raft_world import World
+from tests.unit.namesrv.controller.raft_world import World, unpack
 
 # PySyncObj leaves the snapshot that it has sent for the interpreter to close.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -88,6 +90,48 @@ def test_who_was_away_for_longer_than_the_log_takes_a_snapshot(world):
     world.kill(away, None)
     world.settle()
     assert world.addresses() == [f"h:{3 * SHORT - 1}"] * 3
+
+
+def deliver_slowly(world):
+    """Deliver what waits, with a turn of whoever takes it after each message."""
+    for (source, target), queue in sorted(world.queues.items()):
+        while queue:
+            world.nodes[target].receive(source, unpack(queue.pop(0)).message)
+            world.nodes[target].turn()
+
+
+def told_after_return(world):
+    """Have a leader come back with a tail of its own; return what those were told who asked it."""
+    world.decide(0)
+    old = world.settle(3)
+    for other in world.others(old.own):
+        world.cut.add(frozenset((old.own, other)))
+        world.disconnect(old.own, other)
+    tail = encode_command(ApplyId(group="tail", cluster="C", id=1, check_code="c"))
+    told = []
+    for _ in range(SHORT):
+        old.propose(tail, lambda outcome, _why: told.append(outcome))
+    old.turn()
+    for number in range(1, 3 * SHORT):
+        world.decide(number)
+    world.cut.clear()
+    world.connect(old.own)
+    for _ in range(20):
+        world.turn(0.02, share=0)
+        deliver_slowly(world)
+    return [outcome for outcome in told if outcome is not None]
+
+
+def test_a_snapshot_does_not_decide_what_its_leader_does_not_have(world):
+    assert told_after_return(world) == []
+    world.settle()
+    assert [list(node.machine.groups) for node in world.nodes.values()] == [["g"]] * 3
+    assert world.addresses() == [f"h:{3 * SHORT - 1}"] * 3
+
+
+def test_a_planted_bug_decides_it(world):
+    with planted(BY_TESTS["controller-takes-a-commit-uncompared"]):
+        assert told_after_return(world)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -103,6 +103,17 @@ def test_another_entry_takes_the_place_of_the_end():
     assert journal.term_of(5) is None
 
 
+def test_a_log_is_never_removed_as_a_whole():
+    disk = make_disk()
+    journal = filled(disk)
+    before = list(journal)
+    journal.deleteEntriesTo(5)
+    assert list(journal) == list(reopened(disk)) == before
+    journal = SyncedJournal(disk, DIRECTORY)
+    journal.deleteEntriesTo(3)
+    assert list(journal) == before[3:]
+
+
 def test_what_was_committed_is_never_replaced():
     def replace():
         journal = filled(make_disk())

@@ -7,6 +7,7 @@ from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import to_entry, to_raw
 from namesrv.controller.raft import from_library, to_library
+from namesrv.controller.snapshot import encode_snapshot
 from namesrv.controller.wire import (
     Append,
     AskVote,
@@ -35,9 +36,9 @@ def test_the_same_groups_lose_decisions_by_a_planted_bug(monkeypatch, name):
 @pytest.mark.parametrize(
     "message",
     [
-        AskVote(3, 7, 2), GiveVote(3), Beat(3, 6), NextIndex(3, 8, False, True),
+        AskVote(3, 7, 2), GiveVote(3), Beat(3, 0), NextIndex(3, 8, False, True),
         Append(3, 6, 5, 2, (Entry(6, 2, None), Entry(7, 3, b"x"))), Append(3, 6, 5, 2),
-        Install(3, 6, b"data", True, False), Install(3, 6, b"", False, True),
+        Install(3, 0, b"data", True, False), Install(3, 0, b"", False, True),
     ],
 )  # fmt: skip
 def test_messages_are_the_same_as_the_librarys(message):
@@ -135,6 +136,60 @@ def test_a_snapshot_that_is_none_replaces_nothing(monkeypatch):
     follower.receive(leader.own, Install(leader.term, 9, b"LMQC no snapshot", True, False))
     follower.receive(leader.own, Install(leader.term, 9, b"", False, True))
     assert list(follower.journal) == before
+
+
+def with_a_tail(monkeypatch):
+    """Return a former leader with an entry that nobody else has, and what its asker was told."""
+    world, leader, _ = settled(monkeypatch)
+    for other in world.others(leader.own):
+        world.disconnect(leader.own, other)
+    told = []
+    leader.propose(command(99), lambda outcome, why: told.append((outcome, why)))
+    leader.turn()
+    return leader, world.others(leader.own)[0], told
+
+
+def test_a_commit_counts_only_behind_a_comparison_of_the_logs(monkeypatch):
+    def decided():
+        old, peer, told = with_a_tail(monkeypatch)
+        old.receive(peer, Beat(old.term + 1, old.journal.last[0]))
+        old.turn()
+        return 99 in old.machine.applied, told
+
+    assert decided() == (False, [])
+    with planted(BY_TESTS["controller-takes-a-commit-uncompared"]):
+        is_applied, told = decided()
+        assert is_applied
+        assert told[0][0] is not None
+
+
+def test_the_rest_of_a_snapshot_counts_only_behind_its_beginning(monkeypatch):
+    old, peer, told = with_a_tail(monkeypatch)
+    before, term = list(old.journal), old.term + 1
+    entries = Entry(40, term, None), Entry(41, term, command(1))
+    for message in (
+        Install(term, 41, b"", False, True),
+        Install(term, 41, b"LMQC no snapshot", True, False),
+        Install(term, 41, encode_snapshot(*entries, {}), False, False),
+        Install(term, 41, b"", False, True),
+    ):
+        assert old._is_late(peer, message)
+        old.receive(peer, message)
+        old.turn()
+    assert list(old.journal) == before
+    assert not told
+
+
+def test_a_snapshot_of_what_is_committed_is_not_taken(monkeypatch):
+    _, leader, follower = settled(monkeypatch)
+    index = follower.raftCommitIndex
+
+    def is_late(last):
+        entries = Entry(last - 1, 0, None), Entry(last, 0, None)
+        data = encode_snapshot(*entries, {})
+        return follower._is_late(leader.own, Install(leader.term, last, data, True, False))
+
+    assert [is_late(last) for last in (index - 1, index, index + 1)] == [True, True, False]
 
 
 def test_strangers_are_not_heard(monkeypatch):
