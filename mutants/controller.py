@@ -148,6 +148,15 @@ CONTROLLER: Final = (
         plant=patch("namesrv.controller.links:Links._check", ("if trust:", "if False:")),
     ),
     Mutant(
+        name="controller-hears-any-certificate",
+        breaks="Whoever has a certificate of the CA speaks for any controller.",
+        source="A broker's certificate says nothing of controllers.",
+        plant=patch(
+            "namesrv.controller.links:Links._check",
+            ("if signer.role is not Role.KEY:", "if False:"),
+        ),
+    ),
+    Mutant(
         name="controller-without-a-key",
         breaks="A controller that other machines reach starts without a key.",
         source="PySyncObj binds 0.0.0.0 without a password.",

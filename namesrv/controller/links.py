@@ -2,14 +2,15 @@
 
 Each controller dials every other one and sends its messages there, one request a message that wants
 no answer. With a shared key every message is signed for the one that is to take it, and counts once
-(`ledgermq.remoting.protocol.signing`); without, only this machine is listened to. What is late or
-repeated is dropped.
+(`ledgermq.remoting.protocol.signing`); a certificate does not count, since none names a controller.
+Without a key only this machine is listened to. What is late or repeated is dropped.
 """
 
 import asyncio
 import logging
 from typing import Final, Protocol
 
+from ledgermq.remoting.protocol.certificates import Role
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import RemotingError
@@ -131,7 +132,9 @@ class Links:
         trust = self._credentials.trust
         if trust:
             own = self._audience(self._config.own_id)
-            verify(command, trust, now_ms=self._clock.wall_ms(), audience=own)
+            signer = verify(command, trust, now_ms=self._clock.wall_ms(), audience=own)
+            if signer.role is not Role.KEY:
+                raise BadSignature(f"{signer} signs with a certificate; controllers use the key")
         elif not is_loopback(connection.remote[0]):
             raise BadSignature("it comes from another machine, and there is no shared key")
         envelope = decode(command.body)

@@ -2,9 +2,16 @@
 
 import pytest
 
+from cli.certificates import Authority
+from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.codes import RequestCode
 from ledgermq.remoting.protocol.command import RemotingCommand
-from ledgermq.remoting.protocol.signing import KeyCredentials, Trust, sign
+from ledgermq.remoting.protocol.signing import (
+    KeyCredentials,
+    Trust,
+    read_certificate_credentials,
+    sign,
+)
 from ledgermq.remoting.transport.credentials import CredentialStore, SecuritySettings
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.tasks import Supervisor
@@ -34,14 +41,14 @@ class Receiver:
         raise AssertionError(peer, is_up)
 
 
-def heard(*commands, keys=(), host="127.0.0.1"):
+def heard(*commands, keys=(), host="127.0.0.1", authorities=()):
     """Return what a controller hears of requests."""
     config = ControllerConfig(
         group="g", own_id="n0", peers={"n0": "127.0.0.1:1", "n1": "127.0.0.1:2"},
         store_path="/nonexistent", bind_address="127.0.0.1",
     )  # fmt: skip
     store = CredentialStore(SecuritySettings(), "n0", CLOCK.wall_ms)
-    store.trust = Trust(keys)
+    store.trust = Trust(keys, authorities)
     links = Links(config, store, CLOCK, Supervisor(), 7)
     links._receiver = receiver = Receiver()
     for command in commands:
@@ -84,6 +91,21 @@ def test_with_a_key_nothing_else_is_heard(command):
     assert heard(command, keys=(KEY,)) == []
     with planted(BY_TESTS["controller-hears-anybody"]):
         assert heard(command, keys=(KEY,)) == ["n1"]
+
+
+@pytest.mark.parametrize("identity", [node_identity("g", "n1"), Identity(Role.ADMIN, "n1")])
+def test_a_certificate_is_no_controller(tmp_path, identity):
+    authority = Authority.create(tmp_path, "test CA", 10)
+    certificate, key = authority.issue(identity, "one")
+    credentials = read_certificate_credentials(certificate.read_bytes(), key.read_bytes())
+    command = sign(
+        message(), credentials, now_ms=CLOCK.wall_ms(), nonce="1", audience="controller/g/n0"
+    )
+    believed = {"keys": (KEY,), "authorities": (authority.certificate,)}
+    assert heard(command, **believed) == []
+    assert heard(signed(), **believed) == ["n1"]
+    with planted(BY_TESTS["controller-hears-any-certificate"]):
+        assert heard(command, **believed) == ["n1"]
 
 
 def test_neither_strangers_nor_noise_are_heard():
