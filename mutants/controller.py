@@ -157,6 +157,15 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-obeys-its-machine",
+        breaks="Whoever can connect from the controller's machine replaces masters without a key.",
+        source="Name servers let RocketMQ's own tools in so.",
+        plant=patch(
+            "namesrv.guard:Guard.refusal",
+            ("self._trusts_machine and permission", "permission"),
+        ),
+    ),
+    Mutant(
         name="controller-without-a-key",
         breaks="A controller that other machines reach starts without a key.",
         source="PySyncObj binds 0.0.0.0 without a password.",

@@ -3,8 +3,8 @@
 Brokers sign their registrations (103, 104, 322) with the shared key or with the certificate of a
 member, which can register no other name than that of its group. Configuration and permissions (100,
 102, 205, 216, 327) are changed by signed requests of administrators or members, and, since
-RocketMQ's own tools sign nothing, by whoever asks from this machine. Without key and CA there is no
-telling who asks, and nothing is asked for.
+RocketMQ's own tools sign nothing, by whoever asks from this machine; a controller has these signed,
+too. Without key and CA there is no telling who asks, and nothing is asked for.
 """
 
 import logging
@@ -33,11 +33,19 @@ class Guard:
     Args:
         trust: returns what is believed now; empty lets everything through.
         wall_ms: the time.
+        trusts_machine: whether administration from this machine needs no signature.
     """
 
-    def __init__(self, trust: Callable[[], Trust], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        trust: Callable[[], Trust],
+        wall_ms: Callable[[], int],
+        *,
+        trusts_machine: bool = True,
+    ) -> None:
         self._trust = trust
         self._wall_ms = wall_ms
+        self._trusts_machine = trusts_machine
 
     def wrap(self, declared: Request, handle: Handler) -> Handler:
         """Return what asks this guard first, if the request is not anybody's."""
@@ -65,11 +73,13 @@ class Guard:
     def refusal(self, host: str, request: RemotingCommand, permission: Permission) -> str | None:
         """Return why a request from ``host`` is not served, None if it is."""
         trust = self._trust()
-        if not trust or (permission is _CHANGE and is_loopback(host)):
+        if not trust or (self._trusts_machine and permission is _CHANGE and is_loopback(host)):
             return None
         try:
             identity = verify(request, trust, now_ms=self._wall_ms(), audience=NAMESRV_AUDIENCE)
         except BadSignature as error:
+            if permission is _CHANGE and not self._trusts_machine:
+                return f"{error}; sign it: ledgermq admin --key-file FILE, or --cert and --key"
             return (
                 f"{error}; set peerSharedKeyFile, or peerTlsCertPath and peerTlsKeyPath, at the"
                 " broker that registers, as peerSharedKeyFile or peerTlsCaPath is set here"

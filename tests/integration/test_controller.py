@@ -303,6 +303,14 @@ def test_with_a_key_only_who_has_it_is_heard(tmp_path):
         answer = await stranger.ask(address, 1013, appliedBrokerId="4", registerCheckCode="x")
         assert answer.code == 16
         group.key = KEY
+        wanted = "electMaster", "-a", address, "-n", "a", "-b", "2"
+        code, text = await asyncio.to_thread(admin, *wanted)
+        assert (code, "not signed" in text) == (1, True), text
+        key_file = tmp_path / "key"
+        key_file.write_text(KEY)
+        key_file.chmod(0o600)
+        code, text = await asyncio.to_thread(admin, "--key-file", str(key_file), *wanted)
+        assert (code, "master=2" in text) == (0, True), text
         await close([*replicas, stranger])
 
     with servers(tmp_path, key=KEY) as group:

@@ -1,0 +1,59 @@
+"""What a controller with a key asks of whoever wants to change something."""
+
+import inspect
+
+import pytest
+
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, sign
+from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.rng import SystemRng
+from mutants.patches import BY_TESTS
+from mutants.planting import planted
+from namesrv.controller.config import ControllerConfig
+from namesrv.controller.server import ControllerServer
+
+KEY = "a key of many characters"
+CLOCK = SystemClock()
+ADMINISTRATION = (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.CLEAN_BROKER_DATA)
+
+
+class Connection:
+    id = 1
+    remote = ("127.0.0.1", 4711)
+
+
+def is_let_in(code, key=""):
+    """Return whether a request from the controller's own machine is let in."""
+    config = ControllerConfig(
+        group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path="/nonexistent",
+        bind_address="127.0.0.1", is_authenticated=True,
+    )  # fmt: skip
+    machine = CLOCK, RealDisk(), SystemRng(7)
+    server = ControllerServer(config, SecuritySettings(shared_key=KEY), machine, 1)
+    server._credentials.load()
+    command = RemotingCommand(code, ext_fields={"brokerName": "a", "brokerId": "2"})
+    if key:
+        command = sign(
+            command, KeyCredentials(key.encode(), "admin"), now_ms=CLOCK.wall_ms(), nonce="1",
+            audience=NAMESRV_AUDIENCE,
+        )  # fmt: skip
+    answer = server.requests.commands[code](Connection(), command)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        return True
+    assert answer.code == 16
+    assert "--key-file" in answer.remark
+    return False
+
+
+@pytest.mark.parametrize("code", ADMINISTRATION)
+def test_administration_is_signed_from_the_same_machine_too(code):
+    assert not is_let_in(code)
+    assert not is_let_in(code, "another key of characters")
+    assert is_let_in(code, KEY)
+    with planted(BY_TESTS["controller-obeys-its-machine"]):
+        assert is_let_in(code)
