@@ -101,7 +101,7 @@ CONTROLLER: Final = (
         breaks="A message that was overtaken by the next cuts off what that one brought.",
         source="PySyncObj deletes all behind prevLogIdx; Raft paper 5.3: on a conflict only.",
         plant=patch(
-            "namesrv.controller.raft:Raft._is_late",
+            "namesrv.controller.raft:Raft._is_refused",
             ("return message.term == term and message.end < index", "return False"),
         ),
     ),
@@ -120,7 +120,7 @@ CONTROLLER: Final = (
         breaks="A follower's answer of an earlier term counts in this one.",
         source="PySyncObj's next_node_idx names no term.",
         plant=patch(
-            "namesrv.controller.raft:Raft._is_late", ("message.term != self.term", "False")
+            "namesrv.controller.raft:Raft._is_refused", ("message.term != self.term", "False")
         ),
     ),
     Mutant(
@@ -163,6 +163,23 @@ CONTROLLER: Final = (
         plant=patch(
             "namesrv.guard:Guard.refusal",
             ("self._trusts_machine and permission", "permission"),
+        ),
+    ),
+    Mutant(
+        name="controller-stores-what-is-no-command",
+        breaks="Bytes that are no command enter the log: every start ends when it applies them.",
+        source="A peer of a newer version, or one that is not ours.",
+        plant=patch(
+            "namesrv.controller.wire:check_entries", ("if entry.payload is not None:", "if False:")
+        ),
+    ),
+    Mutant(
+        name="controller-takes-any-term",
+        breaks="One message of a term without a successor: nobody is elected any more.",
+        source="A message whose term is damaged, or set by whoever has the key.",
+        plant=patch(
+            "namesrv.controller.raft:Raft._is_refused",
+            ("if message.term > self.term + TERMS_AHEAD_MAX:", "if False:"),
         ),
     ),
     Mutant(

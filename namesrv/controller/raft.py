@@ -5,6 +5,7 @@ What is changed, and why (all of it read in PySyncObj 0.3.17):
 - the journal is `SyncedJournal`: nothing is said that the disk does not have;
 - messages go over `namesrv.controller.links`, typed and bounded: nothing is unpickled;
 - an answer of an earlier term is dropped: PySyncObj's name no term, and it would count them;
+- a message of a term that no peer can have reached is dropped;
 - a leader's message that ends before what the same leader has sent is dropped: PySyncObj would cut
   the log there, though the rest has been confirmed;
 - how far the leader has committed counts only in a message that compares the logs: PySyncObj would
@@ -56,6 +57,8 @@ BEAT_S: Final = 0.05
 FALLBACK_S: Final = 1.5
 """A leader that hears no majority for so long is none any more."""
 _NEVER: Final = 10**9
+TERMS_AHEAD_MAX: Final = 2**32
+"""A term so far beyond the own one is no peer's: terms would end, and nobody lead any more."""
 _NOT_COMPARED: Final = 0
 """The commit index of a message that says nothing of what is before it."""
 
@@ -143,7 +146,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
     def receive(self, peer: str, message: Message) -> None:
         """Take what a peer has sent. Errors: as `turn`."""
         node = self._nodes.get(peer)
-        if node is not None and not self._is_late(peer, message):
+        if node is not None and not self._is_refused(peer, message):
             self._wire.deliver(node, message)
             self._raise_failure()
 
@@ -227,7 +230,10 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
 
     # What must not reach PySyncObj
 
-    def _is_late(self, peer: str, message: Message) -> bool:
+    def _is_refused(self, peer: str, message: Message) -> bool:
+        if message.term > self.term + TERMS_AHEAD_MAX:
+            _log.warning("event=term_refused peer=%s term=%d own=%d", peer, message.term, self.term)
+            return True
         if isinstance(message, NextIndex):
             return message.term != self.term
         if isinstance(message, Append):

@@ -2,8 +2,8 @@
 
 PySyncObj hands its transport dictionaries and unpickles what comes from the network, which runs
 what a peer likes. Here each message has a type of its own with bounded fields, and an entry is a
-no-op or the bytes of a command (`namesrv.controller.commands`); nothing else can be said. The
-encoding is MessagePack:
+no-op or the bytes of a command (`namesrv.controller.commands`), read before anything stores it;
+nothing else can be said. The encoding is MessagePack:
 
 ```
 array [version, sender, boot, number, message]
@@ -19,6 +19,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from namesrv.controller.commands import BadCommand, decode_command
 from namesrv.controller.limits import COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX, STATE_BYTES_MAX
 
 WIRE_VERSION: Final = 1
@@ -135,7 +136,7 @@ def decode(data: bytes) -> Envelope:
 
 
 def check_entries(message: Message) -> None:
-    """Check that entries follow each other. Errors: `BadMessage`."""
+    """Check that entries follow each other and hold commands. Errors: `BadMessage`."""
     if not isinstance(message, Append):
         return
     index, term = message.prev_index, message.prev_term
@@ -143,6 +144,11 @@ def check_entries(message: Message) -> None:
         if entry.index != index + 1 or not term <= entry.term <= message.term:
             raise BadMessage(f"entry {entry.index} of term {entry.term} behind {index} of {term}")
         index, term = entry.index, entry.term
+        if entry.payload is not None:
+            try:
+                decode_command(entry.payload)
+            except BadCommand as error:
+                raise BadMessage(f"entry {index} of term {term} is no command: {error}") from error
 
 
 class Order:

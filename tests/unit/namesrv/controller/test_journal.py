@@ -227,6 +227,17 @@ def test_a_message_that_cannot_be_is_refused(message):
         decode(encode("n1", 1, 1, message))
 
 
+@pytest.mark.parametrize(
+    "payload", [b"", b"no command", b'{"version":2,"command":{"type":"Other"}}', b"\xff"]
+)
+def test_an_entry_that_is_no_command_is_refused(payload):
+    data = encode("n1", 1, 1, Append(3, 0, 5, 1, (Entry(6, 2, None), Entry(7, 3, payload))))
+    with pytest.raises(BadMessage, match="entry 7 of term 3 is no command"):
+        decode(data)
+    with planted(BY_TESTS["controller-stores-what-is-no-command"]):
+        decode(data)
+
+
 def test_a_message_that_is_too_large_is_not_sent():
     with pytest.raises(BadMessage):
         encode("n1", 1, 1, Install(1, 0, bytes(13 * 1024 * 1024), True, False))

@@ -6,7 +6,7 @@ from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
 from namesrv.controller.journal import to_entry, to_raw
-from namesrv.controller.raft import from_library, to_library
+from namesrv.controller.raft import TERMS_AHEAD_MAX, from_library, to_library
 from namesrv.controller.snapshot import encode_snapshot
 from namesrv.controller.wire import (
     Append,
@@ -138,6 +138,19 @@ def test_a_snapshot_that_is_none_replaces_nothing(monkeypatch):
     assert list(follower.journal) == before
 
 
+def test_a_term_that_no_peer_can_have_is_not_taken(monkeypatch):
+    def taken(ahead):
+        _, leader, follower = settled(monkeypatch)
+        follower.receive(leader.own, AskVote(leader.term + ahead, 99, leader.term + ahead))
+        return follower.term > leader.term
+
+    assert taken(TERMS_AHEAD_MAX)
+    assert not taken(TERMS_AHEAD_MAX + 1)
+    assert not taken(2**61)
+    with planted(BY_TESTS["controller-takes-any-term"]):
+        assert taken(2**61)
+
+
 def with_a_tail(monkeypatch):
     """Return a former leader with an entry that nobody else has, and what its asker was told."""
     world, leader, _ = settled(monkeypatch)
@@ -173,7 +186,7 @@ def test_the_rest_of_a_snapshot_counts_only_behind_its_beginning(monkeypatch):
         Install(term, 41, encode_snapshot(*entries, {}), False, False),
         Install(term, 41, b"", False, True),
     ):
-        assert old._is_late(peer, message)
+        assert old._is_refused(peer, message)
         old.receive(peer, message)
         old.turn()
     assert list(old.journal) == before
@@ -187,7 +200,7 @@ def test_a_snapshot_of_what_is_committed_is_not_taken(monkeypatch):
     def is_late(last):
         entries = Entry(last - 1, 0, None), Entry(last, 0, None)
         data = encode_snapshot(*entries, {})
-        return follower._is_late(leader.own, Install(leader.term, last, data, True, False))
+        return follower._is_refused(leader.own, Install(leader.term, last, data, True, False))
 
     assert [is_late(last) for last in (index - 1, index, index + 1)] == [True, True, False]
 
