@@ -183,6 +183,15 @@ CONTROLLER: Final = (
         ),
     ),
     Mutant(
+        name="controller-drops-what-is-damaged",
+        breaks="A flipped bit counts as a write that was cut short: confirmed entries go silently.",
+        source="A record that fails its checksum is taken for the end of the log.",
+        plant=patch(
+            "namesrv.controller.journal:SyncedJournal._load",
+            ("if rest > 0 and not is_torn(", "if False and not is_torn("),
+        ),
+    ),
+    Mutant(
         name="controller-without-a-key",
         breaks="A controller that other machines reach starts without a key.",
         source="PySyncObj binds 0.0.0.0 without a password.",

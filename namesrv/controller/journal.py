@@ -8,7 +8,9 @@ clears a journal that a crash left longer than its snapshot. This takes the jour
 - entries that are removed and added again unchanged never leave the file, so that a crash between
   loses none that was confirmed; entries that differ replace the file as a whole;
 - what was committed is never replaced: that ends the process, since the logs have diverged;
-- a snapshot is synced before the entries that it stands for are removed.
+- a snapshot is synced before the entries that it stands for are removed;
+- a start tells a record that was being written from damage, and refuses a log and a vote of which
+  one is behind the other: what was confirmed, or whom it voted for, is forgotten then.
 
 An error of the disk passes: nothing may be said after it.
 
@@ -35,11 +37,19 @@ from namesrv.controller.wire import Entry
 JOURNAL_BYTES: Final = 2 * 1024 * 1024
 _HEAD: Final = struct.Struct(">IIQQB")
 _CRC: Final = struct.Struct(">I")
+_SIZE: Final = struct.Struct(">I")
 _RECORD_BYTES_MAX: Final = _HEAD.size + int(COMMAND_BYTES_MAX)
+_TERM_MAX: Final = 2**62
+_SECTOR_BYTES: Final = 512
+"""What a disk writes as a whole, or not at all."""
 _NO_OP: Final = b"\x01"
 _COMMAND: Final = b"\x00"
 _PICKLE_PROTOCOL: Final = 2
 """PySyncObj's kinds of commands, and the protocol that it pickles with."""
+
+_LOST: Final = (
+    ": what was confirmed may be lost; start with another controllerStorePath while all others run"
+)
 
 Raw = tuple[bytes, int, int]
 """PySyncObj's entry: command, index, term."""
@@ -73,7 +83,14 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         self._file: File | None = self._open()
         self._end = 0
         self._load()
+        if not self._entries and self._vote.term:
+            raise FatalError(
+                f"{self._path} is empty beside a vote of term {self._vote.term}{_LOST}"
+            )
         self._fit(read_snapshot(disk, self.snapshot_path))
+        if self._entries and self.last[1] > self._vote.term:
+            found = f"{self._vote_path} is missing or of term {self._vote.term}"
+            raise FatalError(f"{found}, and the log of term {self.last[1]}{_LOST}")
 
     # What the transport asks
 
@@ -168,7 +185,10 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
     # The file
 
     def _open(self) -> File:
-        return self._disk.open(self._path, size=JOURNAL_BYTES)
+        try:
+            return self._disk.open(self._path, size=JOURNAL_BYTES)
+        except IsADirectoryError as error:
+            raise FatalError(f"{self._path} is a directory, no log of a controller") from error
 
     def _rewrite(self) -> None:
         """Replace the file by one with the entries that there are, as a whole."""
@@ -185,8 +205,8 @@ class SyncedJournal(Journal):  # type: ignore[misc]  # the library has no types
         entries, end = decode_records(data)
         self._entries, self._end = [to_raw(entry) for entry in entries], end
         rest = self._file.nonzero_end(end) - end
-        if rest > _RECORD_BYTES_MAX:
-            raise FatalError(f"{self._path} is damaged at {end}: {rest} bytes behind it are lost")
+        if rest > 0 and not is_torn(data[end : end + rest], end):
+            raise FatalError(f"{self._path} is damaged at {end}, {rest} bytes from its end{_LOST}")
         if rest > 0:  # the last record was being written when the power went
             self._file.zero_from(end)
             self._file.fdatasync()
@@ -238,6 +258,25 @@ def decode_records(data: bytes) -> tuple[list[Entry], int]:
     return entries, offset
 
 
+def is_torn(rest: bytes, offset: int = 0) -> bool:
+    """Return whether what is left of a file may be one record, cut short while it was written.
+
+    Nothing lies behind such a record; how long it is it says itself, if that part was written.
+
+    Args:
+        rest: from where the record begins to the last byte that is not zero.
+        offset: where it begins in the file.
+    """
+    size_begin, size_end = offset + _CRC.size, offset + _CRC.size + _SIZE.size
+    is_whole = size_begin // _SECTOR_BYTES == (size_end - 1) // _SECTOR_BYTES
+    size = _SIZE.unpack_from(rest.ljust(_HEAD.size, b"\0"), _CRC.size)[0]
+    most = _HEAD.size + size if size and is_whole else _RECORD_BYTES_MAX
+    if len(rest) > min(most, _RECORD_BYTES_MAX):
+        return False
+    padded = rest.ljust(_RECORD_BYTES_MAX, b"\0")
+    return not any(decode_records(padded[at:])[0] for at in range(_HEAD.size, len(rest)))
+
+
 def to_entry(raw: Raw) -> Entry:
     """Return the entry that PySyncObj's is; its pickle was made here (`to_raw`)."""
     command, index, term = raw
@@ -263,9 +302,9 @@ def _read_vote(disk: Disk, path: str) -> _Vote:
         return _Vote(1, 0, None)
     try:
         vote = msgspec.json.decode(data, type=_Vote)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FatalError(f"{path}: no vote of a controller: {error}") from error
-    if vote.version != 1 or vote.term < 0:
+    if vote.version != 1 or not 0 <= vote.term <= _TERM_MAX:
         raise FatalError(f"{path}: version {vote.version}, term {vote.term}")
     return vote
 

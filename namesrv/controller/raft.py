@@ -251,7 +251,7 @@ class Raft(SyncObj):  # type: ignore[misc]  # the library has no types
         if (source, term) != (peer, message.term) or last is None:
             return False
         is_new = self.journal.term_of(last.index) != last.term
-        return is_new and last.index > self.raftCommitIndex
+        return is_new and last.index > self.raftCommitIndex and last.term <= term
 
 
 class _Wire(Transport):  # type: ignore[misc]  # the library has no types

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from ledgermq.runtime.errors import FatalError
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
-from namesrv.controller.journal import SyncedJournal, to_raw
+from namesrv.controller.journal import (
+    JOURNAL_BYTES,
+    SyncedJournal,
+    encode_record,
+    is_torn,
+    to_raw,
+)
 from namesrv.controller.snapshot import (
     BadSnapshot,
     Snapshot,
@@ -44,8 +50,10 @@ def raw(index, term=1, payload=None):
 
 def filled(disk, count=5):
     journal = SyncedJournal(disk, DIRECTORY)
-    for index in range(1, count + 1):
-        journal.add(*raw(index, 1, b"%d" % index if index > 1 else None))
+    journal.add(*raw(1, 0))
+    journal.setCurrentTerm(2, None)
+    for index in range(2, count + 1):
+        journal.add(*raw(index, 1, b"%d" % index))
     return journal
 
 
@@ -75,8 +83,10 @@ def test_term_and_vote_survive_a_loss_of_power(mode):
     with pytest.raises(FatalError, match="term 6 after 7"):
         journal.setCurrentTerm(6, None)
     with planted(BY_TESTS["controller-vote-not-kept"]):
-        filled(make_disk(2)).setCurrentTerm(7, "n1")
-    assert SyncedJournal(make_disk(2), DIRECTORY).getCurrentTerm() == 0
+        disk = make_disk(2)
+        filled(disk).setCurrentTerm(7, "n1")
+    with pytest.raises(FatalError, match="vote is missing or of term 0, and the log of term 1"):
+        reopened(disk, mode)
 
 
 def test_entries_that_are_removed_and_added_again_are_never_off_the_disk():
@@ -135,15 +145,74 @@ def test_a_record_that_was_being_written_is_no_entry():
     assert len(reopened(disk)) == 4
 
 
-def test_damage_before_the_end_is_refused():
+@pytest.mark.parametrize("count", [3, 9, 40])
+def test_damage_before_the_end_is_refused(count):
+    """Whichever bit it is, and however little lies behind it."""
+    end = filled(make_disk(), count - 1)._end
+    for place in range(max(0, end - 120), end):
+        disk = make_disk()
+        filled(disk, count)
+        disk.corrupt(f"{DIRECTORY}/journal", place, 1 << place % 8)
+        with pytest.raises(FatalError, match="is damaged at"):
+            reopened(disk)
+    with planted(BY_TESTS["controller-drops-what-is-damaged"]):
+        assert len(reopened(disk)) == count - 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2_000), st.integers(0, 4_096), st.integers(0, 2**10 - 1))
+def test_a_record_of_which_some_sectors_are_missing_is_torn(offset, size, arrived):
+    record = encode_record(raw(7, 3, b"x" * size))
+    found = bytearray(record)
+    for place in range(len(record)):
+        number = (offset + place) // 512 - offset // 512
+        if not arrived >> number & 1:
+            found[place] = 0
+    rest = bytes(found).rstrip(b"\0")
+    assert rest == record.rstrip(b"\0") or is_torn(rest, offset)
+
+
+def test_a_log_that_is_gone_beside_its_vote_is_refused():
+    for change in (
+        lambda disk: disk.remove(f"{DIRECTORY}/journal"),
+        lambda disk: disk.replace(f"{DIRECTORY}/journal", b""),
+        lambda disk: disk.replace(f"{DIRECTORY}/journal", bytes(JOURNAL_BYTES)),
+    ):
+        disk = make_disk()
+        filled(disk)
+        change(disk)
+        with pytest.raises(FatalError, match="journal is empty beside a vote of term 2"):
+            reopened(disk)
+
+
+@pytest.mark.parametrize("data", [None, b'{"version":1,"term":0,"voted_for":null}'])
+def test_a_vote_behind_its_log_is_refused(data):
     disk = make_disk()
-    filled(disk, 300)
-    disk.corrupt(f"{DIRECTORY}/journal", 500)
-    with pytest.raises(FatalError, match="damaged"):
+    filled(disk)
+    disk.remove(f"{DIRECTORY}/vote")
+    if data is not None:
+        disk.replace(f"{DIRECTORY}/vote", data)
+    with pytest.raises(FatalError, match="vote is missing or of term 0, and the log of term 1"):
         reopened(disk)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"version":2,"term":1,"voted_for":null}', b"\xff"])
+@pytest.mark.parametrize("mode", list(PowerLossMode))
+def test_a_first_start_may_be_cut_short_anywhere(mode):
+    disk = make_disk()
+    SyncedJournal(disk, DIRECTORY)
+    journal = reopened(disk, mode)
+    assert len(journal) == 0
+    journal.add(*raw(1, 0))
+    assert len(reopened(disk, mode)) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b'{"version":2,"term":1,"voted_for":null}', b"\xff",
+     b'{"version":1,"term":0,"voted_for":"\xff"}',
+     b'{"version":1,"term":9223372036854775807,"voted_for":null}',
+    ],
+)  # fmt: skip
 def test_a_vote_that_is_none_is_refused(data):
     disk = make_disk()
     disk.replace(f"{DIRECTORY}/vote", data)
