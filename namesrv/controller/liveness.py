@@ -44,6 +44,10 @@ class Liveness:
         """Return the last heartbeat, None if there was none or it does not count any more."""
         return self._heard.get((group, replica))
 
+    def forget(self, group: str, replica: int) -> None:
+        """Forget a replica that has started again: its heartbeat told of its log before that."""
+        self._heard.pop((group, replica), None)
+
     def alive(self, group: str, replicas: tuple[int, ...], now_ms: int) -> tuple[int, ...]:
         """Return who of ``replicas`` lives; who has most comes first, then the lowest id."""
         found = [(one, self._heard.get((group, one))) for one in replicas]

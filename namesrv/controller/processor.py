@@ -216,6 +216,8 @@ class ControllerProcessor:
         name, one = header.broker_name, header.broker_id
         heard = self._controller.liveness.get(name, one)
         is_other = heard is not None and heard.connection_id != peer.id
+        if heard is not None and is_other and heard.address == header.broker_address:
+            self._controller.liveness.forget(name, one)  # what it had, it may have lost
         command = Register(
             group=name, cluster=header.cluster_name, id=one, address=header.broker_address,
             check_code=header.register_check_code, ha_address=header.broker_ha_address,

@@ -1,0 +1,57 @@
+"""What a controller makes of brokers' requests before it asks the others."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.remoting.protocol.codes import RequestCode
+from ledgermq.remoting.protocol.command import RemotingCommand
+from ledgermq.remoting.transport.credentials import SecuritySettings
+from ledgermq.runtime.clock import SystemClock
+from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.rng import SystemRng
+from namesrv.controller.commands import Code, Outcome
+from namesrv.controller.config import ControllerConfig
+from namesrv.controller.liveness import Heard
+from namesrv.controller.server import ControllerServer
+
+CLOCK = SystemClock()
+
+
+class Connection:
+    remote = ("127.0.0.1", 4711)
+
+    def __init__(self, number):
+        self.id = number
+
+
+def known_after_register(connection_id, address, monkeypatch):
+    """Return whether the heartbeat of a replica at ``h:1``, over connection 1, still counts."""
+    config = ControllerConfig(
+        group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path="/nonexistent",
+        bind_address="127.0.0.1",
+    )  # fmt: skip
+    machine = CLOCK, RealDisk(), SystemRng(7)
+    server = ControllerServer(config, SecuritySettings(), machine, 1)
+    asked = []
+
+    async def decide(command):
+        asked.append(command.other_alive)
+        return Outcome(Code.GROUP_UNKNOWN)
+
+    monkeypatch.setattr(server.controller, "decide", decide)
+    server.controller.hear("a", 1, Heard(CLOCK.monotonic_ms(), 10_000, "h:1", 1, 1, 2_000))
+    fields = {"brokerName": "a", "clusterName": "C", "brokerId": "1", "brokerAddress": address}
+    command = RemotingCommand(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields)
+    asyncio.run(server.requests.commands[command.code](Connection(connection_id), command))
+    assert asked == [connection_id != 1]
+    return server.controller.liveness.get("a", 1) is not None
+
+
+@pytest.mark.parametrize(
+    ("connection_id", "address", "known"), [(1, "h:1", True), (2, "h:1", False), (2, "h:2", True)]
+)
+def test_a_heartbeat_from_before_a_restart_counts_no_more(
+    connection_id, address, known, monkeypatch
+):
+    assert known_after_register(connection_id, address, monkeypatch) is known
