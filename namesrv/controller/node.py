@@ -11,6 +11,7 @@ from typing import Final
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
 from ledgermq.runtime.disk import Closeable, Disk
+from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.tasks import Supervisor
 from namesrv.controller.commands import BadCommand, Code, Command, Elect, Outcome, encode_command
 from namesrv.controller.config import ControllerConfig
@@ -64,7 +65,10 @@ class Controller:
         """
         directory = self.config.store_path
         self._disk.make_directories(directory)
-        self._lock = self._disk.lock(f"{directory}/lock")
+        try:
+            self._lock = self._disk.lock(f"{directory}/lock")
+        except NotADirectoryError as error:
+            raise FatalError(f"controllerStorePath={directory} is no directory") from error
         self._links = links
         own, others = self.config.own_id, self.config.others
         self._raft = Raft(own, others, self._disk, directory, links.post)

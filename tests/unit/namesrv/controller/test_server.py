@@ -1,4 +1,4 @@
-"""What a controller with a key asks of whoever wants to change something."""
+"""What a controller says to files that cannot be, and to changes without the key."""
 
 import inspect
 
@@ -10,6 +10,7 @@ from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials,
 from ledgermq.remoting.transport.credentials import SecuritySettings
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.disk import RealDisk
+from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.rng import SystemRng
 from mutants.patches import BY_TESTS
 from mutants.planting import planted
@@ -19,6 +20,29 @@ from namesrv.controller.server import ControllerServer
 KEY = "a key of many characters"
 CLOCK = SystemClock()
 ADMINISTRATION = (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.CLEAN_BROKER_DATA)
+
+
+def start(path):
+    """Start a controller over a path, as far as its files."""
+    config = ControllerConfig(
+        group="g", own_id="n0", peers={"n0": "127.0.0.1:1"}, store_path=str(path),
+        bind_address="127.0.0.1",
+    )  # fmt: skip
+    server = ControllerServer(config, SecuritySettings(), (CLOCK, RealDisk(), SystemRng(7)), 1)
+    server.controller.start(server._links)
+
+
+def test_a_store_path_that_is_a_file_is_told_in_one_line(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    with pytest.raises(FatalError, match=r"controllerStorePath=.*file is no directory"):
+        start(path)
+
+
+def test_a_journal_that_is_a_directory_is_told_in_one_line(tmp_path):
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(FatalError, match="journal is a directory"):
+        start(tmp_path)
 
 
 class Connection:
