@@ -9,11 +9,14 @@ hand alone, as docs/replication.md says.
 Source: spec/disk.md 7.2; docs/replication.md (switching by hand).
 """
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 from chaos.backends.base import KEEP_THE_LOG, ClusterFailed, ClusterSpec, link_names
 from chaos.backends.local import (
     INNER_HOST,
+    POLL_S,
     STOP_TIMEOUT_S,
     LocalCluster,
     Node,
@@ -23,7 +26,11 @@ from chaos.backends.local import (
 from chaos.backends.ports import HOST, take_port_block
 from chaos.catalogue.contracts import SYNC_MASTER
 from chaos.history.domains import PLAIN
+from chaos.net.wire import RAFT_STATUS, StatusConnection
+from ledgermq.runtime.cancel import timeout
 
+FOLLOWS_TIMEOUT_S = 30
+"""How long a slave may take to confirm for the first time."""
 HA_SETTINGS = {"haSendHeartbeatInterval": "500", "slaveReadEnable": "true"}
 
 
@@ -41,6 +48,25 @@ class LocalPair(LocalCluster):
             # They take requests at listenPort - 2 as well, and slaves at listenPort + 1.
             node.port = take_port_block(4) + 2
             node.raft_port = node.port + 1
+
+    async def start(self) -> None:
+        """Start all; return when the slave confirms what the master sends, too.
+
+        Until then a synchronous master answers that it has no slave. Errors: ClusterFailed.
+        """
+        await super().start()
+        connection = StatusConnection(self._broker_host, self._nodes[self._master].port)
+        try:
+            async with timeout(FOLLOWS_TIMEOUT_S):
+                while True:
+                    if _has_slave(await connection.ask(RAFT_STATUS, FOLLOWS_TIMEOUT_S)):
+                        break
+                    await asyncio.sleep(POLL_S)
+        except (OSError, TimeoutError, EOFError, ValueError) as error:
+            late = f"no slave of {self._master} confirmed within {FOLLOWS_TIMEOUT_S} s"
+            raise ClusterFailed(late) from error
+        finally:
+            connection.close()
 
     async def make_master(self, node: str) -> None:
         """Stop the slave and start it as the master; the other is a slave from its next start on.
@@ -102,3 +128,9 @@ class LocalPair(LocalCluster):
         }
         node.config.parent.mkdir(parents=True, exist_ok=True)
         node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+def _has_slave(status: Mapping[str, object]) -> bool:
+    """Tell whether a master's status names a slave that confirms."""
+    slaves = status.get("slaves")
+    return isinstance(slaves, list) and any(one.get("confirms") for one in slaves)

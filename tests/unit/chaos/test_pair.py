@@ -9,7 +9,7 @@ import pytest
 
 from chaos.__main__ import main as chaos_main
 from chaos.backends.base import ClusterFailed, ClusterSpec
-from chaos.backends.pair import LocalPair
+from chaos.backends.pair import LocalPair, _has_slave
 from chaos.catalogue.contracts import ASYNC_MASTER, MODES, PAIR, QUORUM, SYNC_MASTER, copies
 from chaos.checker import check_history
 from chaos.demo import demo_of, next_steps, parser, workload_of
@@ -223,3 +223,18 @@ def test_what_a_slave_took_may_be_unknown_to_the_master_for_a_while(settle_ms, c
         contract={"offsets_settle_ms": settle_ms},
     )
     assert check_history(history).results["A18"].count == count
+
+
+@pytest.mark.parametrize(
+    ("status", "is_there"),
+    [
+        ({"slaves": [{"confirms": True}]}, True),
+        ({"slaves": [{"confirms": False}, {"confirms": True}]}, True),
+        ({"slaves": [{"confirms": False}]}, False),
+        ({"slaves": []}, False),
+        ({}, False),
+        ({"slaves": None}, False),
+    ],
+)
+def test_a_run_begins_when_a_slave_confirms(status, is_there):
+    assert _has_slave(status) is is_there
