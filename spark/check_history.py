@@ -22,7 +22,7 @@ from spark.commit_log import find_replicas
 from spark.history import BrokenHistoryError, History, open_history
 from spark.job import CHECKS, Report, describe_error, run_checks, write_report
 from spark.result import EXIT_HARNESS, EXIT_USAGE, VALID
-from spark.session import JvmNotFoundError, start_session
+from spark.session import JvmNotFoundError, open_session
 
 ENTRY_BYTES_GUESS = 1200
 QUICK_ROWS_MAX = 600_000
@@ -103,18 +103,15 @@ def _check(history: History, options: argparse.Namespace, out: Path, progress: C
     say(f"checking {history.path}")
     entries = _guess_entries(history)
     quick = history.rows("sends") + history.rows("deliveries") + entries < QUICK_ROWS_MAX
-    session = start_session(
+    with open_session(
         options.master,
         partitions=options.partitions or history.partitions(entries),
         driver_memory=options.driver_memory or (QUICK_MEMORY if quick else MEMORY),
         quick=quick,
-    )
-    try:
+    ) as session:
         report = run_checks(session, history, only=options.only, progress=say)
         write_report(report, out)
         return report
-    finally:
-        session.stop()
 
 
 def _guess_entries(history: History) -> int:

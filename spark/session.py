@@ -9,9 +9,13 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -96,20 +100,33 @@ def java_version(home: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def start_session(
+@contextmanager
+def open_session(
     master: str | None = None,
     *,
     partitions: int = 4,
     driver_memory: str = "2g",
     quick: bool = False,
-) -> SparkSession:
-    """Return a session on ``master`` (default: this machine, all cores).
+) -> Iterator[SparkSession]:
+    """Yield a session on ``master`` (default: this machine, all cores), and stop it at the end.
 
     ``partitions`` is the number of shuffle partitions: few for small histories. ``quick``: the JVM
     compiles lightly and plans are made once, not anew after each shuffle, which halves the CPU time
     of a small history and slows a large one. The driver runs this Python, so do local
     workers. Errors: JvmNotFoundError.
     """
+    interrupts = signal.getsignal(signal.SIGINT)
+    session = _start(master, partitions, driver_memory, quick=quick)
+    try:
+        yield session
+    finally:
+        session.stop()
+        # pyspark's own handler asks a context that is gone by now: the next Ctrl-C is ours again.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupts)
+
+
+def _start(master: str | None, partitions: int, driver_memory: str, *, quick: bool) -> SparkSession:
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ["JAVA_HOME"] = find_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -9,19 +9,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark.session import start_session
+from spark.session import open_session
 
 ROWS = 3
 
 
 def main() -> int:
     """Run the trial; return the exit code."""
-    session = start_session("local[1]", partitions=1, driver_memory="512m", quick=True)
-    try:
+    with open_session("local[1]", partitions=1, driver_memory="512m", quick=True) as session:
         rows = session.range(ROWS).mapInArrow(_same, "id long").count()
         version = session.version
-    finally:
-        session.stop()
     if rows != ROWS:
         raise RuntimeError(f"Spark gave {rows} rows for {ROWS}")
     sys.stdout.write(f"Spark {version} calls Python {platform.python_version()}\n")
