@@ -126,6 +126,11 @@ LOG_WAITING_BYTES_MAX: Final = Limit(
     Scope.PROCESS,
     "2, and nothing is stored; an address gets a quarter of what is free",
 )
+LOG_WAITING_MS_MAX: Final = Limit(
+    2_500, "wait of a large send for room in the log", Unit.MILLISECONDS, Scope.REQUEST,
+    "2, and nothing is stored",
+)  # fmt: skip
+"""Less than the 3 s after which clients give a send up, and send it again."""
 QUEUE_UNITS_MAX: Final = Limit(
     1_000, "entries of a consume queue in an answer", Unit.COUNT, Scope.REQUEST, "so many, no more"
 )
@@ -169,7 +174,7 @@ LIMITS: Final = (
     PLANS_MAX, PLAN_NAMES_MAX, SUFFIXES_MAX, TAGS_REMEMBERED_MAX, REMEMBERED_BYTES_MAX,
     ANSWER_ROWS_MAX, ANSWER_BYTES_MAX, WALKS_MAX, TRAFFIC_NAMES_MAX,
     FORWARDED_MAX, ASKED_GROUPS_MAX, ASKED_MEMBERS_MAX, RESET_BYTES_MAX, COPIED_BYTES_MAX,
-    LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, QUEUE_UNITS_MAX,
+    LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX, QUEUE_UNITS_MAX,
     REPLIES_MAX, REPLIES_BYTES_MAX, REPLIES_OF_CLIENT_MAX,
     OPEN_HALVES_MAX, RECENT_HALVES_BYTES_MAX, TRANSACTIONS_ASKED_MAX, IMMUNITY_MS_MAX,
 )  # fmt: skip

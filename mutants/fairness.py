@@ -151,6 +151,14 @@ FAIRNESS: Final = (
         plant=patch("broker.sends.room:LogRoom._has_room", (">= STALLED_MS", ">= 2**62")),
     ),
     Mutant(
+        name="late-sends-stored",
+        breaks="A large send that waited for longer than its client does is stored all the same.",
+        source="64 senders of 3 MiB: what is stored after their time, each retry stores again.",
+        plant=patch(
+            "broker.sends.room:LogRoom._is_too_late", (">= LOG_WAITING_MS_MAX", ">= 2**62")
+        ),
+    ),
+    Mutant(
         name="room-for-small-ones-only",
         breaks="Large messages wait for as long as small ones fill the log, commit by commit.",
         source="A synchronous master whose slave confirms nothing has 3 s of small ones there.",

@@ -6,6 +6,9 @@ the log, where one address has its turn after the other, and of an address its c
 small send waits for a few large messages, however many are under way, and a large one for a few
 of each other address. Two or three on their way are enough to keep members and disks busy.
 
+A send that waited for nearly as long as its client does is refused. The client gives it up and
+sends it again: a broker under too much load would store what nobody waits for, and store it twice.
+
 Small messages do not wait here: what a turn of the loop takes of them is bounded by their number
 and time (`ledgermq.remoting.transport.turns`). Where nothing is committed for a while, room is what
 the log itself takes: what has no majority is told so by its own limits and times.
@@ -18,9 +21,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.fair_share import FairShare
-from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
+from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX
 from ledgermq.remoting.transport.flows import Flows
-from ledgermq.remoting.transport.room import Entering
+from ledgermq.remoting.transport.room import Entering, NoRoom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +60,9 @@ def message_bytes(message: _Sized) -> int:
 
 
 class _Later:
-    """A coroutine that waits."""
+    """A coroutine that waits, for as long as it takes."""
+
+    waiting_since_ms: int | None = None
 
     def __init__(self, address: str) -> None:
         self.remote = (address, 0)
@@ -69,6 +74,10 @@ class _Later:
             return True  # It was cancelled, and takes nobody's place.
         self.may_go_on.set_result(None)
         return False
+
+    def refuse(self, full: NoRoom) -> None:
+        """Have the coroutine raise it."""
+        self.may_go_on.set_exception(full)
 
 
 class LogRoom:
@@ -107,8 +116,10 @@ class LogRoom:
     def wait(self, one: Entering, size_bytes: int) -> bool:
         """See `ledgermq.remoting.transport.room.Room`."""
         address = one.remote[0]
-        if not self._share.fits(address, size_bytes):
+        if self._is_too_late(one) or not self._share.fits(address, size_bytes):
             return False
+        if one.waiting_since_ms is None:
+            one.waiting_since_ms = self._clock.monotonic_ms()
         self._share.take(address, size_bytes)
         self._add(one, size_bytes)
         return True
@@ -133,6 +144,18 @@ class LogRoom:
             self._call_next()
         self._flows.add(one.remote[0], (one, size_bytes))
         self._look_later()
+
+    def _is_too_late(self, one: Entering) -> bool:
+        since_ms = one.waiting_since_ms
+        return since_ms is not None and self._clock.monotonic_ms() - since_ms >= LOG_WAITING_MS_MAX
+
+    def _refuse_late(self) -> bool:
+        """Refuse those that waited for too long, a turn's worth; return whether that was all."""
+        late = self._flows.remove(lambda waiting: self._is_too_late(waiting[0]), TURN_MAX)
+        for one, size_bytes in late:
+            self._share.take(one.remote[0], -size_bytes)
+            one.refuse(NoRoom(self))
+        return len(late) < TURN_MAX
 
     def _has_room(self) -> bool:
         if self._used() < LOG_ROOM_BYTES:
@@ -169,14 +192,15 @@ class LogRoom:
         finally:
             self._is_letting_in = False
 
-    def _look_later(self) -> None:
+    def _look_later(self, seconds: float = LOOK_S) -> None:
         if not self._is_looking:
             self._is_looking = True
-            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Go on with whoever waits though nothing is committed any more."""
+        """Refuse the late ones; go on with who waits though nothing is committed any more."""
         self._is_looking = False
+        is_all = self._refuse_late()
         if self._flows:
             self._call_next()
-            self._look_later()
+            self._look_later(LOOK_S if is_all else 0)

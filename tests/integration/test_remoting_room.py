@@ -2,8 +2,8 @@
 
 import asyncio
 
-from ledgermq.remoting.protocol.command import RemotingCommand, encode_command
-from ledgermq.remoting.protocol.frame import Frame
+from ledgermq.remoting.protocol.command import RemotingCommand, decode_command, encode_command
+from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.protocol.headers import decode_send_header
 from ledgermq.remoting.transport.connection import Connection
 from ledgermq.remoting.transport.room import Entering, NoRoom
@@ -101,6 +101,25 @@ def test_a_frame_that_may_not_wait_is_refused_and_the_next_one_served():
         assert "busy" in (refused.remark or "")
         assert (await w.ask(310, ext_fields=SEND_FIELDS, body=b"a")).code == 0
         assert len(handled) == 1
+
+    run(test)
+
+
+def test_a_frame_that_waited_too_long_is_refused_and_the_next_ones_served():
+    async def test(w: World) -> None:
+        room = FullRoom()
+        handled = serve(w, room)
+        reader, _ = await w.raw(sends(LARGE, b"a", b"b"))
+        await until(lambda: bool(room.waiting))
+        one, _ = room.waiting.pop()
+        one.waiting_since_ms = 5
+        one.refuse(NoRoom(room))
+        await until(lambda: handled == [1, 2])
+        decoder, answers = FrameDecoder(), []
+        while len(answers) < 3:
+            answers += map(decode_command, decoder.feed(await reader.read(4096)))
+        assert [(a.opaque, a.code) for a in answers] == [(0, 2), (1, 0), (2, 0)]
+        assert one.waiting_since_ms is None, "what comes next begins to wait anew"
 
     run(test)
 

@@ -18,11 +18,7 @@ from ledgermq.remoting.protocol.command import (
     decode_command,
     encode_command,
 )
-from ledgermq.remoting.protocol.errors import (
-    ConnectionLost,
-    RemoteProtocolError,
-    RequestTimeout,
-)
+from ledgermq.remoting.protocol.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
 from ledgermq.remoting.protocol.frame import Frame, FrameDecoder
 from ledgermq.remoting.transport.config import TransportConfig
 from ledgermq.remoting.transport.limits import TURN_FRAMES_MAX
@@ -96,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         "_later", "_loop", "_opaque", "_out", "_partial_sweeps", "_pending", "_server_side",
         "_timer", "_timer_at", "_touched", "_transport", "_turns", "closed", "has_spoken", "id",
         "local", "on_close", "quiet_sweeps", "receive_bytes", "remote", "saw_frame", "slow",
-        "state", "tasks",
+        "state", "tasks", "waiting_since_ms",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         """Frames that were read and wait for the next turn; nothing is read meanwhile."""
         self._awaits_room = False
         """Whether they wait for room instead."""
+        self.waiting_since_ms: int | None = None
+        """Since when they do, with what was read along with them; a room's note."""
         self.has_spoken = False
         """Whether a whole frame ever came."""
         self.receive_bytes = self._decoder.buffer_bytes
@@ -359,6 +357,11 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on(lambda: self._dispatcher.on_frame(self, self._later.pop(0)))
         return True
 
+    def refuse(self, full: NoRoom) -> None:
+        """Refuse the frame for which there was no room; the others wait their turn."""
+        self._awaits_room = False
+        self._go_on(lambda: self._dispatcher.on_hot_error(self, self._later.pop(0), full))
+
     def _go_on(self, handle: Callable[[], None]) -> None:
         if self._closing:
             self._later = []
@@ -371,7 +374,9 @@ class Connection(asyncio.BufferedProtocol):
         self._end_if_broken()
         if self._later:
             self._wait()
-        elif not self.slow:
+            return
+        self.waiting_since_ms = None
+        if not self.slow:
             self._resume_reading()
 
     def _pause_reading(self) -> None:
@@ -460,16 +465,13 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.writelines(out)
         if size + transport.get_write_buffer_size() > self._config.write_pause_bytes:
-            self._check_backlog()
+            self._check_backlog(transport.get_write_buffer_size())
 
-    def _check_backlog(self) -> None:
-        transport = self._transport
-        if transport is not None:
-            waiting = transport.get_write_buffer_size()
-            if waiting > self._config.write_close_bytes:
-                self.abort(f"{waiting} bytes wait for a peer that does not read")
-            elif waiting > self._config.write_pause_bytes:
-                self._dispatcher.on_unsent(self, waiting)
+    def _check_backlog(self, waiting: int) -> None:
+        if waiting > self._config.write_close_bytes:
+            self.abort(f"{waiting} bytes wait for a peer that does not read")
+        elif waiting > self._config.write_pause_bytes:
+            self._dispatcher.on_unsent(self, waiting)
 
     def _arm_timer(self, deadline: float) -> None:
         if self._timer is not None:

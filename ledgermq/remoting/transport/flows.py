@@ -5,6 +5,7 @@ Source: stochastic fair queueing (McKenney), with addresses for flows.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 W = TypeVar("W")
@@ -42,3 +43,17 @@ class Flows(Generic[W]):
             self._waiting[address] = theirs
         self._count -= 1
         return one
+
+    def remove(self, is_over: Callable[[W], bool], most: int) -> list[W]:
+        """Take those that are over, so many at most; the others keep their turns. Looks at each."""
+        over: list[W] = []
+        for address, theirs in list(self._waiting.items()):
+            left: deque[W] = deque()
+            for one in theirs:
+                (over if len(over) < most and is_over(one) else left).append(one)
+            if left:
+                self._waiting[address] = left
+            else:
+                del self._waiting[address]
+        self._count -= len(over)
+        return over

@@ -3,7 +3,8 @@
 A hot handler raises `NoRoom` before it has done anything. The connection keeps the frame and all
 behind it, reads no more, and goes on when the room lets it: so what a client has sent is handled in
 its order, and the client is slowed down by its own unread bytes. Who is let in next is the room's
-business; it knows nothing of frames, and this nothing of what fills a room.
+business; it knows nothing of frames, and this nothing of what fills a room. A room may refuse
+what has waited too long.
 """
 
 from typing import Protocol
@@ -11,6 +12,9 @@ from typing import Protocol
 
 class Entering(Protocol):
     """Who waits for room."""
+
+    waiting_since_ms: int | None
+    """When what waits began to, by the room's clock, which notes it; None: it is not known."""
 
     @property
     def remote(self) -> tuple[str, int]:
@@ -21,12 +25,19 @@ class Entering(Protocol):
         """Take the room that there is now; return whether all that it takes is taken already."""
         ...
 
+    def refuse(self, full: "NoRoom") -> None:
+        """Answer that there was no room for too long; nothing of it is done."""
+        ...
+
 
 class Room(Protocol):
     """Something that may be full for a while."""
 
     def wait(self, one: Entering, size_bytes: int) -> bool:
-        """Call ``one.enter`` later; False if so many bytes may not wait as well."""
+        """Call ``one.enter`` or ``one.refuse`` later; False if it is to be refused at once.
+
+        So many bytes may not wait as well then, or it has waited for too long already.
+        """
         ...
 
 

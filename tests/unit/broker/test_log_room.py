@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX
-from broker.sends.room import LOOK_S, SMALL_BYTES, STALLED_MS, STARVED_MS, TURN_BYTES, LogRoom
+from broker.limits import LOG_ROOM_BYTES, LOG_WAITING_BYTES_MAX, LOG_WAITING_MS_MAX
+from broker.sends.room import (
+    LOOK_S,
+    SMALL_BYTES,
+    STALLED_MS,
+    STARVED_MS,
+    TURN_BYTES,
+    TURN_MAX,
+    LogRoom,
+)
 from broker.sends.waiting import WaitingRoom
 from ledgermq.remoting.transport.room import NoRoom
 from mutants.patches import BY_TESTS
@@ -71,6 +79,7 @@ class Sender:
 
     def __init__(self, log: Log, name: str, sizes: list[int], address: str = "a") -> None:
         self.remote = (address, 1)
+        self.waiting_since_ms: int | None = None
         self._log, self._name, self._sizes = log, name, sizes
         self.refused: list[int] = []
         self.go_on()
@@ -85,6 +94,11 @@ class Sender:
         self._log.append(self._name, self._sizes.pop(0))
         asyncio.get_running_loop().call_soon(self.go_on)
         return True
+
+    def refuse(self, full: NoRoom) -> None:
+        assert full.room is self._log.room
+        self.refused.append(self._sizes.pop(0))
+        asyncio.get_running_loop().call_soon(self.go_on)
 
 
 def run(test: Callable[[Log], Awaitable[None]]) -> None:
@@ -273,6 +287,61 @@ def test_a_coroutine_waits_as_well_and_one_goes_on_in_a_turn():
         await asyncio.gather(other, *copies)
         assert log.most <= LOG_ROOM_BYTES + LARGE
         assert log.names.index("other") <= 5
+
+    run(test)
+
+
+def late_ones_stored() -> list[str]:
+    """Return what is stored of three senders that wait, two of them for too long."""
+    stored: list[str] = []
+
+    async def test(log: Log) -> None:
+        log.append("before", LOG_ROOM_BYTES)
+        late = [Sender(log, name, [LARGE, LARGE], name) for name in ("a", "b")]
+        given_back = asyncio.ensure_future(log.room.enter("a"))
+        await asyncio.sleep(0)
+        log.room._progress_ms += LOG_WAITING_MS_MAX  # what is on its way is slow, and not stalled
+        log.room._let_in_ms += LOG_WAITING_MS_MAX
+        log.clock.now_ms += LOG_WAITING_MS_MAX - 1
+        in_time = Sender(log, "c", [LARGE], "c")
+        log.room._look()
+        assert [one.refused for one in late] == [[], []], "not yet"
+        log.clock.now_ms += 1
+        log.room._look()
+        await log.work()
+        stored.extend(log.names[1:])
+        assert given_back.done(), "a coroutine waits for as long as it takes"
+        assert in_time.refused == []
+        assert log.room.waiting_bytes == 0
+        assert [sorted(one.refused) for one in late] == [
+            [LARGE] * (2 - stored.count(name)) for name in ("a", "b")
+        ]
+
+    run(test)
+    return stored
+
+
+def test_what_waited_for_longer_than_its_sender_does_is_refused():
+    assert late_ones_stored() == ["c"], "neither the first ones nor what was read along with them"
+
+
+def test_late_sends_that_are_stored_are_found():
+    with planted(BY_TESTS["late-sends-stored"]):
+        assert sorted(late_ones_stored()) == ["a", "a", "b", "b", "c"]
+
+
+def test_many_late_ones_are_refused_in_many_turns():
+    async def test(log: Log) -> None:
+        log.append("before", LOG_ROOM_BYTES)
+        late = [Sender(log, "s", [LARGE], f"10.0.{n % 2}.{n // 2}") for n in range(3 * TURN_MAX)]
+        log.room._progress_ms += LOG_WAITING_MS_MAX
+        log.room._let_in_ms += LOG_WAITING_MS_MAX
+        log.clock.now_ms += LOG_WAITING_MS_MAX
+        log.room._look()
+        assert sum(len(one.refused) for one in late) == TURN_MAX
+        await log.work(commits=False)
+        assert [one.refused for one in late] == [[LARGE]] * len(late)
+        assert log.room.waiting_bytes == 0
 
     run(test)
 
