@@ -1,7 +1,8 @@
 """``ledgermq chaos``: run a scenario, or check a recorded run in process.
 
 Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover, zombies, those of
-`chaos.scenarios`, and files; ``list``; ``check RUN``.
+`chaos.scenarios`, and files; ``list``; ``check RUN``; ``replay RUN``; ``diff RUN RUN``;
+``campaign``.
 Exit codes as `chaos.demo`.
 """
 
@@ -15,11 +16,14 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from chaos.campaign import command as campaign
 from chaos.catalogue.contracts import RAFT
 from chaos.checker.compose import EXIT_USAGE
+from chaos.compare import compared, tables
 from chaos.demo import demo_of, parser, run_and_check, workload_of
 from chaos.foreign import TableReader
 from chaos.pair_scenarios import disks
+from chaos.replay import NoPlan, about_run, scenario_of, settle
 from chaos.run import convert_interrupted
 from chaos.scenario import ROUND_S, Scenario, baseline, failover, zombies
 from chaos.scenarios.expand import expand
@@ -53,6 +57,9 @@ BUILT_IN: Final[Mapping[str, str]] = {
 USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
        ledgermq chaos list
        ledgermq chaos check RUN
+       ledgermq chaos replay RUN [--out DIR] [--no-spark]
+       ledgermq chaos diff RUN RUN
+       ledgermq chaos campaign [--hours H | --runs N] [--scenario NAME]... [--out DIR] ...
 
 run     Run a scenario and judge it: one by its name, or a file of your own (docs/chaos.md).
           demo      kills, cut links, pauses
@@ -62,6 +69,9 @@ run     Run a scenario and judge it: one by its name, or a file of your own (doc
           disks     of master and slave (--mode): the disk of one is lost, again and again
 list    Print the names of all scenarios and what each hunts.
 check   Judge a recorded run again, in process, without Spark.
+replay  Make a recorded run again: the same scenario, seed and settings.
+diff    Show verdicts, counts, rates and faults of two judged runs side by side.
+campaign  Scenarios times seeds, for hours; goes on where it was (--help has its options).
 """
 
 
@@ -70,8 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     console = Console(highlight=False)
     match arguments:
-        case ["list"]:
-            return _list(console)
         case ["run", name, *rest] if name in SCENARIOS:
             made = parser(f"ledgermq chaos run {name}")
             made.add_argument("--rounds", type=int, help="failover, zombies, disks: how many times")
@@ -81,11 +89,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_and_check(SCENARIOS[name](options), options)
         case ["run", name, *rest] if not name.startswith("-"):
             return _run_file(name, rest, console)
-        case ["check", run]:
-            return _check(Path(run), console)
+        case ["campaign", *rest]:
+            return campaign.main(rest)
         case ["--help" | "-h"]:
             console.print(Text(USAGE))
             return 0
+        case _:
+            return _of_runs(arguments, console)
+
+
+def _of_runs(arguments: Sequence[str], console: Console) -> int:
+    """Do what is about scenarios and runs that there are."""
+    match arguments:
+        case ["list"]:
+            return _list(console)
+        case ["replay", run, *rest] if not run.startswith("-"):
+            return _replay(Path(run), rest, console)
+        case ["diff", one, other]:
+            return _diff(Path(one), Path(other), console)
+        case ["check", run]:
+            return _check(Path(run), console)
         case _:
             console.print(Text(USAGE))
             return EXIT_USAGE
@@ -121,6 +144,32 @@ def _list(console: Console) -> int:
         console.print(Text(f"{name:<30} {hunts}"), soft_wrap=True)
     for name, path in shipped().items():
         console.print(Text(f"{name:<30} {load(path).hunts}"), soft_wrap=True)
+    return 0
+
+
+def _replay(run: Path, rest: Sequence[str], console: Console) -> int:
+    """Make a recorded run again: the same scenario, seed and settings."""
+    made = parser("ledgermq chaos replay")
+    options = made.parse_args(rest)
+    try:
+        about = about_run(run)
+        scenario = scenario_of(about)
+        settle(options, about, scenario)
+    except NoPlan as error:
+        console.print(Text(str(error)), soft_wrap=True)
+        return EXIT_USAGE
+    return run_and_check(scenario, options)
+
+
+def _diff(one: Path, other: Path, console: Console) -> int:
+    """Show two judged runs side by side."""
+    try:
+        parts = compared(one, other)
+    except NoPlan as error:
+        console.print(Text(str(error)), soft_wrap=True)
+        return EXIT_USAGE
+    for table in tables(parts, (str(one), str(other))):
+        console.print(table)
     return 0
 
 

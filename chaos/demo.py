@@ -53,8 +53,11 @@ PLANTED = {RAFT: "ack-before-quorum", SYNC_MASTER: "ha-acknowledged-before-the-s
 """A bug that shows in the demo of a mode. What an asynchronous master may lose hides most."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser of a command that ends with a verdict: wrong usage has a code of its own."""
+
     def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and leave."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
 
@@ -192,7 +195,7 @@ def new_run_directory(root: Path) -> Path:
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the options that all runs share."""
-    made = _Parser(prog=prog, description=(__doc__ or "").splitlines()[0])
+    made = Parser(prog=prog, description=(__doc__ or "").splitlines()[0])
     made.add_argument("--seconds", type=_between(5, SECONDS_MAX), help="length of the fault phase")
     made.add_argument(
         "--mode",
@@ -221,17 +224,18 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return made
 
 
-def _between(low: float, high: float) -> "_Range":
-    return _Range(low, high)
+def _between(low: float, high: float) -> "Range":
+    return Range(low, high)
 
 
-class _Range:
+class Range:
     """An argparse type: a number within limits."""
 
     def __init__(self, low: float, high: float) -> None:
         self._low, self._high = low, high
 
     def __call__(self, text: str) -> float:
+        """Return the number. Errors: ArgumentTypeError."""
         try:
             number = float(text)
         except ValueError:

@@ -123,4 +123,37 @@ HARNESS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="campaign-goes-on-behind-the-hole",
+        breaks="A run that was broken off is not run again: what is behind the last comes next.",
+        source="What counting the runs that are over brings, where one before the last is missing.",
+        plant=patch(
+            "chaos.campaign.plan:next_job",
+            ("range(len(done) + 1) if n not in done", "[max(done, default=-1) + 1]"),
+        ),
+    ),
+    Mutant(
+        name="campaign-keeps-the-newest",
+        breaks="Histories of runs that found something go as those of valid ones do.",
+        source="What a bound of the disk brings that looks at the age alone.",
+        plant=patch(
+            "chaos.campaign.keep:histories_to_drop",
+            (" if one.verdict == VALID", ""),
+        ),
+    ),
+    Mutant(
+        name="campaign-takes-plans-for-faults",
+        breaks="The coverage of a campaign counts faults that were planned, not those that acted.",
+        source="spec/proof.md 2: faults that did nothing were counted as coverage.",
+        plant=patch(
+            "chaos.campaign.outcome:count_faults",
+            ('int(bool((row.get("witness") or {}).get("effective")))', "1"),
+        ),
+    ),
+    Mutant(
+        name="replay-without-the-bug",
+        breaks="A run with a planted bug is made again without it.",
+        source="The setting of a run that is easiest to leave out, since most have none.",
+        plant=patch("chaos.replay:settle", ('options.mutant = about["mutant"]', "pass")),
+    ),
 )

@@ -1,0 +1,91 @@
+"""A run's record is enough to make it again, and two runs are told apart by what they found."""
+
+import io
+import json
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from chaos import replay
+from chaos.__main__ import main
+from chaos.compare import compared, tables
+from chaos.pair_scenarios import pair_demo
+from chaos.replay import NoPlan, about_run, scenario_of
+from chaos.scenario import WORKLOADS, demo
+from chaos.scenarios.expand import expand
+from chaos.scenarios.library import shipped
+from chaos.scenarios.schema import load
+from mutants.patches import HARNESS_BUGS
+from mutants.planting import planted
+from tests.spark.minimal import VIOLATIONS, write_minimal
+
+
+def recorded(scenario: object, **more: object) -> dict:
+    """What a run writes of its plan, as it is read back."""
+    about = {"plan": asdict(scenario), "seed": 7, "backend": "local", "mutant": None} | more
+    return json.loads(json.dumps(about))
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_scenario_comes_back_as_it_was_run(name):
+    made = expand(load(shipped()[name]), seed=3)
+    assert scenario_of(recorded(made)) == made
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_the_demos_come_back_with_every_workload(workload):
+    for made in (demo(workload=workload), pair_demo(mode="sync-master", workload=workload)):
+        assert scenario_of(recorded(made)) == made
+
+
+def test_seed_flush_bug_and_mode_are_those_of_the_run():
+    made = pair_demo(mode="async-master")
+    options = SimpleNamespace(seed=None, backend="docker", mutant=None, mode="raft", flush=None)
+    replay.settle(options, recorded(made, mutant="some-bug"), made)
+    assert vars(options) == {
+        "seed": 7, "backend": "local", "mutant": "some-bug", "mode": "async-master",
+        "flush": "async",
+    }  # fmt: skip
+    with planted(HARNESS_BUGS["replay-without-the-bug"]):
+        replay.settle(options, recorded(made, mutant="other"), made)
+    assert options.mutant == "some-bug"
+    with pytest.raises(NoPlan, match="seed"):
+        replay.settle(options, {"plan": {}}, made)
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"plan": 3}'])
+def test_what_is_no_run_is_told(tmp_path: Path, text: str | None):
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(NoPlan, match=r"run\.json"):
+        about_run(tmp_path)
+    assert main(["replay", str(tmp_path)]) == 254
+    assert main(["diff", str(tmp_path), str(tmp_path)]) == 254
+
+
+def test_a_plan_of_another_version_is_told():
+    about = recorded(demo())
+    about["plan"]["timeline"] = 3
+    with pytest.raises(NoPlan, match="not one of this version"):
+        scenario_of(about)
+
+
+def test_two_runs_side_by_side_show_what_differs(tmp_path: Path):
+    sound = write_minimal(None, tmp_path / "sound")
+    lossy = write_minimal(VIOLATIONS["lost"][2], tmp_path / "lossy")
+    for run in (sound, lossy):
+        main(["check", str(run)])
+    parts = dict(compared(sound, lossy))
+    differ = {row[0].split()[0]: row[1:] for row in parts["checks that differ"]}
+    assert differ["A1"] == ("valid", "invalid 1")
+    assert "A5" not in differ
+    verdicts = {row[0]: row[1:] for row in parts["verdicts"]}
+    assert verdicts["in process"][1] == "invalid"
+    screen = io.StringIO()
+    for table in tables(compared(sound, lossy), ("sound", "lossy")):
+        Console(file=screen, width=120).print(table)
+    assert "checks that differ" in screen.getvalue()
+    assert main(["diff", str(sound), str(lossy)]) == 0
