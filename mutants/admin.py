@@ -57,8 +57,8 @@ ADMIN: Final = (
         breaks="Whoever asks for the settings is shown the key of the group.",
         source="AdminBrokerProcessor.getBrokerConfig shows all there is.",
         plant=patch(
-            "broker.processor.runtime:RuntimeProcessor.handle_config",
-            ("if not name.startswith(_SECRETS)", "if name"),
+            "ledgermq.runtime.settings:shown_settings",
+            ("if not key.startswith(_SECRETS)", "if key"),
         ),
     ),
 )

@@ -28,8 +28,10 @@ from ledgermq.remoting.protocol.headers import (
     RouteHeader,
     decode_header,
 )
-from ledgermq.remoting.transport.requests import Permission, Requests, serves
+from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX
+from ledgermq.remoting.transport.requests import Permission, Requests, ServedBy, serves
 from ledgermq.runtime.clock import Clock
+from ledgermq.runtime.settings import refused_change, shown_settings
 from namesrv.admission import Admission, Peer
 from namesrv.config import NamesrvConfig
 from namesrv.guard import Guard
@@ -303,6 +305,25 @@ class Processor:
             remark = f"No config item, Namespace: {namespace}"
             return make_response(command, ResponseCode.QUERY_NOT_FOUND, remark)
         return _with_body(command, table)
+
+    @serves(RequestCode.GET_NAMESRV_CONFIG, what="settings, but for keys and certificates")
+    def settings(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
+        """319."""
+        return make_response(command, ResponseCode.SUCCESS, body=shown_settings(self._config))
+
+    @serves(
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        what="change of settings",
+        limits=(BODY_BYTES_MAX,),
+        served_by=ServedBy.NOBODY,
+    )
+    def change_settings(self, _connection: object, command: RemotingCommand) -> RemotingCommand:
+        """318. Refused, as a broker's 25."""
+        if len(command.body) > BODY_BYTES_MAX:
+            return make_response(command, ResponseCode.SYSTEM_ERROR, "too large a body")
+        is_known, remark = refused_change(self._config, bytes(command.body))
+        code = ResponseCode.NO_PERMISSION if is_known else ResponseCode.SYSTEM_ERROR
+        return make_response(command, code, remark)
 
 
 def _after(steps: Iterator[None], answer: RemotingCommand) -> Answered:

@@ -1,8 +1,6 @@
 """A broker as a whole: how it runs (28), its settings (26), and that nobody changes them (25).
 
-Settings are read at the start and hold until the end: a change is a line in the file and a start.
-Keys and certificates are not shown to whoever asks. Of what RocketMQ says of thread pools there is
-none here: their queues are empty.
+Of what RocketMQ says of thread pools there is none here: their queues are empty.
 Source: spec/wire.md 3.9; RocketMQ AdminBrokerProcessor.prepareRuntimeInfo 4.9.
 """
 
@@ -12,14 +10,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.answers import shown
 from ledgermq.remoting.protocol.bodies import DataVersion, KvTable, encode_body
 from ledgermq.remoting.protocol.codes import VERSION, VERSION_NAME, RequestCode, ResponseCode
 from ledgermq.remoting.protocol.command import RemotingCommand, make_response
 from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX
 from ledgermq.remoting.transport.requests import ServedBy, serves
-from ledgermq.runtime.config import parse_properties_text, properties_of
-from ledgermq.runtime.config_keys import ROCKETMQ_KEYS
+from ledgermq.runtime.settings import refused_change, shown_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +25,8 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from store.read.reader import Reader
 
-_SECRETS: Final = ("peerSharedKey", "peerTls")
-_KEYS_SHOWN_MAX: Final = 10
+_FIXED: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}
+"""RocketMQ's settings that are no choice here; its `exportConfigs` ends if one of them lacks."""
 _NO_QUEUES: Final = {
     f"{pool}ThreadPoolQueue{what}": "0"
     for pool in ("send", "pull", "query")
@@ -83,13 +79,9 @@ class RuntimeProcessor:
     @serves(RequestCode.GET_BROKER_CONFIG, what="settings, but for keys and certificates")
     def handle_config(self, _connection: object, request: RemotingCommand) -> RemotingCommand:
         """Take GET_BROKER_CONFIG (26)."""
-        settings = properties_of(self._config)
-        lines = [
-            f"{name}={value}\n" for name, value in settings.items() if not name.startswith(_SECRETS)
-        ]
         version = DataVersion(counter=0, timestamp=self._started_ms)
         fields = {"version": msgspec.json.encode(version).decode()}
-        body = "".join(lines).encode()
+        body = shown_settings(self._config, _FIXED)
         return make_response(request, ResponseCode.SUCCESS, None, fields, body)
 
     @serves(
@@ -102,17 +94,9 @@ class RuntimeProcessor:
         """Refuse UPDATE_BROKER_CONFIG (25)."""
         if len(request.body) > BODY_BYTES_MAX:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "too large a body")
-        names = list(parse_properties_text(request.body.decode("utf-8", "replace")))
-        ours = properties_of(self._config)
-        unknown = [name for name in names if name not in ours and name not in ROCKETMQ_KEYS]
-        if unknown or not names:
-            remark = f"no such setting: {_listed(unknown)}"
-            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
-        remark = (
-            f"{_listed(names)}: no setting changes while the broker runs; "
-            "change its configuration file and start it again"
-        )
-        return make_response(request, ResponseCode.NO_PERMISSION, remark)
+        is_known, remark = refused_change(self._config, bytes(request.body))
+        code = ResponseCode.NO_PERMISSION if is_known else ResponseCode.SYSTEM_ERROR
+        return make_response(request, code, remark)
 
     def _process(self) -> dict[str, str]:
         seconds = (self._clock.monotonic_ms() - self._since_ms) // 1_000
@@ -162,7 +146,3 @@ class RuntimeProcessor:
     def _rates(self, series: Series) -> str:
         """Return messages a second in 10 s, a minute, ten minutes."""
         return "".join(f"{rate} " for rate in series.recent(self._clock.monotonic_ms()))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(shown(name) for name in names[:_KEYS_SHOWN_MAX])

@@ -376,3 +376,14 @@ def test_no_setting_is_changed_and_no_key_is_shown(bench: Bench) -> None:
     assert b"k" * 40 not in shown
     with planted(BY_TESTS["shared-key-shown"]):
         assert b"k" * 40 in bench.runtime.handle_config(None, request(26)).body
+
+
+def test_the_settings_that_an_export_reads_are_all_there(bench: Bench) -> None:
+    """RocketMQ's `exportConfigs` ends at the first of these that a broker does not name."""
+    wanted = (
+        "brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums"
+        " flushDiskType maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn"
+        " traceTopicEnable useTLS autoCreateTopicEnable autoCreateSubscriptionGroup"
+    )
+    body = bytes(bench.runtime.handle_config(None, request(26)).body).decode()
+    assert set(wanted.split()) <= {line.partition("=")[0] for line in body.splitlines()}

@@ -17,7 +17,7 @@ from ledgermq.remoting.protocol.bodies import (
 from ledgermq.remoting.protocol.certificates import Identity, Role, node_identity
 from ledgermq.remoting.protocol.command import RemotingCommand
 from ledgermq.remoting.protocol.errors import InvalidHeader, RemoteProtocolError, RequestTimeout
-from ledgermq.remoting.protocol.limits import REGISTER_BYTES_MAX
+from ledgermq.remoting.protocol.limits import BODY_BYTES_MAX, REGISTER_BYTES_MAX
 from ledgermq.remoting.protocol.signing import NAMESRV_AUDIENCE, KeyCredentials, Trust, sign
 from ledgermq.remoting.protocol.tolerant_json import loads
 from mutants.patches import BY_TESTS
@@ -524,3 +524,16 @@ def test_lists_are_made_once_for_each_state_of_the_table():
     server.register(brokerName="z", brokerAddr="z:1")
     assert b'"z"' in server.ask(106).body
     assert server.ask(206).body is not before
+
+
+def test_settings_are_told_and_none_is_changed():
+    server = Server(listen_port=1234, shared_key="k" * 40)
+    assert b"listenPort=1234\n" in server.ask(319).body
+    assert b"k" * 40 not in server.ask(319).body
+    refused = server.ask(318, b"listenPort=1\n")
+    assert (refused.code, "listenPort: no setting changes" in refused.remark) == (16, True)
+    assert server.ask(318, b"clusterTest=true\n").code == 16, "RocketMQ's"
+    assert server.ask(318, b"noSuchKey=1\n").remark == "no such setting: noSuchKey"
+    assert server.ask(318).code == 1
+    assert server.ask(318, b"a" * (BODY_BYTES_MAX + 1)).code == 1
+    assert b"listenPort=1234\n" in server.ask(319).body
