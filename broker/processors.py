@@ -128,7 +128,10 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         client,
         OffsetProcessor(tables, store, new_groups.for_request),
         QueryProcessor(
-            store.reader, tables.topics.exists, unique_max=core.config.default_query_max_num
+            store.reader,
+            tables.topics.exists,
+            subscribed=tables.consumers.subscription,
+            unique_max=core.config.default_query_max_num,
         ),
         LockProcessor(tables, proposer, clock),
         FilterProcessor(enabled=core.config.enable_property_filter),

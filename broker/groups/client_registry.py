@@ -215,6 +215,11 @@ class ConsumerRegistry:
         """Return a group with members, or None."""
         return self._groups.get(group)
 
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what the members of a group want of a topic, None for nothing or no members."""
+        live = self._groups.get(group)
+        return None if live is None else live.subscriptions.get(topic)
+
     def register(
         self, name: str, traits: GroupTraits, client: Client, subscriptions: Sequence[Subscription]
     ) -> bool:

@@ -142,12 +142,12 @@ def _group_body(group: ConsumerGroup, connections: list[ClientConnection]) -> Co
         consume_type=group.traits.consume_type,
         message_model=group.traits.message_model,
         subscription_table={
-            topic: _subscription_data(one) for topic, one in group.subscriptions.items()
+            topic: subscription_data(one) for topic, one in group.subscriptions.items()
         },
     )
 
 
-def _subscription_data(subscription: Subscription) -> SubscriptionData:
+def subscription_data(subscription: Subscription) -> SubscriptionData:
     """Return a subscription as its client has told it."""
     tags: list[str] = []
     if subscription.expression_type in TAG_TYPES and subscription.expression != ALL_TAGS:

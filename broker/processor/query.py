@@ -15,6 +15,7 @@ import msgspec
 
 from broker.answers import DAMAGED, shown
 from broker.limits import QUEUE_UNITS_MAX
+from broker.processor.members import subscription_data
 from dledger.errors import DamagedEntry
 from ledgermq.remoting.protocol.administration import QueueUnit, QueueUnits, QueueUnitsHeader
 from ledgermq.remoting.protocol.bodies import encode_body
@@ -28,6 +29,7 @@ from store.results import Boundary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.groups.client_registry import Subscription
     from store.read.key_query import KeyResult
 
 
@@ -82,20 +84,32 @@ class QueryStore(Protocol):
         """Return the newest messages of a key within store times, oldest first."""
 
 
+def _nobody(_group: str, _topic: str) -> Subscription | None:
+    """Say that nobody is connected."""
+    return None
+
+
 class QueryProcessor:
     """Answers questions about queues and messages.
 
     Args:
         exists: whether there is a topic, of the system perhaps. Queues and keys of one that was
             removed are on disk until retention takes them; what is asked about them finds nothing.
+        subscribed: what the connected members of a group want of a topic.
         unique_max: messages of a query by unique key (``defaultQueryMaxNum``).
     """
 
     def __init__(
-        self, store: QueryStore, exists: Callable[[str], bool], *, unique_max: int = 32
+        self,
+        store: QueryStore,
+        exists: Callable[[str], bool],
+        *,
+        subscribed: Callable[[str, str], Subscription | None] = _nobody,
+        unique_max: int = 32,
     ) -> None:
         self._store = store
         self._exists = exists
+        self._subscribed = subscribed
         self._unique_max = unique_max
 
     @serves(
@@ -226,6 +240,12 @@ class QueryProcessor:
                 for place, size, code in units
             ],
         )
+        if header.consumer_group:
+            wanted = self._subscribed(header.consumer_group, topic)
+            body.subscription_data = wanted and subscription_data(wanted)
+            body.filter_data = (
+                "null" if wanted else f"{shown(header.consumer_group)}@{topic} is not online!"
+            )
         return make_response(
             request, ResponseCode.SUCCESS, FOUND_REMARK if units else remark, body=encode_body(body)
         )

@@ -268,6 +268,7 @@ class StatsProcessor:
             broker_offset=self._store.max_offset(topic, queue_id),
             consumer_offset=offset,
             last_timestamp=self._time_of(topic, queue_id, offset - 1),
+            pull_offset=offset,
         )
         behind = consumed.broker_offset - offset
         return Row(topic, behind, queue_member(self._key(topic, queue_id), consumed))

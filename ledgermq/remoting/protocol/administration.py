@@ -151,11 +151,16 @@ class TopicStats(_Body):
 
 
 class ConsumedOffsets(_Body, gc=False):
-    """A queue in the answers of 208 and 317: where it ends, where the group is, and since when."""
+    """A queue in the answers of 208 and 317: where it ends, where the group is, and since when.
+
+    RocketMQ 5 tells where the group has pulled to as well, and its tools show the difference as
+    what is in flight. Nobody counts that here: it is told as 0.
+    """
 
     broker_offset: int
     consumer_offset: int
     last_timestamp: int
+    pull_offset: int
 
 
 class ConsumeStats(_Body):
@@ -225,12 +230,14 @@ class QueueUnit(_Body, gc=False):
     tags_code: int
 
 
-class QueueUnits(_Body):
-    """Answer of 321."""
+class QueueUnits(_Body, omit_defaults=True):
+    """Answer of 321; the subscription of the group that was named, or why there is none."""
 
     max_queue_index: int
     min_queue_index: int
     queue_data: list[QueueUnit]
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
 
 
 class WindowStats(_Body):

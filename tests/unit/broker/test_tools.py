@@ -164,7 +164,8 @@ def test_a_connected_group_shows_only_what_it_subscribes_to(bench: Bench) -> Non
     assert topics() == {"T"}
     found = table(run(bench.stats.handle_group(None, request(208, consumerGroup="g"))))
     assert found["T", 0] == {
-        "brokerOffset": 10, "consumerOffset": 5, "lastTimestamp": CLOCK_MS - 6_000
+        "brokerOffset": 10, "consumerOffset": 5, "lastTimestamp": CLOCK_MS - 6_000,
+        "pullOffset": 5,
     }  # fmt: skip
 
 
