@@ -242,10 +242,10 @@ class QueryProcessor:
         )
         if header.consumer_group:
             wanted = self._subscribed(header.consumer_group, topic)
-            body.subscription_data = wanted and subscription_data(wanted)
-            body.filter_data = (
-                "null" if wanted else f"{shown(header.consumer_group)}@{topic} is not online!"
-            )
+            if wanted is not None:
+                body.subscription_data, body.filter_data = subscription_data(wanted), "null"
+            else:
+                body.filter_data = f"{shown(header.consumer_group)}@{topic} is not online!"
         return make_response(
             request, ResponseCode.SUCCESS, FOUND_REMARK if units else remark, body=encode_body(body)
         )

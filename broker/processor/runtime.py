@@ -106,6 +106,7 @@ class RuntimeProcessor:
             seconds %= size
         return {
             "bootTimestamp": str(self._started_ms),
+            "brokerActive": "true",
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "runtime": f"[ {', '.join(parts)} ]",
