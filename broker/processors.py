@@ -127,12 +127,7 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         pull,
         client,
         OffsetProcessor(tables, store, new_groups.for_request),
-        QueryProcessor(
-            store.reader,
-            tables.topics.exists,
-            subscribed=tables.consumers.subscription,
-            unique_max=core.config.default_query_max_num,
-        ),
+        _build_queries(core),
         LockProcessor(tables, proposer, clock),
         FilterProcessor(enabled=core.config.enable_property_filter),
         SendBackProcessor(
@@ -150,6 +145,15 @@ def build_processors(core: Core, around: Around, of_mode: tuple[object, ...]) ->
         *of_mode,
     )
     return Processors(requests, pull, client, moved, counts, transactions)
+
+
+def _build_queries(core: Core) -> QueryProcessor:
+    return QueryProcessor(
+        core.store.reader,
+        core.tables.topics.exists,
+        subscribed=core.tables.consumers.subscription,
+        unique_max=core.config.default_query_max_num,
+    )
 
 
 def _build_admin(

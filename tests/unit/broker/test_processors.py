@@ -480,32 +480,6 @@ class FakeQueues:
     def message_at(self, physical_offset: int) -> memoryview | None:
         return memoryview(b"record") if physical_offset == 48 else None
 
-    def units(
-        self, _topic: str, queue_id: int, offset: int, count: int
-    ) -> list[tuple[int, int, int]] | None:
-        units = [(48 * number, 48, 0) for number in range(5)]
-        return units[offset : offset + count] if queue_id == 0 else None
-
-
-def test_entries_of_a_queue_come_with_what_a_connected_group_wants(bench: Bench) -> None:
-    made = QueryProcessor(FakeQueues(), is_there, subscribed=bench.tables.consumers.subscription)
-
-    def ask(**more: object) -> dict[str, Any]:
-        answer = made.handle_units(
-            None, request(321, topic="T", queueId=0, index=3, count=9, **more)
-        )
-        body: dict[str, Any] = json.loads(answer.body)
-        assert [one["physicOffset"] for one in body.pop("queueData")] == [144, 192]
-        assert (body.pop("minQueueIndex"), body.pop("maxQueueIndex")) == (2, 5)
-        return body
-
-    assert ask() == {}
-    assert ask(consumerGroup="g") == {"filterData": "g@T is not online!"}
-    bench.beat(FakeConnection())
-    known = ask(consumerGroup="g")
-    assert known["filterData"] == "null"
-    assert known["subscriptionData"]["topic"] == "T"
-
 
 def test_limits_and_times_of_a_queue_are_told() -> None:
     made = QueryProcessor(FakeQueues(), is_there)
