@@ -22,6 +22,7 @@ from chaos.history.arrow import arrow_schema
 from chaos.history.payload import split_key
 from chaos.history.tables import TABLES
 from chaos.record import read_recording
+from chaos.terms import Reigns
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -56,7 +57,18 @@ def collect(run: Path, run_id: str) -> Tables:
         row["phase"] = phase_of(int(row["t_mono_ns"]))
     tables["events"] = events
     tables["sends"] = make_sends(events, run_id)
+    _tell_terms(tables)
     return tables
+
+
+def _tell_terms(tables: Tables) -> None:
+    """Write down in which term each send was acknowledged, where that is proved."""
+    reigns = Reigns(tables["raft_probe"])
+    for send in tables["sends"]:
+        if send["outcome"] == "ok":
+            term = reigns.term_at(send.get("node"), send["t_inv"], send["t_cmp"])
+            send["raft_term"] = term
+            send["raft_group"] = None if term is None else 0
 
 
 class Phases:

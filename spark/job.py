@@ -26,6 +26,7 @@ from spark.checks.coverage import check_coverage
 from spark.checks.delayed import check_early, check_late
 from spark.checks.duplicates import check_duplicates
 from spark.checks.harness import check_failover, check_harness
+from spark.checks.leadership import check_completeness, check_old_terms, check_stale
 from spark.checks.loss import check_loss
 from spark.checks.measures import check_span, check_storm, check_unknown
 from spark.checks.minimum_evidence import check_minimum_evidence
@@ -260,6 +261,9 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A26": check_ladder,
         "A28": check_false_letters,
         "A29": check_letters_twice,
+        "A36": check_completeness,
+        "A37": check_old_terms,
+        "A38": check_stale,
         "A52": check_durable,
         "A53": check_rolled_back,
         "A54": check_undecided,

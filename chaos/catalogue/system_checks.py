@@ -39,20 +39,19 @@ CHECKS: Final = (
         excusable=True,
     ),
     CheckEntry(
-        id="A36", title="leader completeness",
+        id="A36", title="leader without what was committed before it",
         question="does a leader have all that earlier terms committed?", severity=CRIT,
-        needs="raft_event", simulated=True, lacks="the last index of a new leader in its event",
+        needs="raft_event", in_process=True, on_spark=True, simulated=True, excusable=True,
     ),
     CheckEntry(
         id="A37", title="commit of an old term",
         question="are entries of earlier terms committed only with one of the leader's own?",
-        severity=CRIT, needs="raft_event", simulated=True,
-        lacks="what each replica holds at a commit",
+        severity=CRIT, needs="raft_event", in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A38", title="told before it is committed",
         question="is nothing told before it is committed, and durable as it must be?",
-        severity=CRIT, simulated=True, lacks="one clock of brokers and clients",
+        severity=CRIT, needs="sends", in_process=True, on_spark=True, simulated=True,
     ),
     CheckEntry(
         id="A39", title="applied differs from the log",

@@ -22,6 +22,7 @@ from chaos.checker.effects import (
     check_minimum_evidence,
 )
 from chaos.checker.events import check_commits, check_leaders, check_terms, check_votes
+from chaos.checker.leadership import check_completeness, check_old_terms, check_stale
 from chaos.checker.logs import check_committed, check_log_matching
 from chaos.checker.measures import check_span, check_storm, check_unknown
 from chaos.checker.messages import (
@@ -78,6 +79,9 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A33": check_commits,
     "A34": check_log_matching,
     "A35": check_committed,
+    "A36": check_completeness,
+    "A37": check_old_terms,
+    "A38": check_stale,
     "A41": check_failover,
     "A45": check_minimum_evidence,
     "A46": check_selection,

@@ -188,6 +188,7 @@ class HistoryBuilder:
                 "outcome": outcome, "attempts": 1, "node": self.nodes[0], "kind": "plain",
                 "queue_offset": offset if ok else None, "phase": "main",
                 "err_code": 0 if ok else 14 if outcome == "fail" else -2,
+                "raft_term": term if ok else None,
             } | row,
         )  # fmt: skip
         return Message(key, queue_id, offset, body, index, self.clock, sent)
@@ -419,9 +420,10 @@ def _plant_messages(run: HistoryBuilder, messages: list[Message], rng: random.Ra
     return planted
 
 
-OF_REPLICAS = ("A30", "A31", "A32", "A33", "A34")
+OF_REPLICAS = ("A30", "A31", "A32", "A33", "A34", "A36", "A37", "A38")
 PLANTED = (
-    "A1", "A5", "A6", "A7", "A8", "A15", "A30", "A31", "A32", "A33", "A34", "A35",
+    "A1", "A5", "A6", "A7", "A8", "A15", "A30", "A31", "A32", "A33", "A34", "A35", "A36", "A37",
+    "A38",
 )  # fmt: skip
 
 
@@ -441,6 +443,21 @@ def plant_term_fall(run: HistoryBuilder, message: Message) -> None:
 
 def plant_commit_fall(run: HistoryBuilder, message: Message) -> None:
     run.event("n0", "commit", 1, index=1, prev_index=2)
+
+
+def plant_short_leader(run: HistoryBuilder, message: Message) -> None:
+    run.event("n2", "vote_granted", 8, peer="n1", index=1, prev_index=1)
+    run.event("n1", "become_leader", 8, peer="n1")
+
+
+def plant_old_term(run: HistoryBuilder, message: Message) -> None:
+    run.event("n2", "vote_granted", 9, peer="n0", index=9, prev_index=1)
+    run.event("n0", "become_leader", 9, peer="n0")
+    run.event("n0", "commit", 9, index=9, prev_index=2)
+
+
+def plant_stale(run: HistoryBuilder, message: Message) -> None:
+    message.send["raft_term"] = 0
 
 
 def plant_lost(run: HistoryBuilder, message: Message) -> None:
@@ -506,4 +523,7 @@ _PLANTS = {
     "A33": plant_commit_fall,
     "A35": plant_divergence,
     "A34": plant_mismatch,
+    "A36": plant_short_leader,
+    "A37": plant_old_term,
+    "A38": plant_stale,
 }

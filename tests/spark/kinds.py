@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.spark.generate import MS, HistoryBuilder, Message
+from tests.spark.leaders import LEADERS_LACKING
 
 Row = dict[str, Any]
 
@@ -417,10 +418,11 @@ LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
     "answer": (("A23", "A53", "A54", "A55"), "txn.answer", of(
         transactions, rows_without("checkback/checkback", "answer"))),
     "decisions": (("A23", "A53", "A54", "A55"), "txn", of(transactions, no_decisions)),
-}  # fmt: skip
+} | LEADERS_LACKING  # fmt: skip
 """What is missing: the checks that cannot be decided, and what each says that it needs."""
 LACKING_TOGETHER = (
     "seq of a batch", "generation", "end of a queue", "call", "shard", "what was told", "delay",
-    "delay of a refusal", "times of a refusal", "answer",
+    "delay of a refusal", "times of a refusal", "answer", "log of a candidate",
+    "begin of an append",
 )  # fmt: skip
 """Of each check one, all in one history."""

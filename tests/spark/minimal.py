@@ -29,6 +29,7 @@ from tests.spark.generate import (
     plant_two_leaders,
 )
 from tests.spark.kinds import KIND_VIOLATIONS
+from tests.spark.leaders import LEADER_VIOLATIONS
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 
@@ -224,7 +225,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
-} | KIND_VIOLATIONS  # fmt: skip
+} | KIND_VIOLATIONS | LEADER_VIOLATIONS  # fmt: skip
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -243,6 +244,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
+    "leaders": tuple(LEADER_VIOLATIONS),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip
