@@ -38,10 +38,12 @@ from chaos.probe import Probe, settled
 from chaos.record import Recorder
 from chaos.replaced import Replaceable
 from chaos.scenario import (
+    AVAILABILITY_MIN,
     CHECK_BACK,
     DELAYS_MS,
     LATE_MS_MAX,
     MAIN_GROUP,
+    RECOVERY_MS_MAX,
     TOPIC,
     TRANSACTIONS,
     Scenario,
@@ -316,6 +318,8 @@ def _write_about(parts: Parts, problems: Sequence[str]) -> dict[str, Any]:
         "flush": scenario.flush,
         "duplicates": "at-least-once",
         "late_ms_max": LATE_MS_MAX,
+        "recovery_ms_max": RECOVERY_MS_MAX,
+        "availability_min": AVAILABILITY_MIN,
         "offsets_settle_ms": mode.offsets_settle_ms,
     }
     about = {

@@ -20,6 +20,8 @@ from chaos.history.domains import (
     CONTRACT_WORDS,
     LEAST,
     MODES,
+    SHARES,
+    TIMES,
     TOLERANCE,
     TOLERANCE_MAX_NS,
     TRIES,
@@ -128,10 +130,11 @@ def _contract_complaints(contract: Mapping[str, Any]) -> list[str]:
         for name, words in CONTRACT_WORDS.items()
         if name in contract and contract[name] not in words
     ]
-    ratio = contract.get("redelivery_ratio_max", 0)
-    if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
-        found.append(f"contract.redelivery_ratio_max is {ratio!r}; write a number of 0..1")
-    for name in ("late_ms_max", "offsets_settle_ms"):
+    for name in SHARES:
+        ratio = contract.get(name, 0)
+        if not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+            found.append(f"contract.{name} is {ratio!r}; write a number of 0..1")
+    for name in TIMES:
         time = contract.get(name, 0)
         if not isinstance(time, int | float) or time < 0:
             found.append(f"contract.{name} is {time!r}; write a number of milliseconds")

@@ -168,9 +168,15 @@ def compare(local: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:
 
 MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     "A3": ("recovered", "vanished"),
+    "A4": ("lag_max",),
+    "A36": ("leaders",),
+    "A37": ("leaders",),
+    "A38": ("acknowledged",),
     "A41": ("worst_ms",),
     "A58": ("elections", "terms", "failed", "longest"),
     "A59": ("messages", "bytes", "span_ms"),
+    "A60": ("heals", "worst_ms"),
+    "A61": ("quiet", "acknowledged"),
 }
 """The numbers of what is only told: the two checkers have to agree on them too."""
 

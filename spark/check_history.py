@@ -155,6 +155,13 @@ def _memory(text: str) -> str:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip().upper() for name in text.split(",") if name.strip())
     wrong = [name for name in names if name not in CHECKS]
+    other = [
+        f"{name} is asked of histories as {', '.join(ENTRIES[name].asked_as)}"
+        for name in wrong
+        if name in ENTRIES and ENTRIES[name].asked_as
+    ]
+    if other:
+        raise argparse.ArgumentTypeError("; ".join(other))
     if wrong or not names:
         raise argparse.ArgumentTypeError(
             f"unknown check {', '.join(wrong) or '(none)'}; known: {', '.join(CHECKS)}"

@@ -36,6 +36,7 @@ from spark.checks.progress import check_batches, check_beyond, check_falls, chec
 from spark.checks.raft import check_committed, check_log_matching
 from spark.checks.raft_events import check_commits, check_leaders, check_terms, check_votes
 from spark.checks.reading import check_backwards, check_shards, check_skips
+from spark.checks.recovery import check_availability, check_recovery
 from spark.checks.redelivery import check_redelivery
 from spark.checks.retries import (
     check_false_letters,
@@ -50,6 +51,7 @@ from spark.checks.transactions import (
     check_rolled_back,
     check_undecided,
 )
+from spark.checks.unseen import check_lag, check_passed
 from spark.context import Context, load_context
 from spark.contract import Promise, evaluate_contract
 from spark.history import History
@@ -58,7 +60,7 @@ from spark.message_outcomes import MessageOutcomes, load_outcomes
 from spark.result import SPARK_CHECKS, UNKNOWN, CheckResult, Contract, Verdict, decide
 
 CHECKS: Final = SPARK_CHECKS
-RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A3", "A5", "A6", "A7", "A8", "A9", "A35", "A59"})
+RESTS_ON_OUTCOMES: Final = frozenset({"A1", "A2", "A3", "A5", "A6", "A7", "A8", "A9", "A35", "A59"})
 """What asks of messages what became of them: all tables laid over each other by key."""
 RESTS_ON_LOGS: Final = RESTS_ON_OUTCOMES | {"A15", "A34", "A48"}
 """What asks the replicas' logs; A48 whether they are there."""
@@ -249,6 +251,7 @@ def _check(
 def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
     """Return the checks that ask of order, offsets, delay, retries and transactions."""
     checks: dict[str, Callable[[Context], CheckResult]] = {
+        "A4": check_lag,
         "A12": check_batches,
         "A13": check_backwards,
         "A14": check_skips,
@@ -271,6 +274,8 @@ def _plan_of_kinds(context: Context) -> dict[str, Callable[[], CheckResult]]:
         "A56": check_early,
         "A57": check_missing_letters,
         "A58": check_storm,
+        "A60": check_recovery,
+        "A61": check_availability,
     }
     return {name: partial(check, context) for name, check in checks.items()}
 
@@ -281,6 +286,7 @@ def _plan_of_messages(
     """Return the checks that ask what became of messages."""
     return {
         "A1": lambda: check_loss(context, outcomes, entries, gaps=gaps),
+        "A2": lambda: check_passed(context, outcomes),
         "A3": lambda: check_unknown(outcomes),
         "A59": lambda: check_span(context, outcomes),
         "A5": lambda: check_phantom(context, outcomes, gaps=gaps),

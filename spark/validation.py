@@ -23,6 +23,8 @@ from chaos.history.domains import (
     CONTRACT_WORDS,
     LEAST,
     MODES,
+    SHARES,
+    TIMES,
     TOLERANCE,
     TOLERANCE_MAX_NS,
     TRIES,
@@ -175,10 +177,11 @@ def odd_members(run: dict[str, Any]) -> list[str]:
             for name, words in CONTRACT_WORDS.items()
             if name in contract and contract[name] not in words
         ]
-        ratio = contract.get("redelivery_ratio_max", 0)
-        if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
-            found.append(f"contract.redelivery_ratio_max must be 0 to 1, not {ratio!r}")
-        for name in ("late_ms_max", "offsets_settle_ms"):
+        for name in SHARES:
+            ratio = contract.get(name, 0)
+            if not isinstance(ratio, int | float) or ratio < 0 or ratio > 1:
+                found.append(f"contract.{name} must be 0 to 1, not {ratio!r}")
+        for name in TIMES:
             time = contract.get(name, 0)
             if not isinstance(time, int | float) or time < 0:
                 found.append(f"contract.{name} must be milliseconds, not {time!r}")

@@ -119,3 +119,5 @@ class CheckEntry:
     """Whether it finds what is brought about when disks are lost that had what was acknowledged."""
     lacks: str = ""
     """What the checkers lack to ask it of a history."""
+    asked_as: tuple[str, ...] = ()
+    """The checks that ask of a history what comes nearest to it, where itself cannot be asked."""

@@ -13,8 +13,8 @@ CHECKS: Final = (
     ),
     CheckEntry(
         id="A2", title="lost by progress",
-        question="did a group commit past a message that it never got?", severity=CRIT,
-        needs="acks, deliveries", lacks="commits with the consumer's own outcome of each call",
+        question="did a group commit past a message that it had not got?", severity=CRIT,
+        needs="acks, deliveries", in_process=True, on_spark=True, excusable=True,
     ),
     CheckEntry(
         id="A3", title="unknown sends that took effect",
@@ -23,8 +23,8 @@ CHECKS: Final = (
     ),
     CheckEntry(
         id="A4", title="unseen and lag",
-        question="how many acknowledged messages had a group not seen, and for how long?",
-        severity=INFO, needs="sends, deliveries", lacks="bounds to judge by; the report draws it",
+        question="how far were groups behind what was acknowledged?",
+        severity=INFO, needs="sends, deliveries", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A5", title="phantom: delivered but never sent",
@@ -54,7 +54,8 @@ CHECKS: Final = (
         id="A10", title="handed out again without a cause",
         question="did one consumer hand a message out again without a cause, or out of a "
         "queue it had given back?",
-        severity=MAJOR, simulated=True, lacks="in histories A9 asks it of groups",
+        severity=MAJOR, simulated=True, lacks="what a client kept and handed out by itself",
+        asked_as=("A9", "A52"),
     ),
     CheckEntry(
         id="A11", title="append order: sent later, stored before",
@@ -118,17 +119,18 @@ CHECKS: Final = (
         id="A20", title="order of a chosen queue",
         question="do a producer's ordered sends lie in their order, in the queue that it chose?",
         severity=CRIT, simulated=True, lacks="the simulator's ordered producers",
+        asked_as=("A11", "A12", "A49"),
     ),
     CheckEntry(
         id="A21", title="lock without a reason",
         question="is a lock given with a reason, to one client, until its lease ends?",
-        severity=CRIT, simulated=True, lacks="locks in a history",
+        severity=CRIT, simulated=True, lacks="locks in a history", asked_as=("A17",),
     ),
     CheckEntry(
         id="A22", title="passed over by a read",
         question="does a read pass over nothing that was asked for, and drop nothing before "
         "its time?",
-        severity=CRIT, simulated=True, lacks="reads in a history",
+        severity=CRIT, simulated=True, lacks="reads in a history", asked_as=("A1", "A14", "A16"),
     ),
     CheckEntry(
         id="A23", title="half message without a decision",
@@ -139,7 +141,8 @@ CHECKS: Final = (
         id="A24", title="offset that was never committed",
         question="is a group's offset one that was committed, and does a group begin where "
         "it may?",
-        severity=MAJOR, simulated=True, lacks="in histories A50 asks it at the end",
+        severity=MAJOR, simulated=True, lacks="each answer with the log that it rests on",
+        asked_as=("A18", "A19", "A50"),
     ),
     CheckEntry(
         id="A25", title="late delivery of a delayed message",

@@ -57,11 +57,12 @@ CHECKS: Final = (
         id="A39", title="applied differs from the log",
         question="are queues, key index and tables what the committed log says?", severity=CRIT,
         needs="queue_index", simulated=True, lacks="queue files among the copies",
+        asked_as=("A15", "A16", "A50"),
     ),
     CheckEntry(
         id="A40", title="answer of a replica that does not lead",
         question="does only a leader answer what only a leader may?", severity=MAJOR,
-        simulated=True, lacks="requests in a history",
+        simulated=True, lacks="requests in a history", asked_as=("A30", "A38"),
     ),
     CheckEntry(
         id="A41", title="time without acknowledgements around each kill",
@@ -78,11 +79,12 @@ CHECKS: Final = (
         question="is a leader deposed for a cause, and does one without a quorum or a disk "
         "step down?",
         severity=MAJOR, simulated=True, lacks="a cause of each change in a history",
+        asked_as=("A58", "A60", "A61"),
     ),
     CheckEntry(
         id="A44", title="answer that is not what the log says",
         question="is every answer what the log says?", severity=CRIT, simulated=True,
-        lacks="in histories A50 asks it at the end",
+        lacks="each answer with the log that it rests on", asked_as=("A15", "A50"),
     ),
     CheckEntry(
         id="A45", title="enough was recorded to judge",
@@ -171,13 +173,12 @@ CHECKS: Final = (
     CheckEntry(
         id="A60", title="no recovery after the heal",
         question="is service back soon after the last fault is lifted?", severity=MAJOR,
-        needs="sends, faults", lacks="a bound in the contract",
+        needs="sends, faults", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A61", title="availability floor",
-        question="which part of the sends is acknowledged while a majority is connected and "
-        "healthy?",
-        severity=INFO, needs="sends, faults", lacks="a bound in the contract",
+        question="which part of the sends is acknowledged while no fault is near?",
+        severity=MAJOR, needs="sends", in_process=True, on_spark=True,
     ),
     CheckEntry(
         id="A62", title="exceptions and log patterns",

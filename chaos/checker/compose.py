@@ -35,6 +35,7 @@ from chaos.checker.messages import (
 from chaos.checker.model import INVALID, UNKNOWN, VALID, History, Result, undecided
 from chaos.checker.progress import check_batches, check_beyond, check_falls, check_holes
 from chaos.checker.reading import check_backwards, check_shards, check_skips
+from chaos.checker.recovery import check_availability, check_recovery
 from chaos.checker.redelivery import check_redelivery
 from chaos.checker.retries import (
     check_false_letters,
@@ -49,10 +50,13 @@ from chaos.checker.transactions import (
     check_rolled_back,
     check_undecided,
 )
+from chaos.checker.unseen import check_lag, check_passed
 
 CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A1": check_loss,
+    "A2": check_passed,
     "A3": check_unknown,
+    "A4": check_lag,
     "A5": check_phantom,
     "A6": check_corrupt,
     "A7": check_aborted,
@@ -98,6 +102,8 @@ CHECKS: Mapping[str, Callable[[History], Result]] = {
     "A57": check_missing_letters,
     "A58": check_storm,
     "A59": check_span,
+    "A60": check_recovery,
+    "A61": check_availability,
 }
 BEYOND = frozenset({"A8", "A29"})
 """Checks of copies: what they find is no loss, but more than the contract says."""

@@ -114,6 +114,11 @@ CONTRACT_WORDS: Final[dict[str, tuple[str, ...]]] = {
 DLEDGER, PLAIN = "dledger", "plain"
 """What ``format`` in a replica's meta.json may say: of its segments, the first if it is absent."""
 
+TIMES: Final = ("late_ms_max", "offsets_settle_ms", "recovery_ms_max")
+"""What of run.json's ``contract`` is a number of milliseconds."""
+SHARES: Final = ("redelivery_ratio_max", "availability_min")
+"""What of it is a number of 0 to 1."""
+
 MODES: Final = ("concurrent", "orderly", "broadcast")
 """What run.json's ``modes`` may say of a group: how it consumes."""
 CHECK_BACK: Final = ("after_ms", "interval_ms", "max")

@@ -137,6 +137,7 @@ def test_names_of_other_histories_are_found() -> None:
 
 def check_row(one: CheckEntry) -> str:
     asked = "both checkers" if one.in_process and one.on_spark else f"{NOT_YET}: {one.lacks}"
+    asked += f"; nearest {', '.join(one.asked_as)}" if one.asked_as else ""
     return " | ".join([
         f"| {one.id}",
         one.question,
@@ -179,6 +180,16 @@ def test_the_simulator_asks_what_the_catalogue_says() -> None:
 def test_a_check_that_nobody_has_says_what_it_lacks(one: CheckEntry) -> None:
     assert bool(one.lacks) != (one.in_process and one.on_spark)
     assert one.question.endswith("?")
+    assert all(CHECKS[name].in_process for name in one.asked_as)
+    assert not (one.in_process and one.asked_as)
+
+
+def test_what_is_asked_under_another_number_is_on_the_page() -> None:
+    rows = cells(section("docs/checking.md", "## Asked under another number"))
+    told = {line[0]: set(re.findall(r"\bA\d+", line[2])) for line in rows if line[0] != "number"}
+    named = {one.id: set(one.asked_as) for one in CHECKS.values() if one.asked_as}
+    assert {name: asks for name, asks in told.items() if asks} == named
+    assert told.keys() == {one.id for one in CHECKS.values() if one.simulated and one.lacks}
 
 
 def test_the_specification_has_every_question() -> None:

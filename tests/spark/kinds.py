@@ -62,6 +62,7 @@ def reading(run: HistoryBuilder) -> Kind:
         kind.send()
     for message in kind.sent:
         kind.deliver(message)
+    run.clock += 10 * MS  # all has come
     kind.rows["commit"] = kind.ack("commit", queue_id=0, value_offset=8)
     kind.rows["fetch"] = kind.ack("fetch", queue_id=0, value_offset=8)
     for message in kind.sent:
@@ -155,6 +156,7 @@ def committed_too_late(run: HistoryBuilder) -> Kind:
     kind = kind_of(run, "spread")
     for message in [kind.send() for _ in range(4)]:
         kind.deliver(message)
+    run.clock += 10 * MS
     kind.ack("commit", queue_id=0, value_offset=1)
     run.clock += 5_000 * MS
     kind.ack("commit", queue_id=0, value_offset=4)
@@ -203,6 +205,12 @@ def swap(one: Row, other: Row, *names: str) -> None:
 
 def poll_back(kind: Kind) -> None:
     swap(kind.given[3], kind.given[4], "t_fetch_inv", "t_recv")
+
+
+def committed_past(kind: Kind) -> None:
+    """The offset behind the last message is committed before the message has come."""
+    t = kind.given[7]["t_recv"] - MS // 2
+    kind.rows["commit"].update(t_inv=t, t_cmp=t)
 
 
 def passed_over(kind: Kind) -> None:
@@ -327,6 +335,7 @@ KIND_VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "two holes": ("A16", "invalid", TWO_HOLES),
     "two calls at once": ("A17", "invalid", of(orderly, overlapped)),
     "shard turned": ("A17", "invalid", of(orderly, shard_turned)),
+    "committed past": ("A2", "invalid", of(reading, committed_past)),
     "told less": ("A18", "invalid", of(reading, lambda k: k.rows["fetch"].update(value_offset=3))),
     "committed beyond": (
         "A19", "invalid", of(reading, lambda k: k.ack("commit", queue_id=0, value_offset=9))
@@ -409,6 +418,8 @@ LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
     "shard": (("A17",), "sends.shard_key", of(orderly, sends_without("shard_key"))),
     "what was told": (("A18",), "acks.value_offset", of(
         reading, rows_without("fetch", "value_offset"))),
+    "what was committed": (("A2",), "acks.value_offset", of(
+        reading, rows_without("commit", "value_offset"))),
     "delay": (("A25", "A56"), "sends.delay_ms", of(waiting, sends_without("delay_ms"))),
     "delay of a refusal": (("A26",), "acks.delay_ms", of(
         failing, rows_without("nack 0", "delay_ms"))),
@@ -421,8 +432,8 @@ LACKING: dict[str, tuple[tuple[str, ...], str, Spoil]] = {
 } | LEADERS_LACKING  # fmt: skip
 """What is missing: the checks that cannot be decided, and what each says that it needs."""
 LACKING_TOGETHER = (
-    "seq of a batch", "generation", "end of a queue", "call", "shard", "what was told", "delay",
-    "delay of a refusal", "times of a refusal", "answer", "log of a candidate",
-    "begin of an append",
+    "seq of a batch", "generation", "end of a queue", "call", "shard", "what was told",
+    "what was committed", "delay", "delay of a refusal", "times of a refusal", "answer",
+    "log of a candidate", "begin of an append",
 )  # fmt: skip
 """Of each check one, all in one history."""

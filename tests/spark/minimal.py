@@ -30,6 +30,7 @@ from tests.spark.generate import (
 )
 from tests.spark.kinds import KIND_VIOLATIONS
 from tests.spark.leaders import LEADER_VIOLATIONS
+from tests.spark.serving import SERVICE_VIOLATIONS
 
 Spoil = Callable[[HistoryBuilder, list[Message]], None]
 
@@ -108,7 +109,6 @@ def overtaken(run: HistoryBuilder, messages: list[Message]) -> None:
     """Two sends of one producer, one after the other, lie the other way round."""
     one, other = messages[4], messages[6]
     one.send.update(t_inv=other.send["t_cmp"] + 1, t_cmp=other.send["t_cmp"] + 2)
-    one.delivery["t_recv"] += 100 * MS
 
 
 def beyond_the_end(run: HistoryBuilder, messages: list[Message]) -> None:
@@ -225,7 +225,7 @@ VIOLATIONS: dict[str, tuple[str, str, Spoil]] = {
     "stored without an answer": ("A49", "invalid", stored_without_an_answer),
     "another queue than asked": ("A49", "invalid", another_queue_than_asked),
     "without a place": ("A49", "invalid", without_a_place),
-} | KIND_VIOLATIONS | LEADER_VIOLATIONS  # fmt: skip
+} | KIND_VIOLATIONS | LEADER_VIOLATIONS | SERVICE_VIOLATIONS  # fmt: skip
 
 
 # What can be seen side by side: none hides or explains another, and the logs still fit. The order
@@ -244,7 +244,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
-    "leaders": tuple(LEADER_VIOLATIONS),
+    "leaders": (*LEADER_VIOLATIONS, *SERVICE_VIOLATIONS),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip

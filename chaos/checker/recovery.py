@@ -1,0 +1,96 @@
+"""Is service back when faults are over, and there while there are none: A60 A61.
+
+Faults whose times overlap are one stretch. Between stretches the system has nothing to blame.
+
+Source: spec/proof.md A60, A61.
+"""
+
+from itertools import pairwise
+
+from chaos.checker.model import IDLE, History, Result, Row, result, unchecked
+
+HORIZON_NS = 60_000_000_000
+"""So long after a heal service is looked for where the contract has no bound."""
+SETTLE_NS = 10_000_000_000
+"""Until so long after a fault what is not acknowledged may still be its doing."""
+Span = tuple[int, int]
+NEVER = 1 << 62
+
+
+def check_recovery(history: History) -> Result:
+    """A60: a topic that nobody could send to for all of ``recovery_ms_max`` after a heal.
+
+    A heal is the end of a stretch of faults. Judged is what was quiet, and recorded, for all that
+    time; a topic counts to which sends began in the first half of it.
+    """
+    spans = fault_spans(history, 0)
+    bound = history.contract.get("recovery_ms_max")
+    limit = HORIZON_NS if bound is None else int(float(bound) * 1e6)
+    limit += 2 * history.clock_tolerance_ns
+    heals = [(over, begin) for (_, over), (begin, _) in pairwise([*spans, (NEVER, NEVER)])]
+    heals = [(heal, begin) for heal, begin in heals if heal != NEVER]
+    if not heals:
+        return unchecked("A60", "no fault was lifted")
+    last = max((_ended(send) for send in history.sends), default=0)
+    found: list[Row] = []
+    worst: float | None = None
+    for heal, begin in heals:
+        end = min(heal + limit, begin)
+        acks: dict[str, int] = {}
+        tried = set()
+        for send in history.sends:
+            topic = send["topic"]
+            if send["outcome"] == "ok" and heal <= _ended(send) <= end:
+                acks[topic] = min(acks.get(topic, end), _ended(send))
+            if heal <= send["t_inv"] <= heal + limit // 2:
+                tried.add(topic)
+        for at in acks.values():
+            worst = max(worst or 0.0, (at - heal) / 1e6)
+        is_whole = bound is not None and heal + limit <= min(begin, last)
+        for topic in sorted(tried - acks.keys()) if is_whole else ():
+            explain = f"nothing sent to {topic} was acknowledged within {bound} ms of the heal"
+            found.append({"topic": topic, "t": heal, "explain": f"{explain} at {heal}"})
+    words = "nothing was acknowledged" if worst is None else f"at worst after {worst:.0f} ms"
+    summary = f"{len(heals)} heals, service back {words}"
+    return result("A60", found, summary, heals=len(heals), worst_ms=worst)
+
+
+def check_availability(history: History) -> Result:
+    """A61: fewer sends acknowledged than ``availability_min``, of those far from any fault."""
+    spans = fault_spans(history, SETTLE_NS + 2 * history.clock_tolerance_ns)
+    quiet = [
+        send
+        for send in history.sends
+        if not any(begin <= _ended(send) and send["t_inv"] <= over for begin, over in spans)
+    ]
+    if not quiet:
+        return unchecked("A61", "no send was far from all faults")
+    acknowledged = sum(send["outcome"] == "ok" for send in quiet)
+    floor = history.contract.get("availability_min")
+    found: list[Row] = []
+    if floor is not None and acknowledged < float(floor) * len(quiet):
+        explain = f"{acknowledged} of {len(quiet)} sends far from all faults were acknowledged"
+        found = [{"key": "availability", "explain": f"{explain}, fewer than {floor} of them"}]
+    summary = f"{acknowledged} of {len(quiet)} sends far from all faults were acknowledged"
+    return result("A61", found, summary, quiet=len(quiet), acknowledged=acknowledged)
+
+
+def fault_spans(history: History, settle_ns: int) -> list[Span]:
+    """Return when faults were in force, each with the time to settle; overlapping ones are one."""
+    spans = []
+    for fault in history.faults:
+        begin = fault["t_on1"] if fault["t_on0"] is None else fault["t_on0"]
+        over = fault["t_off0"] if fault["t_off1"] is None else fault["t_off1"]
+        if begin is not None and fault["status"] not in IDLE:
+            spans.append((begin, NEVER if over is None else over + settle_ns))
+    merged: list[Span] = []
+    for begin, over in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], over))
+        else:
+            merged.append((begin, over))
+    return merged
+
+
+def _ended(send: Row) -> int:
+    return int(send["t_inv"] if send["t_cmp"] is None else send["t_cmp"])

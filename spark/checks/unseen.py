@@ -1,0 +1,180 @@
+"""A2, A4: did groups commit past what they had not got, and how far behind were they?
+
+A2: a commit lies behind an acknowledged message that its group had not got by then, and got later,
+or never while its queue was not drained (else A1 names it). Not judged are offsets before the first
+that the group got of the queue, queues that were reset, topics made anew. A4: how many offsets a
+group was behind, at the worst full second. Source: spec/proof.md A2, A4.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+
+from spark.checks.loss import absent_messages
+from spark.context import Context
+from spark.evidence import message_name, queue_place, tell, text
+from spark.facts import acks_of, lacking, of_run, on_topics, small, to_groups, unchecked, unknown
+from spark.history import few_rows
+from spark.message_outcomes import MessageOutcomes
+from spark.result import CheckResult
+
+QUEUE: Final = ["grp", "topic", "queue_id"]
+BUCKET: Final = 1024
+"""Offsets are looked up by so many, so that what was passed at a time meets them by equality."""
+SECOND: Final = 1_000_000_000
+
+
+def check_passed(context: Context, outcomes: MessageOutcomes) -> CheckResult:
+    """Return A2."""
+    counted = acks_of(context, "commit", "ok")
+    if not counted:
+        return unchecked("A2", "nobody recorded what groups committed")
+    if context.history.tolerance:
+        return unchecked("A2", "clocks that may differ do not order commits and deliveries")
+    if missing := lacking("acks", counted, ("topic", "queue_id", "value_offset", "t_inv")):
+        return unknown("A2", f"needs {missing} of commits")
+    steps = _steps(context).persist()
+    late = _late(context, steps)
+    never = _never(context, outcomes, steps)
+    rows = late if never is None else late.unionByName(never)
+    rows = rows.dropDuplicates(["grp", "msg_key"]).withColumn("key", F.col("msg_key"))
+    explain = text(
+        F.col("grp"), " committed behind ", message_name(), " at ", queue_place(),
+        " before it had got it",
+    )  # fmt: skip
+    return tell(context, CheckResult(check="A2", summary="commits pass nothing"), rows, explain)
+
+
+def _steps(context: Context) -> DataFrame:
+    """Return stretches of offsets (``low`` to before ``high``) and when a commit passed them."""
+    acks = context.table("acks")
+    reset = acks.filter("kind = 'reset'").select(*QUEUE).distinct()
+    commits = (
+        acks.filter("kind = 'commit' and outcome = 'ok'")
+        .filter(_of_one_epoch(context))
+        .join(reset, QUEUE, "left_anti")
+        .groupBy(*QUEUE, F.col("value_offset").alias("high"))
+        .agg(F.min("t_inv").alias("t"))
+    )
+    order = Window.partitionBy(*QUEUE).orderBy("high")
+    begins = _taken(context).groupBy(*QUEUE).agg(F.min("queue_offset").alias("begin"))
+    own = commits.select(*QUEUE).distinct().join(begins, QUEUE)
+    own = own.withColumn("floor", F.col("begin"))
+    if context.history.rows("drain"):
+        drain = context.table("drain")
+        mine = drain.groupBy(*QUEUE).agg(F.max("min_off").alias("mine"))
+        lowest = drain.groupBy("topic", "queue_id").agg(F.min("min_off").alias("lowest"))
+        own = own.join(mine, QUEUE, "left").join(lowest, ["topic", "queue_id"], "left")
+        own = own.withColumn("floor", F.greatest("begin", "mine", "lowest"))
+    return (
+        commits.withColumn("before", F.coalesce(F.lag("high").over(order), F.lit(0)))
+        .withColumn("t", F.min("t").over(order.rowsBetween(0, Window.unboundedFollowing)))
+        .join(own.select(*QUEUE, "floor"), QUEUE)
+        .withColumn("low", F.greatest("before", "floor"))
+        .filter("low < high")
+        .select(*QUEUE, "low", "high", "t")
+    )
+
+
+def _late(context: Context, steps: DataFrame) -> DataFrame:
+    """Return the messages that came to their groups for the first time behind a commit."""
+    last = F.floor((F.col("high") - 1) / BUCKET)
+    buckets = F.sequence(F.floor(F.col("low") / BUCKET), last)
+    suspects = (
+        _taken(context)
+        .withColumn("bucket", F.floor(F.col("queue_offset") / BUCKET))
+        .join(steps.withColumn("bucket", F.explode(buckets)), [*QUEUE, "bucket"])
+        .filter("queue_offset >= low and queue_offset < high and t_recv > t")
+        .select(*QUEUE, "queue_offset", "msg_key", "t")
+        .dropDuplicates(["grp", "msg_key", "topic", "queue_id", "queue_offset"])
+        .persist()
+    )
+    number = suspects.count()
+    who = ["grp", "msg_key"]
+    first = (
+        context.deliveries.filter(to_groups() & of_run(context))
+        .join(small(suspects.select(*who).distinct(), number), who, "left_semi")
+        .groupBy(*who)
+        .agg(F.min("t_recv").alias("first"))
+    )
+    place = ["msg_key", "topic", "queue_id", "queue_offset"]
+    sent = context.sends.filter("outcome = 'ok' and kind <=> 'txn' = false").select(*place)
+    rows = suspects.join(first, who).filter("first > t")
+    return small(rows, number).join(sent, place).select(*QUEUE, "queue_offset", "msg_key")
+
+
+def _never(context: Context, outcomes: MessageOutcomes, steps: DataFrame) -> DataFrame | None:
+    """Return the messages that never came to groups, whose queues were not drained."""
+    absent = absent_messages(context, outcomes)
+    if absent is None:
+        return None
+    spans = steps.groupBy(*QUEUE).agg(F.min("low").alias("low"), F.max("high").alias("high"))
+    return (
+        absent.filter("state = 'undrained'")
+        .withColumn("grp", F.col("gname"))
+        .join(spans, QUEUE)
+        .filter("queue_offset >= low and queue_offset < high")
+        .select(*QUEUE, "queue_offset", "msg_key")
+    )
+
+
+def _taken(context: Context) -> DataFrame:
+    """Return what groups got from where producers had put it."""
+    rows = context.deliveries.filter(to_groups() & _of_one_epoch(context))
+    rows = rows.filter("not copied and queue_offset is not null")
+    return rows.select(*QUEUE, "queue_offset", "msg_key", "t_recv")
+
+
+def _of_one_epoch(context: Context) -> Column:
+    """Return whether a row is of a topic that was sent to and not made anew."""
+    anew = sorted(one.name for one in context.topics.values() if one.epoch_min != one.epoch_max)
+    return on_topics(context) & ~F.col("topic").isin(anew)
+
+
+def check_lag(context: Context) -> CheckResult:
+    """Return A4."""
+    chosen = [
+        (group, topic)
+        for group in context.consumer_groups
+        for topic in sorted(context.topics)
+        if context.tags_of(group, topic) is not None
+    ]
+    begin = min((row.t_min for row in context.send_stats), default=0)
+
+    def second(t: Column) -> Column:
+        return F.floor((t - F.lit(begin)) / SECOND).alias("second")
+
+    place = ["topic", "queue_id"]
+    acked = (
+        context.sends.filter("outcome = 'ok' and queue_offset is not null and queue_id is not null")
+        .groupBy(*place, second(F.coalesce("t_cmp", "t_inv")))
+        .agg(F.max("queue_offset").alias("top"))
+    )
+    taken = _taken(context)
+    if chosen:
+        wishes = F.broadcast(few_rows(context.session, chosen, "grp string, topic string"))
+        taken = taken.join(wishes, ["grp", "topic"], "left_anti")
+    got = (
+        taken.groupBy(*QUEUE, second(F.col("t_recv")))
+        .agg(F.max("queue_offset").alias("reached"), F.min("queue_offset").alias("begin"))
+        .persist()
+    )
+    queues = got.groupBy(*QUEUE).agg((F.min("begin") - 1).alias("begin"))
+    # A row for each second of a queue, not for each message.
+    series = acked.join(queues.select(*QUEUE), place).withColumn("reached", F.lit(None))
+    series = series.select(*QUEUE, "second", "top", F.col("reached").cast("long")).unionByName(
+        got.select(*QUEUE, "second", F.lit(None).cast("long").alias("top"), "reached")
+    )
+    until = Window.partitionBy(*QUEUE).orderBy("second")
+    until = until.rangeBetween(Window.unboundedPreceding, 0)
+    behind = F.max("top").over(until) - F.greatest(F.max("reached").over(until), "begin")
+    lags = series.join(queues, QUEUE).withColumn("lag", behind)
+    row = lags.agg(F.max("lag").alias("lag")).collect()[0]
+    number = queues.count()
+    if not number:
+        return unchecked("A4", "no group took anything from a queue")
+    result = CheckResult(check="A4")
+    result.details = {"lag_max": max(0, row.lag or 0), "queues": number}
+    result.summary = f"at worst {result.details['lag_max']} offsets behind"
+    return result
