@@ -112,7 +112,7 @@ DECIDED_S = 5.0
 """After so long whatever somebody can tell of has been asked for."""
 LATE_MS_MAX = 5_000.0
 """How long a delayed message may be overdue where no fault is near. Machines may be slow."""
-RECOVERY_MS_MAX = 15_000
+RECOVERY_MS_MAX = 20_000
 """How long after a fault nothing may be acknowledged. Machines may be slow."""
 AVAILABILITY_MIN = 0.5
 """Which part of the sends far from any fault is acknowledged at the least."""
