@@ -1,12 +1,16 @@
 """One row per log index from the rows of all replicas: who holds it, and whether they agree.
 
-The one pass over the replicas' logs; the checks of Raft and of messages read its result. An
-entry's identity is a 64-bit hash of its CRC, size and body hash (of every column when a foreign
-table has no CRC). Source: spec/proof.md A34, A35.
+The one pass over the replicas' logs; the checks of Raft and of messages read its result. What the
+decoder found to be the same bytes on several nodes comes as one row, with the nodes as bits; where
+each index has one row it is that row, and only where contents differ, or logs are cut differently,
+are rows brought together by index. An entry's identity is a 64-bit hash of its CRC, size and body
+hash (of every column when a foreign table has no CRC). Source: spec/proof.md A34, A35.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -15,13 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code u
 from chaos.catalogue.contracts import NONE, QUORUM, copies
 from chaos.catalogue.faults import spoils_log
 from chaos.history.domains import PLAIN
-from spark.commit_log import NODES_MAX, Replica, find_replicas, read_replicas
+from spark.commit_log import NODES_MAX, SEGMENT_NAME_DIGITS, find_replicas, read_contents
 from spark.context import Context, case_of
+from spark.copies import Replica
 from spark.history import BrokenHistoryError
 
-_COLUMNS = (
-    "node",
-    "group",
+_AS_READ: Final = (
+    "base",
+    "file",
+    "holders",
+    "committers",
     "index",
     "term",
     "type",
@@ -30,12 +37,8 @@ _COLUMNS = (
     "queue_offset",
     "msg_key",
     "body_hash",
-    "crc_ok",
-    "file",
-    "pos",
-    "committed",
-    "entry_crc",
     "size",
+    "pos",
 )
 
 
@@ -63,16 +66,18 @@ class NodeLog:
 
 @dataclass(slots=True, kw_only=True)
 class LogEntries:
-    """``rows``: every entry of every node; ``entries``: one row per (group, index).
+    """``contents``: what lies at each index and on which nodes; ``entries``: a row per index.
 
     Counts of indexes: ``disputed`` replicas differ at all, ``divergent`` in what they call
     committed, ``missing`` on a node that committed them, ``spoiled`` committed with a wrong CRC,
     ``nowhere`` committed by a node and in no log at all.
     """
 
-    rows: DataFrame
+    contents: DataFrame
     entries: DataFrame
     nodes: list[NodeLog]
+    directories: dict[int, str]
+    """Where the files of each node are, by its number."""
     promised: dict[int, int]
     """By group, on how many logs lies what it acknowledged."""
     disputed: int = 0
@@ -80,6 +85,11 @@ class LogEntries:
     missing: int = 0
     spoiled: int = 0
     nowhere: int = 0
+
+    @property
+    def rows(self) -> DataFrame:
+        """Every entry of every node: its ``node_no``, whether ``committed`` there, its ``file``."""
+        return by_node(self.contents, self.directories)
 
     @property
     def promised_words(self) -> str:
@@ -108,48 +118,93 @@ def load_log_entries(context: Context) -> LogEntries | None:
     history = context.history
     replicas = find_replicas(history.path)
     if replicas:
-        raw = read_replicas(context.session, history.run_id, replicas, _COLUMNS)
+        numbers = {r.node: r.number for r in replicas}
+        raw = read_contents(context.session, replicas)
+        raw = raw.withColumn("file", F.lit(None).cast("string"))
     elif history.rows("replica_log"):
-        raw = context.table("replica_log")
+        table = context.table("replica_log")
+        numbers = _number_nodes(table)
+        raw = _of_table(table, numbers)
     else:
         return None
-    raw = raw.withColumn("group", F.coalesce("group", F.lit(0)))
-    ranges = {(r.group, r.node): r for r in replicas}
-    numbers = {r.node: r.number for r in replicas} or _number_nodes(raw)
-    rows = raw.select(
-        "group",
-        "index",
-        "term",
-        case_of(F.col("node"), numbers, -1).cast("int").alias("node_no"),
-        "type",
-        "topic",
-        "queue_id",
-        "queue_offset",
-        "msg_key",
-        "body_hash",
+    contents = raw.select(
+        F.coalesce("group", F.lit(0)).alias("group"),
         F.coalesce("crc_ok", F.lit(col=True)).alias("crc_ok"),
-        F.coalesce("committed", F.lit(col=False)).alias("committed"),
         _identity().alias("id"),
-        "size",
-        "file",
-        "pos",
+        *_AS_READ,
     ).persist(StorageLevel.MEMORY_AND_DISK)
+    directories = dict.fromkeys(numbers.values(), "")
+    directories |= {r.number: str(Path(r.segments[0]).parent) for r in replicas if r.segments}
+    ranges = {(r.group, r.node): r for r in replicas}
     faulty = {t for f in context.faults if spoils_log(f.kind) for t in f.targets}
     firsts = {r.number: r.first_index for r in replicas}
     plain = [r.number for r in replicas if r.form == PLAIN]
-    stats = _node_stats(rows, firsts, plain)
+    stats = _node_stats(by_node(contents, directories), firsts, plain)
     nodes = [
         _node_log(name, number, stats, ranges, disk_fault=name in faulty)
         for name, number in numbers.items()
     ]
+    single = bool(replicas) and not plain and _is_single(contents)
+    folded = _fold(contents, nodes, single=single)
     entries = LogEntries(
-        rows=rows,
-        entries=_fold(rows, nodes).persist(StorageLevel.MEMORY_AND_DISK),
+        contents=contents,
+        entries=folded if single else folded.persist(StorageLevel.MEMORY_AND_DISK),
         nodes=nodes,
+        directories=directories,
         promised=promised_copies(context.history.run, nodes, _group_names(replicas, nodes)),
     )
     _count(entries)
     return entries
+
+
+def by_node(contents: DataFrame, directories: dict[int, str]) -> DataFrame:
+    """Return a row for each node that holds a content; ``directories``: of its files, by number."""
+    held = (F.when(_has("holders", number), number) for number in directories)
+    name = F.lpad(F.col("base").cast("string"), SEGMENT_NAME_DIGITS, "0")
+    there = F.concat(case_of(F.col("node_no"), directories, ""), F.lit("/"), name)
+    mine = F.col("committers").bitwiseAND(F.expr("shiftleft(1L, node_no)"))
+    return (
+        contents.withColumn("node_no", F.explode(F.array(*held)))
+        .filter("node_no is not null")
+        .withColumn("committed", mine != 0)
+        .withColumn("file", F.coalesce("file", there))
+    )
+
+
+def _has(mask: str, number: int) -> Column:
+    return F.col(mask).bitwiseAND(F.lit(1 << number)) != 0
+
+
+def _of_table(table: DataFrame, numbers: dict[str, int]) -> DataFrame:
+    """Return the rows of ``replica_log`` as contents of one node each."""
+    bit = case_of(F.col("node"), {name: 1 << number for name, number in numbers.items()}, 0)
+    known = F.coalesce("committed", F.lit(col=False))
+    return (
+        table.withColumn("holders", bit.cast("long"))
+        .withColumn("committers", F.when(known, F.col("holders")).otherwise(0).cast("long"))
+        .withColumn("base", F.lit(None).cast("long"))
+    )
+
+
+def _is_single(contents: DataFrame) -> bool:
+    """Whether each index has one row: segments have one for each of their indexes, and no other.
+
+    What is brought here is a row for each segment.
+    """
+    spans = (
+        contents.filter("type <> 'unreadable'")
+        .groupBy("group", "base")
+        .agg(
+            F.min("index").alias("low"),
+            F.max("index").alias("high"),
+            F.count(F.lit(1)).alias("rows"),
+        )
+        .orderBy("group", "low")
+        .collect()
+    )
+    return all(one.rows == one.high - one.low + 1 for one in spans) and all(
+        one.group != other.group or one.high < other.low for one, other in pairwise(spans)
+    )
 
 
 def _count(entries: LogEntries) -> None:
@@ -244,43 +299,39 @@ def _node_log(
     )
 
 
-def _fold(rows: DataFrame, nodes: list[NodeLog]) -> DataFrame:
-    """Return one row per (group, index); identities skip rows a known disk fault spoiled."""
-    excused = [n.number for n in nodes if n.disk_fault]
-    bit = F.expr("shiftleft(1L, node_no)")
-    spoiled = ~F.col("crc_ok") & (~F.col("committed") | F.col("node_no").isin(excused))
-    identity, term = F.when(~spoiled, F.col("id")), F.when(~spoiled, F.col("term"))
-    settled = F.col("committed") & ~spoiled
+def _fold(contents: DataFrame, nodes: list[NodeLog], *, single: bool) -> DataFrame:
+    """Return one row per (group, index); identities skip rows a known disk fault spoiled.
+
+    ``single``: there is one row per index already.
+    """
+    excused = sum(1 << n.number for n in nodes if n.disk_fault)
+    holders, committers = F.col("holders"), F.col("committers")
+    to_blame = committers.bitwiseAND(F.lit(~excused))
+    sound = F.when(F.col("crc_ok"), holders).otherwise(to_blame)
+    settled = committers.bitwiseAND(sound) != 0
     message = settled & (F.col("type") == "message")
-
-    def of_message(name: str) -> Column:
-        return F.max(F.when(message, F.col(name))).alias(name)
-
-    return (
-        rows.filter("type <> 'unreadable'")
-        .withColumn("topic_h", F.xxhash64("topic"))
-        .groupBy("group", "index")
-        .agg(
-            F.bit_or(bit).alias("holders"),
-            F.max("size").alias("size"),
-            F.bit_or(F.when(F.col("committed"), bit).otherwise(F.lit(0).cast("long"))).alias(
-                "committers"
-            ),
-            F.min(identity).alias("id_min"),
-            F.max(identity).alias("id_max"),
-            F.min(F.when(settled, F.col("id"))).alias("cid_min"),
-            F.max(F.when(settled, F.col("id"))).alias("cid_max"),
-            F.min(F.when(settled, term)).alias("cterm_min"),
-            F.max(F.when(settled, term)).alias("cterm_max"),
-            F.max((F.col("committed") & ~F.col("crc_ok") & ~spoiled).cast("int")).alias("bad"),
-            of_message("topic_h"),
-            of_message("queue_id"),
-            of_message("queue_offset"),
-            of_message("msg_key"),
-            of_message("body_hash"),
-        )
-        .withColumn("missing", _expected(nodes).bitwiseAND(F.bitwise_not("holders")))
-    )
+    identity, term = F.when(sound != 0, F.col("id")), F.when(sound != 0, F.col("term"))
+    parts = {
+        "holders": (F.bit_or, holders),
+        "size": (F.max, F.col("size")),
+        "committers": (F.bit_or, committers),
+        "id_min": (F.min, identity),
+        "id_max": (F.max, identity),
+        "cid_min": (F.min, F.when(settled, F.col("id"))),
+        "cid_max": (F.max, F.when(settled, F.col("id"))),
+        "cterm_min": (F.min, F.when(settled, term)),
+        "cterm_max": (F.max, F.when(settled, term)),
+        "bad": (F.max, (~F.col("crc_ok") & (to_blame != 0)).cast("int")),
+    }
+    for name in ("topic_h", "queue_id", "queue_offset", "msg_key", "body_hash"):
+        parts[name] = (F.max, F.when(message, F.col(name)))
+    rows = contents.filter("type <> 'unreadable'").withColumn("topic_h", F.xxhash64("topic"))
+    if single:
+        rows = rows.select("group", "index", *(c.alias(name) for name, (_, c) in parts.items()))
+    else:
+        folded = (fold(column).alias(name) for name, (fold, column) in parts.items())
+        rows = rows.groupBy("group", "index").agg(*folded)
+    return rows.withColumn("missing", _expected(nodes).bitwiseAND(F.bitwise_not("holders")))
 
 
 def _expected(nodes: list[NodeLog]) -> Column:

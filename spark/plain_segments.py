@@ -28,11 +28,20 @@ BLANK: Final = 0xCBD43194
 TERM: Final = 1
 
 
-def walk_plain(data: memoryview, base: int, end_index: int | None) -> Walk:
-    """Follow the sizes to the blank, to zeros, to the known end, or to what makes no sense."""
+def walk_plain(
+    data: memoryview, base: int, end_index: int | None, begin: int = 0, stop: int | None = None
+) -> Walk:
+    """Follow the sizes to the blank, to zeros, to the known end, or to what makes no sense.
+
+    Only from ``begin`` on, where a record begins, and only of what begins before ``stop``.
+    """
     found = Walk([])
-    at, size_of = 0, STEP.unpack_from
-    while at + STEP.size <= len(data) and (end_index is None or base + at <= end_index):
+    at, size_of = begin, STEP.unpack_from
+    limit = len(data) if stop is None else stop
+    while at < limit and at + STEP.size <= len(data):
+        if end_index is not None and base + at > end_index:
+            found.met_end = True
+            break
         size, magic = size_of(data, at)
         if size == 0 and magic == 0:
             break
@@ -44,6 +53,7 @@ def walk_plain(data: memoryview, base: int, end_index: int | None) -> Walk:
             break
         found.starts.append(at)
         at += size
+    found.seen = at + STEP.size
     return found
 
 

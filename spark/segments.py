@@ -60,15 +60,26 @@ class Walk:
 
     starts: list[int]
     broken_at: int = -1
+    seen: int = 0
+    """Up to which byte anything was looked at."""
+    met_end: bool = False
+    """Whether it ended because the last entry was known."""
 
 
-def walk(data: memoryview, end_index: int | None) -> Walk:
-    """Follow the sizes from entry to entry, to the blank, the known end, or what makes no sense."""
+def walk(data: memoryview, end_index: int | None, begin: int = 0, stop: int | None = None) -> Walk:
+    """Follow the sizes from entry to entry, to the blank, the known end, or what makes no sense.
+
+    Only from ``begin`` on, where an entry begins, and only of what begins before ``stop``.
+    """
     found = Walk([])
-    at, last, step = 0, None, STEP.unpack_from
-    while at + HEADER.itemsize <= len(data):
+    at, last, step = begin, None, STEP.unpack_from
+    limit = len(data) if stop is None else stop
+    while at < limit and at + HEADER.itemsize <= len(data):
         magic, size, index, body_len = step(data, at)
-        if magic in {NOTHING, BLANK} or (end_index is not None and last == end_index):
+        if end_index is not None and last == end_index:
+            found.met_end = True
+            break
+        if magic in {NOTHING, BLANK}:
             break
         fits = body_len >= 0 and size == HEADER.itemsize + body_len and at + size <= len(data)
         follows = last is None or index == last + 1
@@ -76,10 +87,12 @@ def walk(data: memoryview, end_index: int | None) -> Walk:
             found.broken_at = at
             break
         if end_index is not None and index > end_index:
+            found.met_end = True
             break
         found.starts.append(at)
         last = index
         at += size
+    found.seen = at + HEADER.itemsize
     return found
 
 

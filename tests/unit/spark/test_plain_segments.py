@@ -15,7 +15,8 @@ from chaos.history import payload
 from chaos.history.plain_segment import BLANK_MAGIC, decode_plain
 from chaos.history.segment import STATE_TOPIC, EntryRow
 from chaos.load import load_replica
-from spark.commit_log import FORMS, find_replicas
+from spark.commit_log import find_replicas
+from spark.copies import FORMS
 from tests.fixtures import store
 from tests.spark.generate import Entry, encode_record
 
