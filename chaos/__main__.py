@@ -2,7 +2,7 @@
 
 Commands: ``run SCENARIO [options]`` with the scenarios demo, baseline, failover, zombies, those of
 `chaos.scenarios`, and files; ``list``; ``check RUN``; ``replay RUN``; ``diff RUN RUN``;
-``campaign``.
+``campaign``; ``shrink RUN``.
 Exit codes as `chaos.demo`.
 """
 
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from chaos.campaign import command as campaign
+from chaos.campaign import shrink
 from chaos.catalogue.contracts import RAFT
 from chaos.checker.compose import EXIT_USAGE
 from chaos.compare import compared, tables
@@ -59,6 +60,7 @@ USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq 
        ledgermq chaos check RUN
        ledgermq chaos replay RUN [--out DIR] [--no-spark]
        ledgermq chaos diff RUN RUN
+       ledgermq chaos shrink RUN [--minutes M] [--tries N] [--out DIR]
        ledgermq chaos campaign [--hours H | --runs N] [--scenario NAME]... [--out DIR] ...
 
 run     Run a scenario and judge it: one by its name, or a file of your own (docs/chaos.md).
@@ -71,6 +73,7 @@ list    Print the names of all scenarios and what each hunts.
 check   Judge a recorded run again, in process, without Spark.
 replay  Make a recorded run again: the same scenario, seed and settings.
 diff    Show verdicts, counts, rates and faults of two judged runs side by side.
+shrink  From an INVALID run to a small scenario that is INVALID, too.
 campaign  Scenarios times seeds, for hours; goes on where it was (--help has its options).
 """
 
@@ -89,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_and_check(SCENARIOS[name](options), options)
         case ["run", name, *rest] if not name.startswith("-"):
             return _run_file(name, rest, console)
-        case ["campaign", *rest]:
-            return campaign.main(rest)
+        case ["campaign" | "shrink" as command, *rest]:
+            return campaign.main(rest) if command == "campaign" else shrink.main(rest)
         case ["--help" | "-h"]:
             console.print(Text(USAGE))
             return 0

@@ -156,4 +156,12 @@ HARNESS: Final = (
         source="The setting of a run that is easiest to leave out, since most have none.",
         plant=patch("chaos.replay:settle", ('options.mutant = about["mutant"]', "pass")),
     ),
+    Mutant(
+        name="shrink-ends-with-halves",
+        breaks="The search for a smaller plan stops at chunks: single faults are not left out.",
+        source="What a search by halves alone does where faults work together.",
+        plant=patch(
+            "chaos.campaign.minimal:_fewer_faults", ("if chunk == 1 and not gone", "if not gone")
+        ),
+    ),
 )

@@ -19,8 +19,8 @@ SPARE_S = 60.0
 def expand(plan: Plan, seed: int) -> Scenario:
     """Return the scenario of a run with this seed."""
     entries = [*plan.timeline, *_drawn(plan, seed)]
-    timeline = tuple(_steps(entries))
-    load: Workload = replace(WORKLOADS[plan.workload], rate=plan.rate)
+    timeline = plan.steps or tuple(_steps(entries))
+    load: Workload = replace(WORKLOADS[plan.workload], rate=plan.rate, **plan.load)
     phases = plan.phases
     usual = Scenario(name=plan.name)
     return Scenario(
@@ -31,7 +31,9 @@ def expand(plan: Plan, seed: int) -> Scenario:
         baseline_s=phases.get("baseline", usual.baseline_s),
         quiesce_s=phases.get("quiesce", usual.quiesce_s),
         drain_s=phases.get("drain", usual.drain_s),
-        timeline_s_max=phases.get("main", _longest(entries)),
+        timeline_s_max=phases.get("main", _longest(entries, plan.steps)),
+        crash_consumer_s=plan.crash_consumer_s,
+        mode=plan.mode,
         flush=FLUSH[plan.flush] if plan.flush else usual.flush,
         settings=plan.settings,
         sealed=plan.sealed,
@@ -44,11 +46,14 @@ def _coverage(plan: Plan) -> dict[str, int]:
     if plan.coverage is not None:
         return dict(plan.coverage)
     kinds = [fault.kind for entry in plan.timeline for fault in entry.faults]
+    kinds += [step.kind for step in plan.steps if step.do == "start"]
     return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
 
-def _longest(entries: list[Entry]) -> float:
+def _longest(entries: list[Entry], steps: tuple[Step, ...]) -> float:
     """Return how long a timeline may take at most."""
+    if steps:
+        return SPARE_S + sum(step.after_s + step.within_s + WAIT_S for step in steps)
     waits = sum(entry.after_s + entry.hold_s + 2 * WAIT_S for entry in entries)
     return SPARE_S + waits + max((entry.at_s or 0.0 for entry in entries), default=0.0)
 

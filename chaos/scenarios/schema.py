@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from chaos.catalogue.contracts import MODES, RAFT
 from chaos.nemesis.kinds import FAULTS, ROLES
-from chaos.scenario import FLUSH, WORKLOADS
+from chaos.scenario import FLUSH, WORKLOADS, Step
 from chaos.scenarios.document import Node, Unreadable, read
 
 TIMEOUTS_S: Final[Mapping[str, float]] = {
@@ -22,6 +23,10 @@ SECONDS_MAX: Final = 3_600.0
 ENTRIES_MAX: Final = 200
 ROUNDS_MAX: Final = 200
 CONDITIONS: Final = ("healthy", "acks", "leader_changed")
+STEPS: Final = ("look", "start", "stop", "switch", "await")
+AWAITED: Final = ("leader", "acks", "healthy", "at", "time")
+STEPS_MAX: Final = 1_000
+CLIENTS_MAX: Final = 16
 _SETTINGS_MAX: Final = 50
 
 
@@ -84,8 +89,14 @@ class Plan:
     flush: str | None = None
     sealed: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    mode: str = RAFT
     workload: str = "plain"
     rate: float = 200.0
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the `Workload`."""
+    crash_consumer_s: float | None = None
+    steps: tuple[Step, ...] = ()
+    """A timeline step by step, in place of entries."""
     phases: Mapping[str, float] = field(default_factory=dict)
     timeline: tuple[Entry, ...] = ()
     random: Draw | None = None
@@ -184,16 +195,19 @@ def parse(text: str, path: str) -> Plan:
     except Unreadable as error:
         raise reader.wrong(error.line, error.what, "docs/chaos.md shows how to write it") from error
     parts = ("name", "hunts", "cluster", "workload", "phases", "timeline", "random", "coverage")
-    found = reader.table(root, parts, ("name", "hunts"))
-    if "timeline" not in found and "random" not in found:
+    found = reader.table(root, (*parts, "steps"), ("name", "hunts"))
+    if not found.keys() & {"timeline", "random", "steps"}:
         raise reader.wrong(root.line, "there are no faults", "add a timeline, or random")
+    if "steps" in found and found.keys() & {"timeline", "random"}:
+        todo = "take it out, or the timeline and random"
+        raise reader.wrong(found["steps"].line, "steps stand alone", todo)
     made: dict[str, Any] = {
         "name": reader.text(found["name"]),
         "hunts": reader.text(found["hunts"]),
     }
     readers: dict[str, Callable[[_Reader, Node], dict[str, Any]]] = {
         "cluster": _cluster, "workload": _workload, "phases": _phases, "timeline": _timeline,
-        "random": _random, "coverage": _coverage,
+        "random": _random, "coverage": _coverage, "steps": _steps,
     }  # fmt: skip
     for name, part in readers.items():
         if name in found:
@@ -202,8 +216,10 @@ def parse(text: str, path: str) -> Plan:
 
 
 def _cluster(reader: _Reader, node: Node) -> dict[str, Any]:
-    found = reader.table(node, ("flush", "sealed", "settings"))
+    found = reader.table(node, ("flush", "sealed", "settings", "mode"))
     made: dict[str, Any] = {}
+    if "mode" in found:
+        made["mode"] = reader.one_of(found["mode"], MODES)
     if "flush" in found:
         made["flush"] = reader.one_of(found["flush"], FLUSH)
     if "sealed" in found:
@@ -227,13 +243,23 @@ def _setting(reader: _Reader, node: Node) -> str:
 
 
 def _workload(reader: _Reader, node: Node) -> dict[str, Any]:
-    found = reader.table(node, ("kind", "rate"))
+    whole, flags = ("producers", "consumers"), ("hostile", "joiner")
+    found = reader.table(node, ("kind", "rate", "crash_consumer", *whole, *flags))
     made: dict[str, Any] = {}
     if "kind" in found:
         made["workload"] = reader.one_of(found["kind"], WORKLOADS)
     if "rate" in found:
         made["rate"] = reader.number(found["rate"], 1, 5_000)
-    return made
+    if "crash_consumer" in found:
+        made["crash_consumer_s"] = reader.seconds(found["crash_consumer"])
+    load: dict[str, Any] = {
+        name: int(reader.number(found[name], 1, CLIENTS_MAX)) for name in whole if name in found
+    }
+    if "hostile" in found:
+        load["hostile"] = reader.flag(found["hostile"])
+    if "joiner" in found and not reader.flag(found["joiner"]):
+        load["joiner_s"] = None
+    return made | {"load": load}
 
 
 def _phases(reader: _Reader, node: Node) -> dict[str, Any]:
@@ -269,6 +295,45 @@ def _entry(reader: _Reader, node: Node) -> Entry:
     if "overlap" in found:
         made["overlap"] = reader.flag(found["overlap"])
     return Entry(**made)
+
+
+def _steps(reader: _Reader, node: Node) -> dict[str, Any]:
+    """``- {do: start, name: 1-kill, kind: kill, target: leader, after: 0.5}``, and so on."""
+    steps: list[Step] = []
+    for item in reader.items(node, STEPS_MAX):
+        steps.append(_step(reader, item))
+        started = [step.name for step in steps if step.do == "start"]
+        if steps[-1].do == "stop" and steps[-1].name not in started:
+            raise reader.wrong(item.line, f"{steps[-1].name!r} was not started", "start it before")
+        if len(set(started)) < len(started):
+            raise reader.wrong(item.line, f"{started[-1]!r} is started twice", "name it otherwise")
+    return {"steps": tuple(steps)}
+
+
+def _step(reader: _Reader, node: Node) -> Step:
+    known = ("do", "name", "kind", "target", "what", "after", "within", "with")
+    found = reader.table(node, known, ("do",))
+    do = reader.one_of(found["do"], STEPS)
+    needed = {"start": ("name", "kind"), "stop": ("name",), "switch": ("target",)}
+    reader.table(node, known, needed.get(do, ("what",) if do == "await" else ()))
+    made: dict[str, Any] = {}
+    for name, field_name in (("after", "after_s"), ("within", "within_s")):
+        if name in found:
+            made[field_name] = reader.seconds(found[name])
+    if "name" in found:
+        made["name"] = reader.text(found["name"])
+    if "what" in found:
+        made["what"] = reader.one_of(found["what"], ("now",) if do == "look" else AWAITED)
+    if do == "start":
+        given = reader.table(found["with"], tuple(FAULTS[kind].parameters)) if (
+            (kind := reader.text(found["kind"])) in FAULTS and "with" in found
+        ) else {}  # fmt: skip
+        inner = {"target": found["target"]} if "target" in found else {}
+        planned = _planned(reader, kind, Node(node.line, inner | given), node.line)
+        made |= {"kind": kind, "targets": planned.targets, "parameters": planned.parameters}
+    elif "target" in found:
+        made["targets"] = reader.words(found["target"])
+    return Step(do=do, **made)
 
 
 def _faults(reader: _Reader, node: Node) -> list[Planned]:
