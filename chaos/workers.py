@@ -16,7 +16,7 @@ from chaos.backends.process import Child
 from chaos.workload.worker import Status, WorkerSpec, decode_status
 from ledgermq.runtime.cancel import timeout
 
-READY_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 45.0
 STOP_TIMEOUT_S = 12.0
 CLIENT_MUTANT = "client-"
 """A planted bug of this name is one of the client library: workers run with it, brokers do not."""

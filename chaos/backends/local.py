@@ -39,7 +39,7 @@ from chaos.shim.build import NotBuilt, build
 from chaos.shim.control import Control
 from ledgermq.runtime.cancel import timeout
 
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 POLL_S = 0.05
 STOP_TIMEOUT_S = 8.0
 INNER_HOST = "127.0.0.2"
