@@ -57,6 +57,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
 """What the scenarios do that are no files."""
 USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq demo]
        ledgermq chaos list
+       ledgermq chaos doctor
        ledgermq chaos check RUN
        ledgermq chaos replay RUN [--out DIR] [--no-spark]
        ledgermq chaos diff RUN RUN
@@ -70,6 +71,7 @@ run     Run a scenario and judge it: one by its name, or a file of your own (doc
           zombies   the leader is cut off and returns with a tail of its own
           disks     of master and slave (--mode): the disk of one is lost, again and again
 list    Print the names of all scenarios and what each hunts.
+doctor  Say what of it this machine can do, and what is left out (also: --json).
 check   Judge a recorded run again, in process, without Spark.
 replay  Make a recorded run again: the same scenario, seed and settings.
 diff    Show verdicts, counts, rates and faults of two judged runs side by side.

@@ -132,10 +132,12 @@ async def _go(scenario: Scenario, options: argparse.Namespace, run: Path, consol
         spark = await _ask_spark(run, options, view)
         combined = combine(local, spark.found, spark_wanted=options.spark, why=spark.why)
         write_verdict(run, combined)
-        view.phase("report", "drawing")
-        report = await make_report(run)
-        if report is None:
-            view.notice(f"no report was drawn; its log: {run / 'logs' / 'report.log'}")
+        report = None
+        if options.report == "always" or combined.exit_code:
+            view.phase("report", "drawing")
+            report = await make_report(run)
+            if report is None:
+                view.notice(f"no report was drawn; its log: {run / 'logs' / 'report.log'}")
     show_verdict(console, combined, read_table(run, "faults"), run)
     say_next(console, combined, options, (run, report))
     return combined.exit_code
@@ -212,6 +214,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--out", "--run-dir", type=Path, help="run directory (default runs/TIME)")
     made.add_argument("--backend", choices=("local", "docker"), default="local")
+    made.add_argument(
+        "--report",
+        choices=("always", "found"),
+        default="always",
+        help="draw the report of every run, or only where something was found",
+    )
     made.add_argument(
         "--no-spark", dest="spark", action="store_false", help="only the in-process checker"
     )

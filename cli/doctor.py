@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +30,7 @@ import typer
 from chaos.hints import has_target
 from chaos.needs import EXTRAS, missing
 from chaos.shim.build import compiler
+from ledgermq.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,12 @@ SYNCED_BYTES: Final = 1 << 20
 DISK_WANTED_BYTES: Final = 2 << 30
 MEMORY_WANTED_BYTES: Final = 3 << 30
 NO_RUNS: Final = "no run can be recorded here"
+LOAD_MAX: Final = 1.5
+"""Processes ready to run, for each core, at which timings of a run are still its own."""
+CLOCK_SLEEPS: Final = 20
+CLOCK_SLEEP_S: Final = 0.01
+LATE_MAX_MS: Final = 100.0
+"""As long as heartbeats are apart."""
 DEFAULT_PORTS: Final = (9876, 9877, 10911, 10921, 10931)
 RUNTIME_MODULES: Final = ("msgspec", "uvloop", "lark", "lz4", "zstandard", "rich", "typer")
 IMPORT: Final = """
@@ -81,7 +89,12 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
     Example: ledgermq doctor
     """
-    findings = [probe() for probe in PROBES]
+    examine(PROBES, as_json=as_json)
+
+
+def examine(probes: Sequence[Callable[[], Finding]], *, as_json: bool) -> None:
+    """Make the probes, print what they found, and leave with the exit code that follows."""
+    findings = [probe() for probe in probes]
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     else:
@@ -245,19 +258,80 @@ def memory() -> Finding:
 
 def c_compiler() -> Finding:
     """A C compiler, for the library between brokers and their disks and clocks."""
+    from chaos.nemesis.kinds import FAULTS
+
     found = compiler()
+    kinds = ", ".join(name for name, kind in FAULTS.items() if kind.shimmed)
     return _want(
         "C compiler",
         found is not None,
         found or "none of cc, gcc, clang",
-        "chaos runs skip the faults eio, full, slow, hang and clock_jump, by name; install gcc",
+        f"chaos runs skip these faults, by name: {kinds}; install gcc",
+    )
+
+
+def scenarios() -> Finding:
+    """Which of the shipped scenarios this machine can carry out as they are."""
+    from chaos.nemesis.kinds import FAULTS
+    from chaos.scenarios.library import shipped
+    from chaos.scenarios.schema import load
+
+    plans = [load(path) for path in shipped().values()]
+    lacking = [] if compiler() is not None else [
+        plan.name
+        for plan in plans
+        if any(FAULTS[one.kind].shimmed for entry in plan.timeline for one in entry.faults)
+    ]  # fmt: skip
+    found = f"{len(plans) - len(lacking)} of {len(plans)}"
+    return _want(
+        "scenarios whose faults take effect",
+        not lacking,
+        found,
+        f"UNKNOWN, for faults that are skipped: {', '.join(lacking)}; install gcc",
+    )
+
+
+def cores() -> Finding:
+    """Processors, and what they are busy with."""
+    here = getattr(os, "sched_getaffinity", None)
+    count = len(here(0)) if here is not None else os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    return _want(
+        "two cores, mostly idle",
+        count >= 2 and load <= LOAD_MAX * count,
+        f"{count} cores, load {load:.1f}",
+        "runs take longer and more sends end unknown; end what else runs, or give a lower --rate",
+    )
+
+
+def clocks() -> Finding:
+    """Whether one wakes up in time, and the wall clock goes as the monotonic one does."""
+    clock, asleep, late_ns = SystemClock(), threading.Event(), 0
+    wall_ms, begin_ns = clock.wall_ms(), clock.monotonic_ns()
+    for _ in range(CLOCK_SLEEPS):
+        before_ns = clock.monotonic_ns()
+        asleep.wait(CLOCK_SLEEP_S)
+        late_ns = max(late_ns, clock.monotonic_ns() - before_ns - int(CLOCK_SLEEP_S * 1e9))
+    went_ms = (clock.monotonic_ns() - begin_ns) / 1e6
+    late_ms, apart_ms = late_ns / 1e6, abs(clock.wall_ms() - wall_ms - went_ms)
+    return _want(
+        "clocks",
+        late_ms < LATE_MAX_MS and apart_ms < LATE_MAX_MS,
+        f"woken {late_ms:.0f} ms late at most, clocks {apart_ms:.0f} ms apart",
+        "elections that no fault causes, times in reports that are off; end what else runs, and "
+        "let no service set the clock during a run",
     )
 
 
 PROBES: Final[Sequence[Callable[[], Finding]]] = (
     python_version, dependencies, harness, jvm, spark_job, disk, memory, ports, docker_engine,
-    packet_filter, netem, java_client, c_compiler,
+    packet_filter, netem, java_client, c_compiler, cores, clocks,
 )  # fmt: skip
+CHAOS_PROBES: Final[Sequence[Callable[[], Finding]]] = (
+    harness, c_compiler, scenarios, cores, clocks, disk, memory, jvm, spark_job, docker_engine,
+    packet_filter, netem,
+)  # fmt: skip
+"""What runs under faults need, and what of them is left out."""
 
 
 def java_major(text: str) -> int | None:

@@ -196,7 +196,12 @@ def chaos(context: typer.Context) -> None:
 
     Example: ledgermq chaos --help
     """
-    _need_for_a_run(spark=context.args[:1] == ["run"] and "--no-spark" not in context.args)
+    if context.args[:1] == ["doctor"] and set(context.args[1:]) <= {"--json"}:
+        from cli.doctor import CHAOS_PROBES, examine
+
+        examine(CHAOS_PROBES, as_json="--json" in context.args)
+    is_judged = bool(context.args) and context.args[0] in {"run", "replay"}
+    _need_for_a_run(spark=is_judged and "--no-spark" not in context.args)
     from chaos.__main__ import main
 
     raise typer.Exit(main(context.args))

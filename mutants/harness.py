@@ -164,4 +164,12 @@ HARNESS: Final = (
             "chaos.campaign.minimal:_fewer_faults", ("if chunk == 1 and not gone", "if not gone")
         ),
     ),
+    Mutant(
+        name="doctor-forgets-scenarios",
+        breaks="The doctor says that every scenario works where faults of files are skipped.",
+        source="Seen in other harnesses: skipped faults passed for coverage.",
+        plant=patch(
+            "cli.doctor:scenarios", ("[] if compiler() is not None else", "[] if True else")
+        ),
+    ),
 )

@@ -122,6 +122,6 @@ class Runner:
 
 def arguments(job: Job, run: Path, scenario: str) -> list[str]:
     """Return the words of ``ledgermq chaos`` that make a run."""
-    words = ["run", scenario, "--seed", str(job.seed), "--out", str(run)]
+    words = ["run", scenario, "--seed", str(job.seed), "--out", str(run), "--report", "found"]
     words += [] if job.mutant is None else ["--break", job.mutant]
     return [*words, *job.options]

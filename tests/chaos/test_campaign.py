@@ -44,6 +44,7 @@ def of_group(run: Path) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)  # three runs: a minute on two idle cores, ten where others work
 def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
     root, scenario = tmp_path / "campaign", tmp_path / "short.yaml"
     scenario.write_text(SHORT)
@@ -76,6 +77,7 @@ def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_campaign_that_is_interrupted_ends_its_run_and_does_not_count_it(tmp_path):
     root, scenario = tmp_path / "campaign", tmp_path / "short.yaml"
     scenario.write_text(SHORT)

@@ -97,3 +97,39 @@ def test_json_lists_every_probe(
     missing = [finding for finding in findings if finding["state"] == "missing"]
     assert code == (2 if missing else 0)
     assert all(finding["consequence"] for finding in findings if finding["state"] != "ok")
+
+
+def test_without_a_compiler_it_is_said_which_faults_and_scenarios_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "compiler", lambda: None)
+    faults, left = doctor.c_compiler(), doctor.scenarios()
+    assert faults.state is left.state is doctor.State.DOWNGRADED
+    for kind in ("eio", "full", "slow", "hang", "clock_jump"):
+        assert kind in faults.consequence
+    for name in ("a-disk-that-fails", "a-leader-whose-disk-hangs", "wall-clocks-that-jump"):
+        assert name in left.consequence
+    assert "starved-leader" not in left.consequence
+    with planted(HARNESS_BUGS["doctor-forgets-scenarios"]):
+        assert doctor.scenarios().state is doctor.State.OK
+    monkeypatch.setattr(doctor, "compiler", lambda: "/usr/bin/cc")
+    assert doctor.scenarios().state is doctor.State.OK
+
+
+def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (99.0, 0.0, 0.0))
+    assert doctor.cores().state is doctor.State.DOWNGRADED
+    assert "load 99.0" in doctor.cores().found
+
+
+def test_clocks_are_compared() -> None:
+    assert "ms late at most" in doctor.clocks().found
+
+
+def test_the_chaos_suite_has_a_doctor_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "CHAOS_PROBES", (doctor.cores, doctor.scenarios))
+    assert run(["chaos", "doctor", "--json"]) == 0
+    names = [one["name"] for one in json.loads(capsys.readouterr().out)]
+    assert names == ["two cores, mostly idle", "scenarios whose faults take effect"]
