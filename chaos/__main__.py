@@ -62,6 +62,7 @@ USAGE = """usage: ledgermq chaos run SCENARIO [--rounds N] [options of ledgermq 
        ledgermq chaos replay RUN [--out DIR] [--no-spark]
        ledgermq chaos diff RUN RUN
        ledgermq chaos shrink RUN [--minutes M] [--tries N] [--out DIR]
+       ledgermq chaos calibrate [--bug NAME]... [--scenario NAME]... [--hours H] [--out DIR]
        ledgermq chaos campaign [--hours H | --runs N] [--scenario NAME]... [--out DIR] ...
 
 run     Run a scenario and judge it: one by its name, or a file of your own (docs/chaos.md).
@@ -76,6 +77,7 @@ check   Judge a recorded run again, in process, without Spark.
 replay  Make a recorded run again: the same scenario, seed and settings.
 diff    Show verdicts, counts, rates and faults of two judged runs side by side.
 shrink  From an INVALID run to a small scenario that is INVALID, too.
+calibrate  Which scenario finds which planted bug: goes on where it was (--help has its options).
 campaign  Scenarios times seeds, for hours; goes on where it was (--help has its options).
 """
 

@@ -38,6 +38,13 @@ class Flush(StrEnum):
     SYNC = "sync"
 
 
+class Report(StrEnum):
+    """Of which runs a report is drawn."""
+
+    ALWAYS = "always"
+    FOUND = "found"
+
+
 class Mode(StrEnum):
     """How the brokers of a run replicate."""
 
@@ -95,6 +102,9 @@ def demo(
         Workload | None,
         typer.Option(help="Which kinds of messages (default every; plain for a master)."),
     ] = None,
+    report: Annotated[
+        Report, typer.Option(help="Draw a report of every run, or where something was found.")
+    ] = Report.ALWAYS,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Only the other checker.")] = False,
     spark_limit: Annotated[
         float | None,
@@ -130,7 +140,7 @@ def demo(
     given: dict[str, object] = {"--break": mutant, "--seed": seed, "--seconds": seconds}
     given |= {"--rate": rate, "--out": out}
     given |= {"--spark-limit": spark_limit, "--workload": workload}
-    arguments = ["--backend", backend.value, "--mode", mode.value]
+    arguments = ["--backend", backend.value, "--mode", mode.value, "--report", report.value]
     arguments += ["--no-spark"] if no_spark else []
     arguments += ["--flush", flush.value] if flush is not None else []
     for name, value in given.items():
@@ -200,6 +210,11 @@ def chaos(context: typer.Context) -> None:
         from cli.doctor import CHAOS_PROBES, examine
 
         examine(CHAOS_PROBES, as_json="--json" in context.args)
+    if context.args[:1] == ["calibrate"]:
+        require("chaos")
+        from mutants.calibrate import main as calibrate
+
+        raise typer.Exit(calibrate(context.args[1:]))
     is_judged = bool(context.args) and context.args[0] in {"run", "replay"}
     _need_for_a_run(spark=is_judged and "--no-spark" not in context.args)
     from chaos.__main__ import main

@@ -172,4 +172,10 @@ HARNESS: Final = (
             "cli.doctor:scenarios", ("[] if compiler() is not None else", "[] if True else")
         ),
     ),
+    Mutant(
+        name="calibration-without-a-baseline",
+        breaks="Bugs are looked for by a harness that finds something where there is nothing.",
+        source="A harness that sees ghosts finds every bug.",
+        plant=patch("chaos.campaign.matrix:next_try", ("baseline_of(outcomes) != VALID", "False")),
+    ),
 )

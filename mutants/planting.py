@@ -84,14 +84,27 @@ def patch(target: str, *changes: tuple[str, str]) -> Patch:
     return Patch(target, changes)
 
 
-def patches(*parts: Patch) -> Callable[[], None]:
-    """Return what applies several patches: one bug may take two places."""
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Several patches: one bug may take two places."""
 
-    def plant() -> None:
-        for part in parts:
+    parts: tuple[Callable[[], None], ...]
+
+    def __call__(self) -> None:
+        """Apply them in order."""
+        for part in self.parts:
             part()
 
-    return plant
+
+def patches(*parts: Callable[[], None]) -> Patches:
+    """Return what applies several patches."""
+    return Patches(parts)
+
+
+def targets_of(mutant: Mutant) -> list[str]:
+    """Return the functions that a planted bug changes; empty where it is no patch of text."""
+    parts = mutant.plant.parts if isinstance(mutant.plant, Patches) else (mutant.plant,)
+    return [part.target for part in parts if isinstance(part, Patch)]
 
 
 def replace(owner: Any, name: str, new: Any) -> None:  # noqa: ANN401  # modules, classes, functions
