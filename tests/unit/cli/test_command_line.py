@@ -11,7 +11,7 @@ import typer
 from chaos import needs
 from chaos.demo import parser as demo_parser
 from cli.main import VERDICT_COMMANDS, app, run
-from cli.runs import Backend, Flush, Mode, Workload
+from cli.runs import Backend, Flush, Mode, Report, Workload
 
 COMMANDS = [
     [], ["namesrv"], ["broker"], ["produce"], ["consume"], ["demo"], ["check"], ["doctor"],
@@ -57,6 +57,7 @@ def test_a_demo_takes_what_its_package_takes() -> None:
     ours = {option for one in command.commands["demo"].params for option in one.opts}
     assert ours - {"--help"} == theirs.keys()
     words = {"--backend": Backend, "--flush": Flush, "--mode": Mode, "--workload": Workload}
+    words["--report"] = Report
     for option, choices in theirs.items():
         assert {str(one) for one in words.get(option, ())} == set(choices or ()), option
 
