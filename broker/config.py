@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from broker.controller_settings import ControllerSettings
 from broker.delay_levels import DELAY_LEVELS, delay_levels_ms
 from broker.retention_policy import HOUR_MS, RetentionConfig, disk_ratio, hours_of
 from dledger.config import NODE_ID, DLedgerConfig, FlushDiskType
@@ -49,7 +50,7 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ControllerSettings):
     """Settings of one broker process; sizes are bytes, times milliseconds."""
 
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster")
@@ -186,6 +187,7 @@ class BrokerConfig:
             FatalError: names the key at fault.
         """
         self._check_role()
+        self.check_controllers(in_group=self.enable_dledger)
         for name, value in (
             ("brokerClusterName", self.broker_cluster_name),
             ("brokerName", self.broker_name),
@@ -232,12 +234,19 @@ class BrokerConfig:
             )
         if self.ha_master_address:
             _check_address("haMasterAddress", self.ha_master_address)
-        if (role and not 0 < self.ha_port <= PORT_MAX) or self.ha_port == self.listen_port:
+        if (
+            self.is_replicated and not 0 < self.ha_port <= PORT_MAX
+        ) or self.ha_port == self.listen_port:
             raise FatalError(
                 f"haListenPort={self.ha_port}: a port other than listenPort={self.listen_port} is"
                 " expected"
             )
         self.ha_config()
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether this broker has an HA service, or may have one."""
+        return bool(self.broker_role) or self.enable_controller_mode
 
     @property
     def is_slave(self) -> bool:
@@ -404,7 +413,9 @@ class BrokerConfig:
         return dataclasses.replace(
             config,
             max_wait_ack_ms=max(self.sync_flush_timeout_ms, slave_ms),
-            late_status=PutStatus.FLUSH_TIMEOUT,
+            late_status=(
+                PutStatus.SLAVE_TIMEOUT if self.enable_controller_mode else PutStatus.FLUSH_TIMEOUT
+            ),
             reads_following=self.is_slave,
         )
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.config import BrokerConfig
+    from broker.modes.assignment import Assignment
     from broker.modes.mode import Mode
     from broker.modes.raft import RaftMode
     from broker.retention.compaction import Compactor
@@ -66,9 +67,10 @@ class BrokerController:
         disk, clock, rng: the machine, or the simulator's.
         tasks: supervises everything that runs beside the loop's callbacks.
         transport: limits of the clients' connections.
+        assignment: what controllers have made this broker, if they say so.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it runs on, and what it is to be
         self,
         config: BrokerConfig,
         *,
@@ -77,6 +79,7 @@ class BrokerController:
         rng: Rng,
         tasks: Supervisor,
         transport: TransportConfig | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
         self._config = config
         self._tasks = tasks
@@ -91,7 +94,7 @@ class BrokerController:
         )  # fmt: skip
         machine = Machine(disk, clock, rng, self._fail)
         core = self._core = Core(config, self.tables, self.store, machine, room, tasks)
-        self._mode: Mode = build_mode(core)
+        self._mode: Mode = build_mode(core, assignment)
         self._client, self._registrar = build_registrar(core, self._mode)
         self._retention = build_retention(core, self._mode)
         around = Around(self._mode.guard, self._registrar, self._retention, self._status)
@@ -158,6 +161,11 @@ class BrokerController:
             config.broker_addr,
             mode.boot_id,
         )
+
+    @property
+    def mode(self) -> Mode:
+        """What of the broker depends on its kind."""
+        return self._mode
 
     @property
     def node(self) -> DLedgerNode:

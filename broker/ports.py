@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dledger.codec.properties import decode_identity
 from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.errors import FatalError
+from store.ha.switch.epochs import EPOCH_FILE
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -60,6 +61,24 @@ def check_directory(disk: Disk, store_path: str, self_id: str) -> None:
         owner = logs[0].removeprefix(_PREFIX)
         raise FatalError(
             f"storePathRootDir={store_path} is the directory of replica {owner}, not of {self_id}"
+        )
+
+
+def check_no_epochs(disk: Disk, config: BrokerConfig) -> None:
+    """Find out whether controllers have said who writes to a directory, and now nobody does.
+
+    Raises:
+        FatalError: what is written then would pass for the last master's of theirs.
+    """
+    try:
+        names = disk.names(config.store_path)
+    except OSError as error:
+        raise FatalError(f"storePathRootDir={config.store_path}: {error}") from error
+    if EPOCH_FILE in names and not config.enable_controller_mode:
+        raise FatalError(
+            f"{config.store_path}/{EPOCH_FILE}: controllers have said who is master here. Set"
+            " enableControllerMode=true and controllerAddr; if no controller is to say so any more,"
+            " remove this file, here and at all other brokers of the name"
         )
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from broker.config import BrokerConfig
 from broker.controller import BrokerController
 from broker.ports import check_no_plain_log
+from broker.switch.broker import SwitchingBroker
 from ledgermq.remoting.transport.config import TransportConfig, connections_within
 from ledgermq.runtime.clock import SystemClock
 from ledgermq.runtime.config import Properties, bind, load_properties
 from ledgermq.runtime.disk import RealDisk
-from ledgermq.runtime.errors import FatalError
 from ledgermq.runtime.log_format import configure_logging
 from ledgermq.runtime.process import freeze_gc, raise_open_files_limit, run_main
 from ledgermq.runtime.rng import SystemRng
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTROLLER_MODE: Final = "enableControllerMode"
+_SAID_BY_CONTROLLERS: Final = ("brokerId", "brokerRole", "haMasterAddress")
 
 
 def load_config(path: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
@@ -32,11 +33,12 @@ def load_config(path: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
     """
     properties = load_properties(path) if path else Properties()
     asked = {**properties, **overrides}.get(CONTROLLER_MODE, "false")
-    if asked.strip().lower() != "false":
-        raise FatalError(
-            f"{CONTROLLER_MODE}={asked}: brokers do not ask a controller who is master yet; without"
-            " this line brokerRole and brokerId say it"
-        )
+    if asked.strip().lower() == "true":  # RocketMQ's samples have brokerId=-1, brokerRole=SLAVE
+        for name in _SAID_BY_CONTROLLERS:
+            properties.pop(name, None)
+        overrides = {
+            name: text for name, text in overrides.items() if name not in _SAID_BY_CONTROLLERS
+        }
     return bind(BrokerConfig, properties, overrides)
 
 
@@ -49,14 +51,15 @@ async def serve(config: BrokerConfig) -> None:
     disk = RealDisk()
     if config.enable_dledger:
         check_no_plain_log(disk, config)
-    controller = BrokerController(
-        config,
-        disk=disk,
-        clock=SystemClock(),
-        rng=SystemRng(),
-        tasks=Supervisor(),
-        transport=TransportConfig(connections_max=connections_within(raise_open_files_limit())),
-    )
+    transport = TransportConfig(connections_max=connections_within(raise_open_files_limit()))
+    clock, rng = SystemClock(), SystemRng()
+    controller: BrokerController | SwitchingBroker
+    if config.enable_controller_mode:
+        controller = SwitchingBroker(config, disk=disk, clock=clock, rng=rng, transport=transport)
+    else:
+        controller = BrokerController(
+            config, disk=disk, clock=clock, rng=rng, tasks=Supervisor(), transport=transport
+        )
     try:
         await controller.start()
         freeze_gc()

@@ -44,6 +44,7 @@ from mutants.services import SERVICES
 from mutants.serving import SERVING
 from mutants.slaves import SLAVES
 from mutants.state import STATE
+from mutants.switch import SWITCH
 from mutants.tools import TOOLS
 from mutants.traces import TRACES
 from mutants.transactions import TRANSACTIONS
@@ -105,6 +106,7 @@ _BY_TESTS: Final = (
     *SERVICES,
     *SLAVES,
     *STATE,
+    *SWITCH,
     *TRANSACTIONS,
     *TRACES,
     *TRANSACTIONS_CLIENT,

@@ -30,6 +30,10 @@ HA_UNSENT_BYTES: Final = Limit(
     512 * 1024, "of the log, waiting to be sent to a slave", Unit.BYTES, Scope.CONNECTION,
     "sent later, from the log",
 )  # fmt: skip
+EPOCHS_MAX: Final = Limit(
+    10_000, "epochs of a log that controllers gave a master", Unit.COUNT, Scope.PROCESS,
+    "the oldest is forgotten",
+)  # fmt: skip
 
 LIMITS: Final = (
     QUARANTINED_NAMED,
@@ -40,4 +44,5 @@ LIMITS: Final = (
     HA_PROOF_MS,
     HA_COMPLAINTS_MAX,
     HA_UNSENT_BYTES,
+    EPOCHS_MAX,
 )

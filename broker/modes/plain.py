@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.cluster.guard import Guard
 from broker.cluster.role import MASTER_ID
-from broker.ports import check_no_group
+from broker.ports import check_no_epochs, check_no_group
 from broker.processor.no_group import NoGroup
 from broker.retention.retained_log import ALL_DUE, Dropped, SegmentAges
 from broker.state.kinds import StateKind
@@ -96,6 +96,7 @@ class PlainMode:
     async def check(self) -> None:
         """Find out whether this broker may start here; nothing is touched. Errors: `FatalError`."""
         check_no_group(self._disk, self._config)
+        check_no_epochs(self._disk, self._config)
 
     def open(self) -> None:
         """Take the directory, and open the log. Errors: `FatalError`."""

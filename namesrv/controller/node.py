@@ -18,6 +18,7 @@ from namesrv.controller.config import ControllerConfig
 from namesrv.controller.limits import PROPOSALS_MAX
 from namesrv.controller.links import Links
 from namesrv.controller.liveness import Heard, Liveness
+from namesrv.controller.notices import Notices
 from namesrv.controller.raft import Raft
 from namesrv.controller.state import Group, Groups
 from namesrv.controller.wire import Message
@@ -49,6 +50,7 @@ class Controller:
         self._disk = disk
         self._tasks = tasks
         self.liveness = Liveness()
+        self.notices = Notices()
         self._raft: Raft | None = None
         self._lock: Closeable | None = None
         self._links: Links | None = None
@@ -125,6 +127,7 @@ class Controller:
 
     def on_connection_closed(self, connection_id: int) -> None:
         """Take who was heard over a connection for dead, at once."""
+        self.notices.on_connection_closed(connection_id)
         for name, one in self.liveness.on_connection_closed(connection_id):
             _log.info("event=replica_gone broker=%s id=%d reason=connection_closed", name, one)
 
@@ -183,6 +186,7 @@ class Controller:
 
     def _turn(self) -> None:
         self.raft.turn()
+        self.notices.tell(self.groups)
 
     def _watch(self) -> None:
         """Ask for the elections that are due, while it leads."""

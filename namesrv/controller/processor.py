@@ -47,6 +47,10 @@ class Peer(Protocol):
 
     id: int
 
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that wants no answer."""
+        ...
+
 
 class NameHeader(msgspec.Struct, rename="camel"):
     """Header of 1004."""
@@ -166,6 +170,7 @@ class ControllerProcessor:
             max_offset=header.max_offset or 0,
         )
         self._controller.hear(header.broker_name, header.broker_id, heard)
+        self._controller.notices.hear(header.broker_name, header.broker_id, peer)
         return make_response(request, ResponseCode.SUCCESS)
 
     @serves(

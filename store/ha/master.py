@@ -7,7 +7,7 @@ what no slave of this log would is closed, with a line that says why.
 import asyncio
 import logging
 import re
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from dledger.codec.handshake import NotProven
 from dledger.peers.door import Door, Mode
@@ -30,6 +30,14 @@ _NUMBERS: Final = re.compile("[0-9]+")
 _log: Final = logging.getLogger(__name__)
 
 
+class Decoder(Protocol):
+    """Makes positions of what a slave sends."""
+
+    def feed(self, data: bytes) -> int | None:
+        """Return the last position reported in ``data``, None for none. Errors: `BadStream`."""
+        ...
+
+
 class SlaveLink(asyncio.Protocol):
     """One connection of a slave."""
 
@@ -37,7 +45,7 @@ class SlaveLink(asyncio.Protocol):
         self._master = master
         self._log = master.log
         self._channel = master.make_channel()
-        self._decoder = ReportDecoder()
+        self._decoder: Decoder = ReportDecoder()
         self._transport: asyncio.Transport | None = None
         self._paused = self._scheduled = False
         self.remote = "?"
@@ -80,11 +88,15 @@ class SlaveLink(asyncio.Protocol):
             stream, back = self._channel.take(data)
             if back and self._transport is not None:
                 self._transport.write(back)
-            position = self._decoder.feed(stream)
+            position = self._feed(stream)
             if position is not None:
                 self._take(position)
         except (BadStream, NotProven) as error:
             self.refuse(str(error))
+
+    def _feed(self, stream: bytes) -> int | None:
+        """Return the last position reported, None for none. Errors: `BadStream`."""
+        return self._decoder.feed(stream)
 
     def _take(self, position: int) -> None:
         self._heard_ms = self._master.clock.monotonic_ms()
@@ -135,9 +147,7 @@ class SlaveLink(asyncio.Protocol):
                 return
             if not len(data):
                 break
-            transport.write(
-                self._channel.wrap(b"".join((encode_header(self._next, len(data)), data)))
-            )
+            transport.write(self._channel.wrap(b"".join((self._header(len(data)), data))))
             self._next += len(data)
             sent += len(data)
         if sent:
@@ -165,7 +175,11 @@ class SlaveLink(asyncio.Protocol):
         """Say that the master is there, and what comes next."""
         self._sent_ms = self._master.clock.monotonic_ms()
         if not self._paused and self._transport is not None:
-            self._transport.write(self._channel.wrap(encode_header(self._next, 0)))
+            self._transport.write(self._channel.wrap(self._header(0)))
+
+    def _header(self, size_bytes: int) -> bytes:
+        """Return the head of a transfer of so many bytes."""
+        return encode_header(self._next, size_bytes)
 
     def check(self, door: Door) -> None:
         """Close if what proved who is there counts no more."""
@@ -225,7 +239,7 @@ class HaMaster:
             if self._door.mode is Mode.TLS:
                 secure["ssl"] = self._door.context(is_server=True)
                 secure["ssl_handshake_timeout"] = HA_PROOF_MS / 1000
-            self._server = await loop.create_server(lambda: SlaveLink(self), host, port, **secure)
+            self._server = await loop.create_server(self.make_link, host, port, **secure)
         except (OSError, NotProven) as error:
             raise FatalError(f"haListenPort: cannot listen on {host}:{port}: {error}") from error
         self._tick()
@@ -254,6 +268,10 @@ class HaMaster:
             for link in self._links
             if link.position is not None
         ]
+
+    def make_link(self) -> SlaveLink:
+        """Return what serves a new connection."""
+        return SlaveLink(self)
 
     def make_channel(self) -> Channel:
         """Return what the bytes of a new connection go through."""

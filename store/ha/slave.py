@@ -6,7 +6,8 @@ slave goes on trying, and never changes what it has.
 
 import asyncio
 import logging
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import Any, Final, Protocol, cast
 
 from dledger.codec.handshake import NotProven
 from dledger.peers.door import Door, Mode
@@ -15,7 +16,7 @@ from ledgermq.remoting.protocol.hosts import parse_address
 from ledgermq.runtime.cancel import timeout
 from ledgermq.runtime.clock import Clock
 from store.ha.channel import Channel, SealedChannel
-from store.ha.codec import BadStream, TransferDecoder, encode_report
+from store.ha.codec import BadStream, Piece, TransferDecoder, encode_report
 from store.ha.config import HaConfig
 from store.ha.intake import DiskFull, Diverged, Intake
 from store.ha.slave_log import SlaveLog
@@ -29,6 +30,14 @@ RETRY_MS_MAX: Final = 5_000
 _log: Final = logging.getLogger(__name__)
 
 
+class Decoder(Protocol):
+    """Makes pieces of the log of what a master sends."""
+
+    def feed(self, data: bytes) -> Iterable[Piece]:
+        """Return what has come, in order. Errors: `BadStream`."""
+        ...
+
+
 class MasterLink(asyncio.Protocol):
     """One connection to a master."""
 
@@ -36,7 +45,7 @@ class MasterLink(asyncio.Protocol):
         self._slave = slave
         self._intake = Intake(slave.log)
         self._channel = slave.make_channel()
-        self._decoder = TransferDecoder()
+        self._decoder: Decoder = TransferDecoder()
         self._transport: asyncio.Transport | None = None
         self._opened_ms = self._heard_ms = self._said_ms = slave.clock.monotonic_ms()
         self._reported = -1
@@ -97,12 +106,17 @@ class MasterLink(asyncio.Protocol):
     def report(self, *, is_due: bool = False) -> None:
         """Say how far the log is, if that is news, or time to say so."""
         position = self._intake.report()
-        if self._transport is None or not self._channel.is_open:
+        transport = self._transport
+        if transport is None or transport.is_closing() or not self._channel.is_open:
             return
         if is_due or position > self._reported:
             self._reported = position
             self._said_ms = self._slave.clock.monotonic_ms()
-            self._transport.write(self._channel.wrap(encode_report(position)))
+            transport.write(self._channel.wrap(self._encode_report(position)))
+
+    def _encode_report(self, position: int) -> bytes:
+        """Return a report as the master reads it."""
+        return encode_report(position)
 
     def pass_time(self, now_ms: int) -> None:
         """Say that the slave is there, or give up a master that says nothing."""
@@ -150,6 +164,10 @@ class HaSlave:
         self._moved.set()
         if self._link is not None:
             self._link.close()
+
+    def make_link(self) -> MasterLink:
+        """Return what serves a new connection."""
+        return MasterLink(self)
 
     def make_channel(self) -> Channel:
         """Return what the bytes of a new connection go through."""
@@ -229,9 +247,7 @@ class HaSlave:
             if self._door.mode is Mode.TLS:
                 secure["ssl"] = self._door.context(is_server=False)
             async with timeout(CONNECT_S):
-                _, link = await loop.create_connection(
-                    lambda: MasterLink(self), host, port, **secure
-                )
+                _, link = await loop.create_connection(self.make_link, host, port, **secure)
         except (OSError, TimeoutError, ValueError, LocalProtocolError, NotProven) as error:
             self._tell(f"{address} cannot be reached: {error or type(error).__name__}")
             return

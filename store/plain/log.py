@@ -184,6 +184,11 @@ class PlainLog(PlainView):
     # Looking
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is open."""
+        return self._opened
+
+    @property
     def written(self) -> Extent:
         """What is written."""
         return self._writer.written

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,63 +30,15 @@ from namesrv.controller.commands import AlterInSync, ApplyId, Elect, Register
 from namesrv.controller.config import ControllerConfig
 from namesrv.controller.liveness import Heard
 from namesrv.controller.server import ControllerServer
+from tests.integration.controllers import ROOT, TIMEOUT_S, Servers, servers
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 KEY = "a key of many characters"
-TIMEOUT_S = 60
 NOT_LEADER = 2007
-
-
-class Servers:
-    """Name servers as processes; their controllers' addresses in ``controllers``."""
-
-    def __init__(self, folder: Path, count: int = 3, key: str = "", **settings: str) -> None:
-        self.folder = folder
-        self.key = key
-        self.settings = settings
-        ports = take_ports(2 * count)
-        self.ports = ports[:count]
-        self.controllers = [f"127.0.0.1:{port}" for port in ports[count:]]
-        self.peers = ";".join(f"n{i}-{one}" for i, one in enumerate(self.controllers))
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        for number in range(count):
-            self.start(number)
-
-    def start(self, number: int) -> None:
-        settings = {
-            "enableControllerInNamesrv": "true", "controllerDLegerSelfId": f"n{number}",
-            "controllerDLegerPeers": self.peers,
-            "controllerStorePath": str(self.folder / f"n{number}"), **self.settings,
-        }  # fmt: skip
-        if self.key:
-            settings["peerSharedKey"] = self.key
-        options = [item for one in settings.items() for item in ("--property", "=".join(one))]
-        with (self.folder / f"n{number}.log").open("ab") as log:
-            command = [sys.executable, "-m", "namesrv", "-p", str(self.ports[number]), *options]
-            self.processes[number] = subprocess.Popen(command, cwd=ROOT, stderr=log)
-
-    def kill(self, number: int) -> None:
-        process = self.processes.pop(number)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-
-    def stop(self) -> None:
-        for number in list(self.processes):
-            self.kill(number)
-
-    def log(self, number: int) -> str:
-        return (self.folder / f"n{number}.log").read_text()
-
-
-@contextlib.contextmanager
-def servers(folder: Path, **options):
-    found = Servers(folder, **options)
-    try:
-        yield found
-    finally:
-        found.stop()
 
 
 class Replica:

@@ -6,6 +6,7 @@ from broker.config import BrokerConfig
 from broker.server import load_config
 from ledgermq.runtime.config import bind
 from ledgermq.runtime.errors import FatalError
+from store.results import PutStatus
 
 GROUP = {
     "enable_dledger": True,
@@ -61,13 +62,29 @@ def test_keys_of_the_plain_log_are_rocketmqs():
     assert (log.flush_interval_ms, log.flush_pages_min, log.flush_thorough_ms) == (200, 8, 7000)
 
 
-@pytest.mark.parametrize("value", ["true", "yes", ""])
-def test_a_broker_that_should_ask_a_controller_does_not_start(tmp_path, value):
+def test_what_controllers_say_is_not_taken_from_the_settings(tmp_path):
+    file = tmp_path / "broker.conf"  # as RocketMQ 5's samples
+    file.write_text("brokerRole=SLAVE\nbrokerId=-1\nenableControllerMode=true\n")
+    config = load_config(str(file), {"controllerAddr": "a:1;b:2", "haMasterAddress": "h:1"})
+    assert (config.broker_role, config.broker_id, config.ha_master_address) == ("", 0, "")
+    assert config.controllers == ["a:1", "b:2"]
+    assert config.store_config().late_status is PutStatus.SLAVE_TIMEOUT
+    with pytest.raises(FatalError, match="brokerId"):
+        load_config(str(file), {"enableControllerMode": "false"})
+
+
+@pytest.mark.parametrize("value", ["yes", ""])
+def test_whether_controllers_are_asked_is_true_or_false(tmp_path, value):
     file = tmp_path / "broker.conf"
     file.write_text(f"brokerRole=ASYNC_MASTER\nenableControllerMode={value}\n")
-    with pytest.raises(FatalError, match="do not ask a controller"):
+    with pytest.raises(FatalError, match="enableControllerMode"):
         load_config(str(file), {})
-    assert load_config(str(file), {"enableControllerMode": "false"}).broker_role == "ASYNC_MASTER"
+
+
+def test_a_broker_is_heard_several_times_before_it_counts_as_dead():
+    settings = {"enable_controller_mode": True, "controller_addr": "a:1"}
+    with pytest.raises(FatalError, match="more than twice brokerHeartbeatInterval"):
+        BrokerConfig(**settings, controller_beat_ms=1_000, controller_silence_ms=2_000)
 
 
 def test_preferred_leader_is_an_id():

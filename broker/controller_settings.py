@@ -1,0 +1,68 @@
+"""Settings of a broker that has its role from controllers, under RocketMQ 5's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledgermq.remoting.protocol.errors import LocalProtocolError
+from ledgermq.remoting.protocol.hosts import parse_address
+from ledgermq.runtime.config import key
+from ledgermq.runtime.errors import FatalError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """What is said about controllers; times are milliseconds."""
+
+    enable_controller_mode: bool = key("enableControllerMode", default=False)
+    """Whether controllers say who is master; ``brokerRole`` and ``brokerId`` say nothing then."""
+    controller_addr: str = key("controllerAddr", "")
+    """``host:port`` of every controller, separated by ``;``."""
+    controller_beat_ms: int = key("brokerHeartbeatInterval", 1_000, low=50, high=60_000)
+    controller_silence_ms: int = key(
+        "controllerHeartBeatTimeoutMills", 10_000, low=500, high=60_000
+    )
+    """After so long without a word the controllers take this broker for dead; a master that has
+    not reached them for so long takes nothing more."""
+    controller_poll_ms: int = key("syncBrokerMetadataPeriod", 500, low=50, high=60_000)
+    """How often the controllers are asked who is master; RocketMQ's default is 5,000."""
+    behind_max_ms: int = key("haMaxTimeSlaveNotCatchup", 15_000, low=100, high=600_000)
+    """A slave that has not caught up for so long is taken out of the in-sync set."""
+    in_sync_min: int = key("minInSyncReplicas", 1, low=1, high=16)
+    """With fewer in-sync replicas, the master included, nothing is acknowledged."""
+    all_ack: bool = key("allAckInSyncStateSet", default=True)
+
+    @property
+    def controllers(self) -> list[str]:
+        """Addresses of the controllers. Errors: `FatalError`."""
+        found = [part.strip() for part in self.controller_addr.split(";") if part.strip()]
+        for address in found:
+            try:
+                parse_address(address)
+            except LocalProtocolError as error:
+                raise FatalError(f"controllerAddr: {address!r} is not host:port") from error
+        return found
+
+    def check_controllers(self, *, in_group: bool) -> None:
+        """Check what concerns more than one key. Errors: `FatalError`."""
+        if not self.enable_controller_mode:
+            return
+        if in_group:
+            raise FatalError(
+                "enableControllerMode=true with enableDLegerCommitLog=true: the members of a Raft"
+                " group elect who leads; remove one of both lines"
+            )
+        if not self.controllers:
+            raise FatalError(
+                "enableControllerMode=true: controllerAddr is needed, host:port of every controller"
+            )
+        if not self.all_ack:
+            raise FatalError(
+                "allAckInSyncStateSet=false: a master with controllers acknowledges what the whole"
+                " in-sync set has; remove the line"
+            )
+        if self.controller_silence_ms <= 2 * self.controller_beat_ms:
+            raise FatalError(
+                f"controllerHeartBeatTimeoutMills={self.controller_silence_ms}: more than twice"
+                f" brokerHeartbeatInterval={self.controller_beat_ms} is expected"
+            )

@@ -1,0 +1,199 @@
+"""A master and a slave whose roles controllers gave them, each for one epoch.
+
+An epoch is on disk before the log takes anything in it. A slave cuts its log when it is opened, if
+that was found to be due, and never below what counts.
+Source: docs/adr/0020.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.modes.over_plain import OverPlain, ha_door, is_open_to_strangers
+from broker.modes.plain import PlainMode
+from broker.ports import check_port_free
+from broker.slave_sync.build import build_slave_sync
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.runtime.cancel import timeout
+from store.dispatch.anomalies import Copied
+from store.ha.switch.epoch_file import EpochFile
+from store.ha.switch.epochs import clip
+from store.ha.switch.logs import SwitchMasterLog, SwitchSlaveLog
+from store.ha.switch.master import SwitchHaMaster
+from store.ha.switch.slave import Place, SwitchHaSlave
+
+if TYPE_CHECKING:
+    from broker.core import Core
+    from broker.modes.assignment import AsMaster, AsSlave
+    from store.plain import PlainLog
+
+SETTLE_S: Final = 10
+SETTLE_STEP_S: Final = 0.005
+
+_log = logging.getLogger(__name__)
+
+
+class SwitchedMaster(OverPlain):
+    """The parts of a broker that is the master of one epoch."""
+
+    def __init__(self, core: Core, role: AsMaster) -> None:
+        config = self._config = core.config
+        disk, clock, _, on_fatal = core.machine
+        self._role = role
+        self._own_log = log = SwitchMasterLog(
+            config.plain_log_config(), role.in_sync, disk=disk, clock=clock, on_fatal=on_fatal
+        )
+        super().__init__(PlainMode(core, log))
+        self._epochs = EpochFile(config.store_path, disk)
+        self._address = (config.listen_host, config.ha_port)
+        door = ha_door(config, self.credentials, core.rng)
+        self._ha = SwitchHaMaster(config.ha_config(), log, clock, self._address, door, role.in_sync)
+
+    @property
+    def term(self) -> int:
+        """Term that name servers are told: the epoch."""
+        return self._role.epoch
+
+    async def check(self) -> None:
+        """Find out whether this broker may start here. Errors: `FatalError`."""
+        await check_port_free("haListenPort", *self._address)
+        await super().check()
+
+    def open(self) -> None:
+        """Open the log, and write down that its epoch begins. Errors: `FatalError`."""
+        super().open()
+        log, epochs = self._own_log, self._epochs
+        epochs.load()
+        # The first epoch stands for what there was before: nobody else's log has it.
+        epochs.begin(self._role.epoch, log.next_position if epochs.epochs else log.first_position)
+        self._ha.epochs = epochs.epochs
+
+    async def begin(self) -> None:
+        """Let slaves come. Errors: `FatalError`."""
+        await super().begin()
+        if is_open_to_strangers(self._config):
+            _log.warning(
+                "event=slaves_not_authenticated address=%s:%d: whoever reaches it can read all"
+                " messages, and pass for a slave; set peerSharedKeyFile on all of this name",
+                *self._address,
+            )
+        await self._ha.start()
+
+    async def end(self) -> None:
+        """Leave the slaves."""
+        await self._ha.stop()
+
+    @property
+    def committed(self) -> int:
+        """Position up to which the log counts."""
+        return self._own_log.committed_position
+
+    def progress(self) -> tuple[int, int] | None:
+        """Return the epoch of the last entry and the end of the log; None before it is open."""
+        return _progress(self._own_log, self._epochs)
+
+    def look_again(self) -> None:
+        """Take that the in-sync set is another one."""
+        self._own_log.look_again()
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself, who follows it, and who is in sync."""
+        in_sync = self._role.in_sync
+        return {
+            **super().status(),
+            "mode": "CONTROLLED_MASTER",
+            "epoch": self._role.epoch,
+            "broker_id": self._role.own_id,
+            "in_sync": sorted(in_sync.members),
+            "slaves": self._ha.status(),
+        }
+
+
+class SwitchedSlave(OverPlain):
+    """The parts of a broker that follows the master of one epoch."""
+
+    def __init__(self, core: Core, role: AsSlave) -> None:
+        config = core.config
+        disk, clock, _, on_fatal = core.machine
+        self._role = role
+        self._core = core
+        self._own_log = log = SwitchSlaveLog(
+            config.plain_log_config(), disk=disk, clock=clock, on_fatal=on_fatal
+        )
+        log.cut_from = role.cut_from
+        super().__init__(PlainMode(core, log, Copied))
+        self._epochs = EpochFile(config.store_path, disk)
+        self._client = RemotingClient()
+        self._ha = SwitchHaSlave(
+            config.ha_config(),
+            log,
+            clock,
+            ha_door(config, self.credentials, core.rng),
+            Place(role.own_id, role.epoch, self._epochs),
+            role.on_surplus,
+        )
+
+    @property
+    def broker_id(self) -> int:
+        """Id under which the broker registers."""
+        return self._role.own_id
+
+    def open(self) -> None:
+        """Open the log, cut where that is due. Errors: `FatalError`."""
+        super().open()
+        self._epochs.load()
+
+    async def begin(self) -> None:
+        """Follow."""
+        await super().begin()
+        self._own_log.confirm(self._core.store.applied)  # nothing else was ever dispatched
+        self._ha.set_master(self._role.ha_address)
+        tasks = self._core.tasks
+        tasks.spawn("follow the master", self._ha.run())
+        sync = build_slave_sync(self._core, self._client, self.followed_master, self.on_applied)
+        tasks.spawn("follow the master's tables", sync.run())
+
+    async def end(self) -> None:
+        """Ask the master nothing more."""
+        await self._client.close()
+        await super().end()
+
+    def progress(self) -> tuple[int, int] | None:
+        """Return the epoch of the last entry and the end of the log; None before it is open."""
+        return _progress(self._own_log, self._epochs)
+
+    async def settle(self) -> None:
+        """Dispatch all that the log has: this broker is the next master, and that counts now."""
+        store, log = self._core.store, self._own_log
+        log.confirm(log.end_position)
+        try:
+            async with timeout(SETTLE_S):
+                while store.applied < log.end_position:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(SETTLE_STEP_S)
+        except TimeoutError:
+            _log.warning("event=not_settled applied=%d end=%d", store.applied, log.end_position)
+
+    def followed_master(self) -> str:
+        """Return where the master answers whose log is followed; empty: nowhere."""
+        return self._role.master_address if self._ha.is_following else ""
+
+    def status(self) -> dict[str, Any]:
+        """Return the log's view of itself, and how it follows."""
+        return {
+            **super().status(),
+            "mode": "CONTROLLED_SLAVE",
+            "epoch": self._role.epoch,
+            "broker_id": self._role.own_id,
+            "leader": self._role.master_address or None,
+            "following": self._ha.status(),
+        }
+
+
+def _progress(log: PlainLog, epochs: EpochFile) -> tuple[int, int] | None:
+    if not log.is_open:
+        return None
+    end = log.next_position
+    known = clip(epochs.epochs, end)
+    return (known[-1].epoch if known else 0), end

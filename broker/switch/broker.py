@@ -1,0 +1,340 @@
+"""One broker process whose role controllers say: a `BrokerController` for each role it gets.
+
+The life of it: take an id; register; learn the role, be that, until the controllers say something
+else. A change of role closes the broker of the last one, log, store and ports, and opens one of the
+next: nothing is shared but the directory. While there is no role there is no broker, and a line in
+the log says what is waited for.
+
+A master is the master of one epoch, once, and only of one that begins after this process has
+registered; whoever has stopped being master registers again, so that there is another election.
+Source: docs/adr/0020; ReplicasManager of RocketMQ 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker.cluster.registration_body import signed
+from broker.config import Role
+from broker.controller import BrokerController
+from broker.modes.assignment import AsMaster, AsSlave
+from broker.modes.switched import SwitchedMaster, SwitchedSlave
+from broker.ports import check_no_group, check_port_free
+from broker.switch.controllers import Controllers, Unanswered
+from broker.switch.in_sync_keeper import InSyncKeeper
+from broker.switch.progress import LogProgress
+from broker.switch.registration import NotRegistered, Registration
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+from ledgermq.remoting.transport.client import RemotingClient
+from ledgermq.remoting.transport.credentials import CredentialStore
+from ledgermq.runtime.cancel import timeout
+from ledgermq.runtime.tasks import Supervisor
+from store.ha.switch.in_sync import InSync
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.modes.assignment import Assignment
+    from broker.switch.controllers import View
+    from ledgermq.remoting.protocol.command import RemotingCommand
+    from ledgermq.remoting.transport.config import TransportConfig
+    from ledgermq.runtime.clock import Clock
+    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.rng import Rng
+
+KEEP_S: Final = 0.1
+CREDENTIALS_MS: Final = 5_000
+NO_MASTER: Final = 0
+
+_log = logging.getLogger(__name__)
+
+
+class SwitchingBroker:
+    """A broker that is now master, now slave, as controllers say.
+
+    Args:
+        config: its settings.
+        disk, clock, rng: the machine, or the simulator's.
+        transport: limits of the clients' connections.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: Rng,
+        transport: TransportConfig | None = None,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._rng = rng
+        self._transport = transport
+        self._tasks = Supervisor()
+        self._credentials = CredentialStore(config.security, config.owner, clock.wall_ms)
+        self._client = RemotingClient(
+            handlers={int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED): self._on_notice}
+        )
+        base = {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
+        controllers = Controllers(config.controllers, self._client, base, self._sign)
+        self._controllers = controllers
+        self._registration = Registration(config, disk, rng, controllers)
+        self._progress = LogProgress(config, disk)
+        self._keeper: InSyncKeeper | None = None
+        self._surplus: int | None = None
+        """Position from which on the log has to be cut, found by the slave that runs."""
+        self._notice = asyncio.Event()
+        self._heard_ms = 0
+        self._waits_for = ""
+        self.running: BrokerController | None = None
+        """The broker of the role of this moment, None while there is none."""
+        self.role: Assignment | None = None
+
+    async def start(self) -> None:
+        """Begin to ask the controllers. Errors: `FatalError`."""
+        config = self._config
+        await check_port_free("listenPort", config.listen_host, config.listen_port)
+        check_no_group(self._disk, config)
+        self._credentials.load()
+        self._registration.load()
+        self._progress.load()
+        self._tasks.every("credentials", CREDENTIALS_MS, self._credentials.refresh)
+        self._tasks.spawn("heartbeats to controllers", self._beat())
+        self._tasks.spawn("role of this broker", self._live())
+        self._tasks.spawn("in-sync set", self._keep())
+
+    async def stop(self) -> None:
+        """Go down cleanly."""
+        await self._tasks.stop()
+        await self._end_role("the broker stops")
+        await self._client.close()
+
+    # What it tells
+
+    def _sign(self, command: RemotingCommand) -> RemotingCommand:
+        nonce = "".join(f"{self._rng.randint(0, 2**31 - 1):08x}" for _ in range(4))
+        return signed(command, self._credentials.credentials, self._clock.wall_ms(), nonce)
+
+    async def _beat(self) -> None:
+        """Tell all controllers that this broker lives, and what it has."""
+        period_ms = self._config.controller_beat_ms
+        while True:
+            await self._beat_once()
+            await asyncio.sleep(period_ms / 1000)
+
+    async def _beat_once(self) -> None:
+        if self._registration.is_done:
+            epoch, end = self._progress.of(self.running)
+            fields = {
+                "brokerAddr": self._config.broker_addr,
+                "brokerId": str(self._registration.own_id),
+                "epoch": str(epoch),
+                "maxOffset": str(end),
+                "heartbeatTimeoutMills": str(self._config.controller_silence_ms),
+            }
+            await self._controllers.beat(fields)
+
+    def _on_notice(self, _: object, command: RemotingCommand) -> None:
+        """1008: there is another master, says a controller; the one that leads is asked."""
+        del command
+        self._notice.set()
+
+    async def _keep(self) -> None:
+        """Have the in-sync set be what it should be, while this broker is master."""
+        while True:
+            if self._keeper is not None and await self._keeper.step():
+                self._notice.set()
+            await asyncio.sleep(KEEP_S)
+
+    # What it is
+
+    async def _live(self) -> None:
+        """Be what the controllers say, for ever."""
+        while True:
+            try:
+                if not self._registration.is_done:
+                    await self._registration.register()
+                    await self._beat_once()
+                view = await self._ask()
+                self._heard_ms = self._clock.monotonic_ms()
+                await self._follow(view)
+            except Unanswered as error:
+                await self._on_silence(str(error))
+            except NotRegistered as error:
+                await self._end_role(str(error))
+                self._wait_for(str(error))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next time to ask, or for a notice."""
+        is_busy = self._surplus is not None
+        pause_s = 0.0 if is_busy else self._config.controller_poll_ms / 1000
+        with contextlib.suppress(TimeoutError):
+            async with timeout(pause_s):
+                await self._notice.wait()
+        self._notice.clear()
+
+    async def _ask(self) -> View:
+        """Return what the controller that leads says. Errors: `Unanswered`, `NotRegistered`."""
+        answer = await self._controllers.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, {})
+        if answer.code != ResponseCode.SUCCESS or answer.view is None:
+            self._registration.forget()
+            raise NotRegistered(f"the controllers answer {answer.code}: {answer.remark}")
+        return answer.view
+
+    async def _on_silence(self, reason: str) -> None:
+        """No controller answers: a slave goes on; a master does for a while."""
+        silent_ms = self._clock.monotonic_ms() - self._heard_ms
+        if isinstance(self.role, AsMaster):
+            if silent_ms < self._config.controller_silence_ms:
+                return
+            await self._resign(f"no controller was reached for {silent_ms} ms")
+        if self.role is None:
+            self._wait_for(
+                f"no controller of {self._config.controller_addr} decides: {reason}. A majority of"
+                " the name servers with enableControllerInNamesrv=true has to run"
+            )
+
+    async def _follow(self, view: View) -> None:
+        """Be what a controller says."""
+        own_id, role = self._registration.own_id, self.role
+        if role is not None and view.epoch < role.epoch:
+            return  # said by one that leads no more
+        if isinstance(role, AsMaster) and (view.master, view.epoch) == (own_id, role.epoch):
+            if self._keeper is not None:
+                self._keeper.on_view(view)
+                if self._keeper.is_stuck:
+                    await self._resign("it is not known who is in sync")
+            return
+        if isinstance(role, AsMaster):
+            await self._resign(f"the controllers have master {view.master} in epoch {view.epoch}")
+            return
+        if view.master == NO_MASTER:
+            await self._want_master(view)
+        elif view.master != own_id:
+            await self._be_slave(view)
+        elif view.epoch > self._registration.epoch:
+            await self._be_master(view)
+        else:
+            self._registration.forget()  # of an epoch before this process was there
+
+    async def _want_master(self, view: View) -> None:
+        """Nobody is master: wait for an election, or ask for the first one."""
+        if not view.epoch:
+            fields = {"brokerId": str(self._registration.own_id)}
+            await self._controllers.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+            self._notice.set()
+        if self.role is None:
+            members = ", ".join(map(str, sorted(view.in_sync))) or "none yet"
+            self._wait_for(
+                f"there is no master; one of the in-sync replicas ({members}) has to run, or"
+                " ledgermq admin electMaster -a CONTROLLERS chooses one that does"
+            )
+
+    async def _resign(self, reason: str) -> None:
+        """Be master no more; the next election is among all that are in sync."""
+        _log.warning("event=master_no_more reason=%r", reason)
+        if isinstance(self.role, AsMaster):
+            self.role.in_sync.is_open = False  # before anything else: nothing more is acknowledged
+        await self._end_role(reason)
+        self._registration.forget()
+        self._notice.set()
+
+    async def _be_master(self, view: View) -> None:
+        """Become the master of an epoch that has just begun."""
+        own_id = self._registration.own_id
+        if view.in_sync != {own_id}:
+            self._registration.forget()  # somebody has been it in this epoch
+            return
+        if self.running is not None and isinstance(self.running.mode, SwitchedSlave):
+            await self.running.mode.settle()
+        await self._end_role(f"it is the master of epoch {view.epoch}")
+        self._registration.epoch = view.epoch  # once is enough
+        in_sync = InSync(own_id, self._config.behind_max_ms, count_min=self._config.in_sync_min)
+        in_sync.on_decided(view.in_sync, view.set_epoch)
+        role = AsMaster(own_id=own_id, epoch=view.epoch, in_sync=in_sync)
+        config = dataclasses.replace(self._config, broker_role=Role.ASYNC_MASTER, broker_id=0)
+        running = await self._begin_role(role, config)
+        mode = running.mode
+        assert isinstance(mode, SwitchedMaster), mode
+        self._keeper = InSyncKeeper(role, self._controllers, self._clock, mode)
+
+    async def _be_slave(self, view: View) -> None:
+        """Follow the master of an epoch."""
+        role = self.role
+        if isinstance(role, AsSlave) and self._surplus is None:
+            seen = role.epoch, role.master_address, role.ha_address
+            if seen == (view.epoch, view.address, view.ha_address):
+                return
+        # What was found by the epochs of another master says nothing of this one.
+        is_same = isinstance(role, AsSlave) and role.epoch == view.epoch
+        cut_from = self._surplus if is_same else None
+        await self._end_role(f"{view.master} is the master of epoch {view.epoch}")
+        own_id = self._registration.own_id
+        role = AsSlave(
+            own_id=own_id,
+            epoch=view.epoch,
+            master_address=view.address,
+            ha_address=view.ha_address,
+            cut_from=cut_from,
+            on_surplus=self._on_surplus,
+        )
+        config = dataclasses.replace(
+            self._config,
+            broker_role=Role.SLAVE,
+            broker_id=own_id,
+            ha_master_address=view.ha_address,
+        )
+        await self._begin_role(role, config)
+
+    def _on_surplus(self, position: int) -> None:
+        """Have the log cut: the slave is closed and opened again for that."""
+        self._surplus = position
+        self._notice.set()
+
+    async def _begin_role(self, role: Assignment, config: BrokerConfig) -> BrokerController:
+        """Open a broker. Errors: `FatalError`."""
+        begun_ms = self._clock.monotonic_ms()
+        self._waits_for = ""
+        self.role = role
+        self.running = running = BrokerController(
+            config,
+            disk=self._disk,
+            clock=self._clock,
+            rng=self._rng,
+            tasks=Supervisor(),
+            transport=self._transport,
+            assignment=role,
+        )
+        await running.start()
+        _log.info(
+            "event=role_taken role=%s id=%d epoch=%d ms=%d",
+            type(role).__name__.removeprefix("As").lower(),
+            role.own_id,
+            role.epoch,
+            self._clock.monotonic_ms() - begun_ms,
+        )
+        return running
+
+    async def _end_role(self, reason: str) -> None:
+        """Close the broker of the role that ends."""
+        running = self.running
+        self._keeper = None
+        if running is None:
+            return
+        begun_ms = self._clock.monotonic_ms()
+        self._progress.keep(running)
+        await running.stop()
+        self.running = self.role = self._surplus = None
+        _log.info("event=role_ended reason=%r ms=%d", reason, self._clock.monotonic_ms() - begun_ms)
+
+    def _wait_for(self, reason: str) -> None:
+        """Say what is waited for, if that is news."""
+        if reason != self._waits_for:
+            self._waits_for = reason
+            _log.warning("event=waits_for_a_role reason=%r", reason)

@@ -1,0 +1,58 @@
+"""How far the log of this broker is: what controllers compare before an election."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.modes.switched import SwitchedMaster, SwitchedSlave
+from ledgermq.runtime.errors import FatalError
+from store.ha.switch.epoch_file import EpochFile
+from store.ha.switch.epochs import clip
+from store.plain.files import open_segments
+from store.recovery.directory import StoreDirectory
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.controller import BrokerController
+    from ledgermq.runtime.disk import Disk
+
+
+class LogProgress:
+    """Knows where the log ends, also while nobody has it open."""
+
+    def __init__(self, config: BrokerConfig, disk: Disk) -> None:
+        self._config = config
+        self._disk = disk
+        self._last = (0, 0)
+
+    def load(self) -> None:
+        """Look at the files, of which nobody else may have the directory. Errors: `FatalError`."""
+        config, disk = self._config, self._disk
+        directory = StoreDirectory(config.store_path, disk)
+        directory.enter()
+        try:
+            epochs = EpochFile(config.store_path, disk)
+            epochs.load()
+            segments = open_segments(disk, config.plain_log_config())
+            end = segments.nonzero_end(segments.start)
+            segments.close()
+        except OSError as error:
+            message = f"the commit log in {config.commit_log_directory} cannot be read: {error}"
+            raise FatalError(message) from error
+        finally:
+            directory.leave(clean=False)
+        known = clip(epochs.epochs, end)
+        self._last = (known[-1].epoch if known else 0, end)
+
+    def keep(self, broker: BrokerController) -> None:
+        """Remember how far a broker is that is about to stop."""
+        self._last = self.of(broker)
+
+    def of(self, broker: BrokerController | None) -> tuple[int, int]:
+        """Return the epoch of the last entry, and the end of the log."""
+        mode = None if broker is None else broker.mode
+        if isinstance(mode, SwitchedMaster | SwitchedSlave):
+            found = mode.progress()
+            if found is not None:
+                return found
+        return self._last

@@ -1,0 +1,130 @@
+"""How a directory gets its id, and a process is known to the controllers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.switch.controllers import DECISION_MS
+from broker.switch.identity import Identity, load_identity, save_identity
+from ledgermq.remoting.protocol.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.switch.controllers import Controllers
+    from ledgermq.runtime.disk import Disk
+    from ledgermq.runtime.rng import Rng
+
+_CODE_BYTES: Final = 16
+
+
+class NotRegistered(Exception):  # noqa: N818  # says what is
+    """The controllers do not take this broker (yet); the message says why."""
+
+
+class Registration:
+    """Owns the identity of one directory, and whether the controllers know of this process."""
+
+    def __init__(
+        self, config: BrokerConfig, disk: Disk, rng: Rng, controllers: Controllers
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._rng = rng
+        self._controllers = controllers
+        self._identity: Identity | None = None
+        self._has_id = False
+        self.is_done = False
+        """Whether this process is registered."""
+        self.epoch = 0
+        """Of the last master that there was then: of a later one this process may be the master."""
+
+    @property
+    def own_id(self) -> int:
+        """Id of this replica, once it is registered."""
+        assert self._identity is not None, "not registered"
+        return self._identity.broker_id
+
+    def load(self) -> None:
+        """Read what the directory says. Errors: `FatalError`."""
+        config = self._config
+        self._identity = load_identity(
+            config.store_path, self._disk, config.broker_cluster_name, config.broker_name
+        )
+
+    def forget(self) -> None:
+        """Have the next `register` begin anew."""
+        self.is_done = False
+
+    async def register(self) -> None:
+        """Take an id, and tell where this broker is.
+
+        Errors: `Unanswered`, `NotRegistered`; `FatalError` of the own disk.
+        """
+        identity = await self._have_id()
+        config = self._config
+        answer = await self._controllers.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER,
+            {
+                "brokerId": str(identity.broker_id),
+                "brokerAddress": config.broker_addr,
+                "brokerHaAddress": config.ha_addr,
+                "registerCheckCode": identity.check_code,
+            },
+            timeout_ms=DECISION_MS,
+        )
+        if answer.code != ResponseCode.SUCCESS or answer.view is None:
+            self._has_id = False
+            raise NotRegistered(
+                f"the controllers do not register id {identity.broker_id}: {answer.remark}"
+            )
+        self.epoch = max(self.epoch, answer.view.epoch)
+        self.is_done = True
+
+    async def _have_id(self) -> Identity:
+        """Return the identity of this directory, once the controllers know it."""
+        identity = self._identity
+        if identity is not None and self._has_id:
+            return identity
+        if identity is None:
+            identity = await self._next_identity()
+            self._save(identity)
+        answer = await self._controllers.ask(
+            RequestCode.CONTROLLER_APPLY_BROKER_ID,
+            {
+                "appliedBrokerId": str(identity.broker_id),
+                "registerCheckCode": identity.check_code,
+            },
+            timeout_ms=DECISION_MS,
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            if not identity.is_granted:
+                self._identity = None  # another new replica was faster
+            raise NotRegistered(
+                f"the controllers do not know id {identity.broker_id} of {identity.broker_name}"
+                f" ({answer.remark}): are these the controllers that gave it?"
+            )
+        if not identity.is_granted:
+            identity = msgspec.structs.replace(identity, is_granted=True)
+            self._save(identity)
+        self._has_id = True
+        return identity
+
+    def _save(self, identity: Identity) -> None:
+        save_identity(self._config.store_path, self._disk, identity)
+        self._identity = identity
+
+    async def _next_identity(self) -> Identity:
+        """Return what a directory without an id may ask for. Errors: `Unanswered`."""
+        config = self._config
+        answer = await self._controllers.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, {})
+        text = answer.fields.get("nextBrokerId", "")
+        if answer.code != ResponseCode.SUCCESS or not text.isdigit():
+            raise NotRegistered(f"the controllers have no id for a new replica: {answer.remark}")
+        return Identity(
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            broker_id=int(text),
+            check_code=self._rng.token(_CODE_BYTES).hex(),
+        )

@@ -1,0 +1,104 @@
+"""Planted bugs where controllers say who is master: epochs, and what counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mutants.planting import Mutant, patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EPOCHS: Final = "store.ha.switch.epochs:"
+_IN_SYNC: Final = "store.ha.switch.in_sync:InSync."
+_SLAVE: Final = "store.ha.switch.slave:SwitchHaSlave.on_welcome"
+
+SWITCH: Final[Sequence[Mutant]] = (
+    Mutant(
+        name="switch-empty-epochs-count",
+        breaks="An epoch in which nothing was written stays in the list of the log.",
+        source="RocketMQ 5 EpochFileCache.appendEntry refuses the next epoch then.",
+        plant=patch(_EPOCHS + "begin_epoch", ("clip(epochs, end)[", "epochs[")),
+    ),
+    Mutant(
+        name="switch-tail-kept",
+        breaks="A former master keeps what it wrote alone.",
+        source="docs/adr/0020, step 4.",
+        plant=patch(_EPOCHS + "consistent_point", ("min(end, ends[one])", "end")),
+    ),
+    Mutant(
+        name="switch-longer-epoch-counts",
+        breaks="What only one of two logs has of their last common epoch counts as the same.",
+        source="RocketMQ 5 EpochFileCache.findConsistentPoint.",
+        plant=patch(_EPOCHS + "consistent_point", ("min(end, ends[one])", "max(end, ends[one])")),
+    ),
+    Mutant(
+        name="switch-acknowledged-before-the-set",
+        breaks="A master acknowledges what one in-sync replica has, not all.",
+        source="RocketMQ 5, allAckInSyncStateSet=false.",
+        plant=patch(
+            _IN_SYNC + "limit",
+            (
+                "return min([own, *(self._confirmed(one) for one in waits_for)])",
+                "return max((self._confirmed(one) for one in waits_for), default=own)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="switch-shrunk-before-it-was-decided",
+        breaks="A master does without a slave as soon as it has asked for that.",
+        source="RocketMQ 5 AutoSwitchHAService.maybeShrinkSyncStateSet marks it locally.",
+        plant=patch(_IN_SYNC + "ask", ("self._pending |= members", "self.members = members")),
+    ),
+    Mutant(
+        name="switch-asked-for-does-not-count",
+        breaks="A master does not wait for whom it has asked to let in.",
+        source="RocketMQ issue 5663.",
+        plant=patch(_IN_SYNC + "limit", ("(self.members | self._pending)", "self.members")),
+    ),
+    Mutant(
+        name="switch-let-in-behind",
+        breaks="A slave is let in that lacks some of what was acknowledged.",
+        source="RocketMQ 5 AutoSwitchHAService.maybeExpandInSyncStateSet.",
+        plant=patch(_IN_SYNC + "wanted", ("found.confirmed >= counted", "found.confirmed >= 0")),
+    ),
+    Mutant(
+        name="switch-unanswered-taken-for-refused",
+        breaks="A request without an answer counts as one that was refused.",
+        source="docs/adr/0020.",
+        plant=patch(
+            _IN_SYNC + "on_unanswered",
+            (
+                "self.asked, self.is_unclear = None, True",
+                "self.asked, self._pending = None, frozenset()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="switch-stale-epoch-followed",
+        breaks="A slave follows a master of an earlier epoch.",
+        source="docs/adr/0020; RocketMQ 5 AutoSwitchHAClient compares epochs.",
+        plant=patch(_SLAVE, ("welcome.epoch != self._epoch", "welcome.epoch < 0")),
+    ),
+    Mutant(
+        name="switch-acknowledged-cut-off",
+        breaks="A slave cuts off what was acknowledged, for a master that lacks it.",
+        source="docs/adr/0020.",
+        plant=patch(_SLAVE, ("point < min(end, log.committed_position)", "point < 0")),
+    ),
+    Mutant(
+        name="switch-surplus-not-seen",
+        breaks="A slave follows with a tail that its master has not.",
+        source="RocketMQ 5 AutoSwitchHAClient.doTruncate.",
+        plant=patch(_SLAVE, ("if point < end:", "if point < 0:")),
+    ),
+    Mutant(
+        name="switch-read-before-it-counts",
+        breaks="A slave dispatches what the in-sync set may not have.",
+        source="RocketMQ 5 DefaultMessageStore.getConfirmOffset.",
+        plant=patch(
+            "store.ha.switch.logs:SwitchSlaveLog._counted",
+            ("min(own, self._confirmed)", "own"),
+        ),
+    ),
+)
