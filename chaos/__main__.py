@@ -132,7 +132,7 @@ def _run_file(name: str, rest: Sequence[str], console: Console) -> int:
         console.print(Text(str(error)), soft_wrap=True)
         return EXIT_USAGE
     if options.mode != RAFT:
-        console.print(Text("--mode is not of files: they are of a Raft group"))
+        console.print(Text("--mode is not of files: a file says its mode itself (cluster: mode)"))
         return EXIT_USAGE
     if options.seconds is not None:
         console.print(Text("--seconds is of demo and baseline: a file has its own times"))

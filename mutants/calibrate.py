@@ -21,7 +21,7 @@ from chaos.campaign.directory import Directory, WrongDirectory
 from chaos.campaign.matrix import FIRST, Bug, baseline_of, is_found, known, next_try, table
 from chaos.campaign.plan import Bounds, Settings
 from chaos.campaign.runner import CannotGoOn, Keep, Runner
-from chaos.catalogue.contracts import SYNC_MASTER
+from chaos.catalogue.contracts import RAFT, SYNC_MASTER
 from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.checker.compose import EXIT_HARNESS, EXIT_USAGE
 from chaos.checker.model import VALID
@@ -67,6 +67,8 @@ def scenario_kinds() -> dict[str, frozenset[str]]:
     found = {FIRST[0]: frozenset({"kill", "cut", "pause"})}
     for name, path in shipped().items():
         plan = load(path)
+        if plan.mode != RAFT:
+            continue
         steps = expand(plan, 1).timeline
         drawn = {choice.kind for choice in plan.random.packages} if plan.random else set()
         found[name] = frozenset({step.kind for step in steps if step.do == "start"} | drawn)

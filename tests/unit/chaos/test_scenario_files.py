@@ -257,7 +257,7 @@ def test_command_lists_them_and_refuses_what_is_none(capsys, tmp_path):
     assert main(["run", "starved-leader", "--seconds", "9"]) == 254
     assert "a file has its own times" in capsys.readouterr().out
     assert main(["run", "starved-leader", "--mode", "sync-master"]) == 254
-    assert "they are of a Raft group" in capsys.readouterr().out
+    assert "a file says its mode itself" in capsys.readouterr().out
 
 
 def test_example_of_the_handbook_is_a_scenario():

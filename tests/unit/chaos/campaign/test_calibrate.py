@@ -6,8 +6,10 @@ from chaos.campaign import matrix as matrix_module
 from chaos.campaign.matrix import Bug, baseline_of, is_found, known, order, table
 from chaos.campaign.outcome import Finding, Outcome
 from chaos.campaign.plan import Job
+from chaos.catalogue.contracts import RAFT
 from chaos.nemesis.kinds import FAULTS
 from chaos.scenarios.library import shipped
+from chaos.scenarios.schema import load
 from mutants.calibrate import bugs, main, scenario_kinds
 from mutants.patches import ALL, HARNESS_BUGS
 from mutants.planting import planted, targets_of
@@ -94,7 +96,9 @@ def test_bugs_are_those_that_a_broker_or_a_client_of_a_run_executes():
 
 def test_every_shipped_scenario_and_the_demo_take_part():
     kinds = scenario_kinds()
-    assert set(kinds) == {"demo", *shipped()}
+    of_groups = {name for name, path in shipped().items() if load(path).mode == RAFT}
+    assert set(kinds) == {"demo", *of_groups}
+    assert of_groups < set(shipped()), "those of master and slave are not for bugs of a group"
     assert "eio" in kinds["a-disk-that-fails"]
     assert "kill" in kinds["anything-may-break"], "drawn kinds count"
 
