@@ -433,7 +433,7 @@ def plant_two_leaders(run: HistoryBuilder, message: Message) -> None:
 
 def plant_second_vote(run: HistoryBuilder, message: Message) -> None:
     """The vote of a process that died was forgotten by the next one."""
-    run.event("n2", "vote_granted", 1, peer="n1", boot_id="n2-2")
+    run.event("n2", "vote_granted", 1, peer="n1", boot_id="n2-2", index=-1, prev_index=0)
 
 
 def plant_term_fall(run: HistoryBuilder, message: Message) -> None:

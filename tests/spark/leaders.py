@@ -25,20 +25,22 @@ def told_more_than_a_leader_has(run: HistoryBuilder, messages: list[Message]) ->
     """Nobody noted the commit of index 5, but its producer was told of it."""
     message = messages[5]
     message.send.update(raft_group=0, raft_index=message.index, raft_term=1)
-    elect(run, "n1", 2, last=message.index - 1)
+    elect(run, "n1", 3, last=message.index - 1)
 
 
 def old_term_committed(run: HistoryBuilder, messages: list[Message]) -> None:
     """It counts replicas of an entry of an earlier term, and appends its own only then."""
-    elect(run, "n2", 3, last=3)
-    run.event("n2", "commit", 3, index=3, prev_index=2)
-    run.event("n2", "append", 3, index=4, prev_index=3)
-    run.event("n2", "commit", 3, index=4, prev_index=3)
+    last = len(run.logs["n2"]) - 1
+    elect(run, "n2", 4, last=last)
+    run.event("n2", "commit", 4, index=last, prev_index=2)
+    run.event("n2", "append", 4, index=last + 1, prev_index=last)
+    run.event("n2", "commit", 4, index=last + 1, prev_index=last)
 
 
 def committed_without_an_entry(run: HistoryBuilder, messages: list[Message]) -> None:
-    elect(run, "n2", 3, last=3)
-    run.event("n2", "commit", 3, index=3, prev_index=2)
+    last = len(run.logs["n0"]) + 4
+    elect(run, "n0", 5, last=last)
+    run.event("n0", "commit", 5, index=last, prev_index=2)
 
 
 def taken_by_a_replaced_leader(run: HistoryBuilder, messages: list[Message]) -> None:

@@ -244,7 +244,8 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "two leaders", "two votes", "term fell", "commit fell", "divergence", "mismatch",
         "beyond the end",
     ),
-    "leaders": (*LEADER_VIOLATIONS, *SERVICE_VIOLATIONS),
+    "leaders": tuple(LEADER_VIOLATIONS),
+    "service": tuple(SERVICE_VIOLATIONS),
     "doubts": ("gap", "no effect", "duplicate", "worker died", "not lifted"),
     "kinds": tuple(KIND_VIOLATIONS),
 }  # fmt: skip
