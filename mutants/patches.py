@@ -33,6 +33,7 @@ from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
 from mutants.outside import OUTSIDE
+from mutants.oversights import OVERSIGHTS
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
@@ -126,6 +127,7 @@ _SIMULATED: Final = (
     *OUTSIDE,
     *FURTHER,
     *UNWATCHED,
+    *OVERSIGHTS,
     *EDGES,
     *KINDS,
     *(mutant for mutant in _BY_TESTS if mutant.name in SHOWN),

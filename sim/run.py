@@ -128,7 +128,9 @@ class GroupRun:
         self.is_blocked = world.health.is_blocked
         self.nemesis = nemesis = Nemesis(world)
         world.explains = nemesis.explains
-        world.watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
+        watch = world.watch
+        watch.healthy.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.disturbed_ms)
+        watch.following.disturbed_ns = lambda: world.health.disturbed_ns(nemesis.any_ms)
         world.health.faults_ms = nemesis.any_ms
 
     def phases(self) -> None:

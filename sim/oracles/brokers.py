@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from chaos.history.segment import EntryRow
     from sim.oracles.heard_ends import HeardEnds
+    from sim.oracles.model import Statement
     from sim.oracles.replica import Replica
     from sim.oracles.tables import Tables
     from sim.oracles.truth import Truth
@@ -84,6 +85,7 @@ class Brokers:
     late_name = "A41 answer too late"
     lock_name = "A21 lock without reason"
     stray_name = "A44 answer that nobody waits for"
+    unasked_name = "A24 offset in the log that nobody committed"
 
     def __init__(self, truth: Truth, tables: Tables, polite: frozenset[str]) -> None:
         self._truth = truth
@@ -100,6 +102,9 @@ class Brokers:
         """Judges ends of transactions, if the run has any."""
         self._taps: dict[str, list[Tap]] = defaultdict(list)
         self._offered: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+        self._reset: set[str] = set()
+        """Groups that somebody has told to go on elsewhere."""
+        truth.on_statement.append(self._check_kept)
         self._validators: dict[int, Callable[[Replica, Said, Said], None]] = {
             PULL: self._on_pull,
             BY_KEY: self._on_by_key,
@@ -123,6 +128,11 @@ class Brokers:
             self.topics.on_send(_topic(request), request)
         elif request.code == MAKE_TOPIC:
             self.topics.on_change(request.text("topic"))
+        elif request.code in {COMMIT_OFFSET, PULL}:
+            place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
+            self._offered[place].add(request.number("commitOffset"))
+        elif request.code == RESET:
+            self._reset.add(request.text("group"))
         if not replica.is_up:
             request.note = None
             return
@@ -132,9 +142,6 @@ class Brokers:
             len(self._truth.statements),
             replica.incarnation,
         )
-        if request.code in {COMMIT_OFFSET, PULL}:
-            place = (request.text("consumerGroup"), request.text("topic"), _queue_id(request))
-            self._offered[place].add(request.number("commitOffset"))
         if request.asker not in self._polite:
             return
         if request.code == COMMIT_OFFSET:
@@ -307,6 +314,20 @@ class Brokers:
                 f"follows, and tells {told} for {group} in {topic}/{queue_id}: the log has {held}"
             )
             self._fail(self.name, replica, text)
+
+    def _check_kept(self, statement: Statement) -> None:
+        """Judge offsets that are committed to the log: somebody has asked for each of them."""
+        if statement.kind != "offset" or not isinstance(statement.content, dict):
+            return
+        for key, queues in statement.content.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items() if group not in self._reset else ():
+                if offset not in self._offered[group, topic, int(queue_id)]:
+                    raise Violation(
+                        self.unasked_name,
+                        f"entry {statement.entry} says {offset} for {group} in {topic}/{queue_id}",
+                        index=statement.entry,
+                    )
 
     def _check_offer(self, request: Said) -> None:
         topic, queue_id = request.text("topic"), _queue_id(request)

@@ -39,6 +39,7 @@ class Durable:
     majority_name = "A38 committed before a majority had synced"
     checkpoint_name = "A38 checkpoint ahead of the disk"
     mark_name = "A38 synced and not noted"
+    held_name = "A38 counted as synced and is not"
 
     def __init__(self, truth: Truth, replicas: Mapping[str, Replica], *, is_sync: bool) -> None:
         self._truth = truth
@@ -52,10 +53,13 @@ class Durable:
         """Replicas whose disk has once lost what was synced: they may not be able to show it."""
         self._refused: dict[str, int] = {}
         """By replica, how many writes had met a full disk when it started."""
+        self._held: dict[str, tuple[int, Mark]] = {}
+        """By replica, the last entry that it counts as synced, as it was judged."""
 
     def on_boot(self, replica: Replica) -> None:
         """What was durable before may be gone with a directory."""
         self._known.pop(replica.name, None)
+        self._held.pop(replica.name, None)
         self._refused[replica.name] = replica.disk.writes_refused
         if replica.is_wiped:
             self._damaged[replica.name] = None
@@ -71,6 +75,8 @@ class Durable:
     def on_change(self, replica: Replica, change: Change) -> None:
         """Judge a checkpoint, and a commit of a leader: a majority of disks must have it."""
         self._check_checkpoint(replica)
+        if self._is_sync:
+            self._check_held(replica)
         if not self._is_sync or change.now[0] is not LEADER or change.now[2] <= change.before[2]:
             return
         index = change.now[2]
@@ -182,6 +188,23 @@ class Durable:
             raise Violation(
                 self.name,
                 f"{replica.name} acknowledges entry {index} and has not synced it",
+                node=replica.name,
+                index=index,
+            )
+
+    def _check_held(self, replica: Replica) -> None:
+        """What a replica would count for itself if it led now must survive a loss of power."""
+        index = replica.state.log.persisted_index
+        mark = replica.mark(index)
+        if mark is None or self._held.get(replica.name) == (index, mark):
+            return
+        if replica.name in self._damaged or replica.is_corrupt or _disk(replica).has_failed_syncs():
+            return
+        self._held[replica.name] = (index, mark)
+        if not is_synced(replica, mark.position, mark.size):
+            raise Violation(
+                self.held_name,
+                f"{replica.name} counts entry {index} as synced, and its disk is not sure of it",
                 node=replica.name,
                 index=index,
             )

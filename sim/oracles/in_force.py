@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sim.oracles.base import Violation
 
 if TYPE_CHECKING:
+    from dledger.core.model import SnapshotId
     from sim.oracles.replica import Change, Replica
     from sim.oracles.truth import Truth
 
@@ -21,9 +22,12 @@ class InForce:
     """A30, for who is counted."""
 
     name = "A30 configuration not in force"
+    snapshot_name = "A30 configuration of another place"
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
+        self._seen: dict[str, SnapshotId] = {}
+        """By replica: the snapshot that was judged last."""
 
     def on_boot(self, replica: Replica) -> None:
         """Look at what a start has found. Errors: `Violation`."""
@@ -37,6 +41,7 @@ class InForce:
     def _check(self, replica: Replica) -> None:
         if not self._truth.configurations or replica.is_corrupt:
             return
+        self._check_snapshot(replica)
         state = replica.state
         log = state.log
         if log.has_work() or replica.node._in_flight is not None:
@@ -49,5 +54,22 @@ class InForce:
             raise Violation(
                 self.name,
                 f"{replica.name} counts {counted}, the log up to {log.last_index} says {found}",
+                node=replica.name,
+            )
+
+    def _check_snapshot(self, replica: Replica) -> None:
+        """Compare the configuration in a snapshot with that of its place in the log."""
+        meta = replica.store.snapshots.meta
+        if meta is None or meta.id == self._seen.get(replica.name):
+            return
+        self._seen[replica.name] = meta.id
+        entry, last_index = meta.configuration, meta.id.last_index
+        place, voters = self._truth.committed_configuration(last_index)
+        said = tuple(sorted(entry.configuration.voters))
+        if entry.index != place or (voters is not None and said != voters):
+            raise Violation(
+                self.snapshot_name,
+                f"{replica.name} has a snapshot up to {last_index} with the voters {said} of entry "
+                f"{entry.index}; there it was {voters} of entry {place}",
                 node=replica.name,
             )

@@ -33,6 +33,7 @@ CHOSEN: Final = "A20 another queue than was chosen"
 SHARDED: Final = b"__SHARDINGKEY"
 """A property of what goes to the queue of its key."""
 AVOIDED: Final = "A46 tried again where it failed"
+SHARED: Final = "A46 one id for two messages"
 KEPT_CODES: Final = frozenset({2, 3, 13})
 """Back-pressure, and refusals of a batch: another broker need not be asked."""
 ATTEMPTS_MAX: Final = 100
@@ -66,6 +67,8 @@ class Library:
         """By key: where its user wants a message to be."""
         self._names: dict[str, str] = {}
         """By address: the broker that was asked there."""
+        self._ids: dict[str, str] = {}
+        """By the id that a message was told to have, its keys."""
 
     def possible(self, key: int) -> int | None:
         """Return how many requests may have stored a message; None if it is not known here."""
@@ -173,6 +176,7 @@ class Library:
         if queue is not None and result.queue != queue:
             text = f"{keys} was sent to {queue}, and is told to be in {result.queue}"
             self._report(text, CHOSEN)
+        self._check_ids(keys, result.msg_id.split(","))
         told_ids = result.offset_msg_id.split(",")
         for number, key in enumerate(keys):
             tries = self._tries.get(_first(key))
@@ -201,6 +205,14 @@ class Library:
             self._check_attempts(key, tries, len(error.attempts))
             if error.outcome is Outcome.FAILED and not all(map(_is_refused, tries)):
                 self._report(f"{key} is told to be stored nowhere, the brokers said {tries}")
+
+    def _check_ids(self, keys: Sequence[str], told: Sequence[str]) -> None:
+        """Each message has an id of its own: by it a message is found, and known for the same."""
+        if len(told) != len(keys):
+            self._report(f"{len(keys)} messages are told to have the ids {told}")
+        for key, one in zip(keys, told, strict=False):
+            if self._ids.setdefault(one, key) != key:
+                self._report(f"{key} and {self._ids[one]} have the id {one}", SHARED)
 
     def _check_attempts(self, key: str, tries: Sequence[Try], told: int) -> None:
         if told < min(len(tries), ATTEMPTS_MAX):

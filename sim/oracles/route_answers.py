@@ -5,6 +5,9 @@ there, and one that is remembered for too long names brokers, or queues, that ar
 are the bytes of the answer, read with code of its own, with the table as it was when the request
 was heard, or when it was answered.
 
+Of a group an address has one place, and a leader of an older term takes the place of none that is
+there: by the registrations that were heard and taken, not by what the table remembers of them.
+
 A broker whose registration (103) was taken is in the table as long as the connection of its last
 one is open and it has not taken its leave (104); that an older connection of it ends says nothing.
 Source: spec/wire.md 3.2; RouteInfoManager.pickupTopicRouteData, onChannelDestroy.
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "A45 answer that is not what the table says"
 GONE_NAME: Final = "A45 registered and not there"
+PLACES_NAME: Final = "A45 a broker at two places"
+OLDER_NAME: Final = "A45 leader of an older term taken"
+MASTER_ID: Final = "0"
 ROUTE, REGISTER, UNREGISTER = 105, 103, 104
 SUCCESS: Final = 0
 
@@ -41,12 +47,16 @@ class RouteAnswers:
         self._servers = servers
         self._registered: dict[str, tuple[Tap, NameServer | None, int]] = {}
         """By address of a broker: over which connection it registered last, where, and when."""
+        self._leaders: dict[str, tuple[NameServer, str, int]] = {}
+        """By name of a group: where its last leader registered, its address, and its term."""
 
     def on_request(self, tap: Tap, request: Said) -> None:
         """A request comes in."""
         del tap
         if request.code == ROUTE:
             request.note = self._say(request.text("topic"))
+        elif request.code == REGISTER:
+            request.note = self._leader_of(request.text("brokerName"))
         elif request.code == UNREGISTER:
             self._registered.pop(request.text("brokerAddr"), None)
 
@@ -55,6 +65,7 @@ class RouteAnswers:
         if request.code == REGISTER and answer.code == SUCCESS:
             place = (tap, self._servers.get(self._name), answer.at_ns)
             self._registered[request.text("brokerAddr")] = place
+            self._check_leader(request)
         if request.code != ROUTE or request.note is None:
             return
         topic = request.text("topic")
@@ -63,6 +74,10 @@ class RouteAnswers:
         if told not in (request.note, held):
             text = f"{self._name} tells {told} of {topic}, its table has {held}"
             raise Violation(NAME, text, node=self._name)
+        for group, places in told[0].items():
+            if len(set(places.values())) < len(places):
+                text = f"{self._name} tells {places} of {group}: a broker is at two places"
+                raise Violation(PLACES_NAME, text, node=self._name)
 
     def on_stray(self, tap: Tap, answer: Said) -> None:
         """What comes too late is heard by nobody."""
@@ -77,6 +92,33 @@ class RouteAnswers:
                 text = f"{self._name} knows nothing of {addr}, which registered at"
                 text = f"{text} {at_ns / 1e9:.3f} s over a connection that is open"
                 raise Violation(GONE_NAME, text, node=self._name)
+
+    def _leader_of(self, group: str) -> str:
+        """Return the address that a group's leader has in the table now, empty for none."""
+        server = self._servers.get(self._name)
+        known = None
+        if server is not None:
+            known = server.table.cluster_info().broker_addr_table.get(group)
+        return "" if known is None else known.broker_addrs.get(int(MASTER_ID), "")
+
+    def _check_leader(self, request: Said) -> None:
+        """Judge who was taken for a leader; a group that is gone begins anew."""
+        server, group = self._servers.get(self._name), request.text("brokerName")
+        addr, term = request.text("brokerAddr"), request.number("raftTerm")
+        known = self._leaders.get(group)
+        if server is None or request.text("brokerId") != MASTER_ID:
+            if known is not None and known[1] == addr:
+                del self._leaders[group]  # it says itself that it leads no more
+            return
+        self._leaders[group] = (server, addr, term)
+        if known is None or known[0] is not server or known[1] == addr:
+            return
+        its = self._registered.get(known[1])
+        is_there = its is not None and its[1] is server and not its[0].is_closed
+        if is_there and request.note == known[1] and -1 < term <= known[2]:
+            text = f"{self._name} takes {addr} of term {term} for the leader of {group}"
+            text = f"{text}, which {known[1]} of term {known[2]} is"
+            raise Violation(OLDER_NAME, text, node=self._name)
 
     def _say(self, topic: str) -> Told | None:
         server = self._servers.get(self._name)

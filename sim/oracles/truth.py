@@ -231,6 +231,16 @@ class Truth:
                     return voters
         return None
 
+    def committed_configuration(self, last_index: int) -> tuple[int, tuple[str, ...] | None]:
+        """Return which entry said who the members are when the committed log ended there.
+
+        And the voters that it names; -1 and None as long as none has.
+        """
+        for (index, term), voters in sorted(self.configurations.items(), reverse=True):
+            if index <= last_index < len(self.committed) and self.committed[index].term == term:
+                return index, voters
+        return -1, None
+
 
 def _voters(data: bytes) -> tuple[str, ...] | None:
     """Return the voters that a configuration entry names."""

@@ -23,6 +23,7 @@ from sim.oracles.base import Findings, Oracle, Violation
 from sim.oracles.brokers import Brokers
 from sim.oracles.durable import Durable
 from sim.oracles.election import ElectionSafety, Votes
+from sim.oracles.following import LOOK_TICKS, Following
 from sim.oracles.healthy import Healthy
 from sim.oracles.in_force import InForce
 from sim.oracles.leadership import (
@@ -37,6 +38,7 @@ from sim.oracles.leadership import (
 from sim.oracles.log import Commits, LeaderCompleteness, LogMatching
 from sim.oracles.manners import Manners
 from sim.oracles.pace import FatalFailure, FlushLag, HungDisk
+from sim.oracles.reading import Reading
 from sim.oracles.replica import NO_KEY, Change, Damaged, Key, Replica
 from sim.oracles.serving import Serving
 from sim.oracles.tables import Tables
@@ -106,12 +108,14 @@ class Watch:
         self.tables = Tables(self.truth)
         self.brokers = Brokers(self.truth, self.tables, polite)
         self.healthy = Healthy(self.truth)
+        self.following = Following(self.truth, self.replicas)
         self.hand_over = HandOver()
         self.manners = Manners(self.truth)
         self.flush_lag = FlushLag()
         self.hung_disk = HungDisk()
         self.fatal_failure = FatalFailure()
         self.serving = Serving(self.findings)
+        self.reading = Reading(self.truth, self.findings)
         self._oracles: tuple[Oracle, ...] = (
             self.elections,
             self.votes,
@@ -133,6 +137,7 @@ class Watch:
             self.flush_lag,
             self.fatal_failure,
             self.serving,
+            self.reading,
             Trimming(self.findings, self.replicas),
         )
 
@@ -208,6 +213,8 @@ class Watch:
         self.hung_disk.on_tick(replica)
         self.serving.on_tick(replica)
         self.brokers.taking.on_tick(replica)
+        if not replica.tick % LOOK_TICKS:
+            self.following.on_tick(replica)
         if not replica.tick % ANSWER_TICKS:
             self.brokers.on_tick(replica)
 
@@ -311,6 +318,7 @@ class Watch:
     def _on_message(self, replica: Replica, message: Message) -> None:
         if self._on_say is not None:
             self._on_say(replica, message)
+        self.reading.on_message(replica, message)
         if isinstance(message, PLAIN):
             if message.term == replica.told_term:
                 return  # it tells nothing but a term, and that was judged

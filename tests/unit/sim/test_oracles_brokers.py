@@ -318,3 +318,26 @@ def test_bytes_that_are_read_once_more_count_once():
     broker.tap.pass_on(data[-10:], leaves=False)
     broker.tap.pass_on(frame(31, 5, QUEUE), leaves=False)
     assert sorted(broker.tap.open) == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "offset", "reset", "is_sound"),
+    [
+        ("offset", 3, "", True),
+        ("offset", 2, "", False),
+        ("offset", 2, "g", True),
+        ("lock", 2, "", True),
+    ],
+)
+def test_an_offset_in_the_log_is_one_that_somebody_committed(kind, offset, reset, is_sound):
+    broker = Broker()
+    asked = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "3"}
+    broker.hear(15, asked)
+    if reset:
+        broker.hear(222, {"group": reset, "topic": "orders"})
+    said = Statement(9, 0, kind, {"orders@g": {"0": offset}})
+    if is_sound:
+        broker.truth._state(said)
+    else:
+        with pytest.raises(Violation, match=Brokers.unasked_name):
+            broker.truth._state(said)

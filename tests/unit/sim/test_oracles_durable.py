@@ -26,7 +26,7 @@ VOTERS = ("n0", "n1", "n2")
 class Store:
     """A log of entries of 100 bytes."""
 
-    first_index, last_index = 0, 9
+    first_index, last_index, persisted_index = 0, 9, -1
 
     def entry(self, index):
         return 100 * index, 100, 1
@@ -40,6 +40,7 @@ def replica(name, bit=1):
     raft = SimpleNamespace(state=SimpleNamespace(log=Store(), voters={}))
     node = SimpleNamespace(_disk=disk, config=config, _store=Store(), _raft=raft)
     made.controller = SimpleNamespace(node=node)
+    made.state = raft.state
     made.disk, made.checkpoint_path = disk, "/d/checkpoint"
     return made, disk
 
@@ -178,3 +179,27 @@ def test_a_killed_process_leaves_a_note_of_what_it_has_synced(end, mark, synced,
     else:
         with pytest.raises(Violation, match=f"synced up to {synced}, and notes"):
             validator(one).on_kill(one)
+
+
+@pytest.mark.parametrize(
+    ("persisted", "sync", "is_sync", "is_fine"),
+    [
+        (4, True, True, True),
+        (4, False, True, False),
+        (4, False, False, True),
+        (9, False, True, True),
+    ],
+    ids=["it is", "it is not", "need not be", "not held any more"],
+)
+def test_what_a_replica_counts_as_synced_would_survive(persisted, sync, is_sync, is_fine):
+    one, disk = replica("n0")
+    one.marks = [Mark(1, 100 * index, 100, 7) for index in range(5)]
+    one.state.log = SimpleNamespace(persisted_index=persisted)
+    write(disk, sync=sync)
+    change = Change((Role.FOLLOWER, 1, 3, 4, 1, 3, 3), (Role.FOLLOWER, 1, 4, 4, 1, 3, 3), 4, 4)
+    checked = validator(one, is_sync=is_sync)
+    if is_fine:
+        checked.on_change(one, change)
+    else:
+        with pytest.raises(Violation, match="counts entry 4 as synced"):
+            checked.on_change(one, change)

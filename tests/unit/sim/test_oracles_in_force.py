@@ -4,6 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dledger.core.configuration import ConfigEntry, Configuration
+from dledger.core.model import SnapshotId
+from dledger.core.snapshot import SnapshotMeta
 from sim.oracles.base import Violation
 from sim.oracles.in_force import InForce
 from sim.oracles.replica import Mark
@@ -20,13 +23,21 @@ def truth():
     return known
 
 
-def replica(*, last=5, base=0, voters=AFTER, disk_last=None, is_busy=False, **more):
+def snapshot(*, last=5, index=4, voters=AFTER):
+    entry = ConfigEntry(index, 1, Configuration(dict.fromkeys(voters, "")))
+    return SnapshotMeta(SnapshotId(last, 1, 10, 0), 0, last, entry)
+
+
+def replica(*, last=5, base=0, voters=AFTER, disk_last=None, is_busy=False, meta=None, **more):
     marks = {index: Mark(1, 100 * index, 10, index) for index in range(base, last + 1)}
     log = SimpleNamespace(last_index=last, has_work=lambda: is_busy)
     return SimpleNamespace(
         name="n0", base=base, is_corrupt=False, mark=marks.get,
         state=SimpleNamespace(voters=dict.fromkeys(voters, ""), log=log),
-        store=SimpleNamespace(last_index=last if disk_last is None else disk_last),
+        store=SimpleNamespace(
+            last_index=last if disk_last is None else disk_last,
+            snapshots=SimpleNamespace(meta=meta),
+        ),
         node=SimpleNamespace(_in_flight=None),
         **more,
     )  # fmt: skip
@@ -59,3 +70,24 @@ def test_who_counts_others_is_found(base):
 
 def test_a_group_that_never_changed_has_nothing_to_compare():
     InForce(Truth(FIRST)).on_boot(replica(voters=AFTER))
+
+
+@pytest.mark.parametrize(
+    ("meta", "is_sound"),
+    [
+        (snapshot(), True),
+        (snapshot(last=3, index=-1, voters=FIRST), True),
+        (snapshot(last=3, index=4), False),
+        (snapshot(index=-1, voters=FIRST), False),
+        (snapshot(voters=FIRST), False),
+    ],
+    ids=["behind it", "before it", "of what follows", "of before", "other members"],
+)
+def test_a_snapshot_has_the_members_of_its_place(meta, is_sound):
+    validator, one = InForce(truth()), replica(meta=meta)
+    if is_sound:
+        validator.on_change(one, None)
+    else:
+        with pytest.raises(Violation, match=InForce.snapshot_name):
+            validator.on_change(one, None)
+    validator.on_change(one, None)  # it is judged once

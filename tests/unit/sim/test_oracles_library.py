@@ -177,3 +177,18 @@ def test_a_send_is_tried_at_another_broker_if_there_is_one(again, code, names, c
 
     asyncio.run(send())
     assert network.is_sound() == is_sound
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_sound"),
+    [(("U1", "U2"), True), (("U1", "U1"), False), (("U1,U3", "U2"), False)],
+    ids=["own ones", "shared", "too many"],
+)
+def test_each_message_is_told_an_id_of_its_own(ids, is_sound):
+    network = Network()
+    for key, told in zip((41, 42), ids, strict=True):
+        network.answer(network.ask(key))
+        sent = SendResult(SendStatus.SEND_OK, told, "A", QUEUE, 7, (UNKNOWN,))
+        network.library.on_result([str(key)], None, sent)
+        network.library.on_result([str(key)], None, sent)
+    assert network.is_sound() == is_sound

@@ -7,6 +7,8 @@ import pytest
 
 from ledgermq.remoting.protocol.bodies import TopicConfig, TopicConfigWrapper, encode_body
 from ledgermq.remoting.protocol.codes import SerializeType
+from mutants.patches import ALL
+from mutants.planting import planted
 from namesrv.route_table import Registration, RouteTable
 from sim.clients.wire import frame_of
 from sim.oracles.base import Findings, Violation
@@ -151,3 +153,51 @@ def test_a_header_that_nobody_can_read_ends_listening():
         head = (1 << 24 | len(header)).to_bytes(4)
         tap.pass_on((4 + len(header)).to_bytes(4) + head + header, leaves=False)
         assert tap._is_blind
+
+
+def test_a_broker_that_is_told_at_two_places_is_a_violation():
+    server = Server()
+    register(server.table)
+    body = json.dumps(
+        {
+            "brokerDatas": [{"brokerName": "g", "brokerAddrs": {"0": "n0:1", "2": "n0:1"}}],
+            "queueDatas": [],
+        }
+    )
+    server.hear()
+    server.validator._say = lambda _topic: server.request.note
+    server.request.note = ({"g": {"0": "n0:1", "2": "n0:1"}}, {})
+    with pytest.raises(Violation, match="A45 a broker at two places"):
+        server.say((0, body.encode()))
+
+
+def claim(server, addr, term, broker_id="0", end=None):
+    """Have a broker say who it is, and the server take it."""
+    fields = {
+        "brokerAddr": addr, "brokerName": "g", "brokerId": broker_id, "raftTerm": str(term),
+    }  # fmt: skip
+    request = Said(103, fields, b"", 0, b"")
+    server.validator.on_request(end, request)
+    if broker_id == "0":
+        with planted(ALL["older-term-takes-the-route"]):
+            register(server.table, addr=addr, term=term)
+    server.validator.on_answer(end or End(), request, Said(0, {}, b"", 7, b""))
+
+
+@pytest.mark.parametrize("between", ["nothing", "it follows", "its connection ends", "it is gone"])
+def test_a_leader_of_an_older_term_takes_no_place_that_is_held(between):
+    server, end = Server(), End()
+    claim(server, "n0:1", 4, end=end)
+    claim(server, "n0:1", 5, end=end)
+    if between == "it follows":
+        claim(server, "n0:1", -1, "2", end=end)
+    elif between == "its connection ends":
+        end.is_closed = True
+    elif between == "it is gone":
+        server.table.unregister("g", "n0:1")
+    if between == "nothing":
+        with pytest.raises(Violation, match="A45 leader of an older term taken"):
+            claim(server, "n1:1", 4)
+    else:
+        claim(server, "n1:1", 4)
+    claim(server, "n2:1", 6)

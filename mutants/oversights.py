@@ -1,0 +1,115 @@
+"""Planted bugs of kinds that were right by luck, or whose proof nobody asked for.
+
+Sources: Ongaro's dissertation; RocketMQ; docs/raft.md, docs/client.md, docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planting import Mutant, patch
+
+OVERSIGHTS: Final = (
+    Mutant(
+        name="read-confirmed-by-an-earlier-round",
+        breaks="A read is confirmed by answers to the heartbeats before those that it began.",
+        source="Dissertation 6.4: the round of heartbeats begins behind the read.",
+        plant=patch(
+            "dledger.core.read_index:_maybe_confirm",
+            ("follower.round_heard >= number", "follower.round_heard >= number - 1"),
+        ),
+    ),
+    Mutant(
+        name="snapshot-names-later-members",
+        breaks="A snapshot has the members that the log ends with, not those of its own place.",
+        source="Dissertation 5.1: the latest configuration as of the last included entry.",
+        plant=patch(
+            "dledger.trimming:Trimmer.trim",
+            ("membership.at(plan.first_index - 1)", "membership.latest"),
+        ),
+        needs="add remove replace",
+    ),
+    Mutant(
+        name="cut-still-counts-as-synced",
+        breaks="What takes the place of entries that were cut counts as synced, as they did.",
+        source="Paper 5.3; etcd raft, unstable.truncateAndAppend.",
+        plant=patch(
+            "dledger.core.log:RaftLog._cut",
+            ("    self.persisted_index = min(self.persisted_index, self.last_index)\n", ""),
+        ),
+    ),
+    Mutant(
+        name="one-id-for-a-group-of-sends",
+        breaks="Messages that are sent together by themselves all have the id of the first.",
+        source="RocketMQ MessageClientIDSetter.createUniqID: each message has one of its own.",
+        plant=patch(
+            "ledgermq.client.grouping:Group.leave",
+            (
+                "unique_ids.take(born_ms, len(members))",
+                "unique_ids.take(born_ms, len(members))[:1] * len(members)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="pull-commits-where-it-reads",
+        breaks="A pull that carries an offset commits the place that it reads from instead.",
+        source="RocketMQ PullMessageProcessor: commitOffset, not queueOffset.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor.handle",
+            ("header.queue_id, header.commit_offset", "header.queue_id, header.queue_offset"),
+        ),
+    ),
+    Mutant(
+        name="leader-keeps-its-former-place",
+        breaks="A follower that comes to lead stays in the route at its former id as well.",
+        source="RocketMQ RouteInfoManager.registerBroker: the same address has one id.",
+        plant=patch("namesrv.route_table:RouteTable._forget_place", ("del its[broker_id]", "pass")),
+    ),
+    Mutant(
+        name="woken-by-the-second-message",
+        breaks="A held pull is answered when the second message behind it comes, not the first.",
+        source="RocketMQ PullRequestHoldService.notifyMessageArriving: newestOffset > the pull's.",
+        plant=patch(
+            "broker.pulls.long_polling:HoldTable.arrived",
+            ("if pull.offset < max_offset)", "if pull.offset < max_offset - 1)"),
+        ),
+    ),
+    Mutant(
+        name="boundary-passes-over-its-time",
+        breaks="A search with the lower boundary passes over the messages of just that time.",
+        source="RocketMQ 5 ConsumeQueue.binarySearchInQueueByTime: the first at or after it.",
+        plant=patch(
+            "store.read.reader:Reader.offset_by_time",
+            ("if stored < timestamp or (", "if stored <= timestamp or ("),
+        ),
+    ),
+    Mutant(
+        name="restored-leases-are-over",
+        breaks="Locks that a start or a snapshot brings are free at once.",
+        source="docs/adr/0002; Chubby: a new master waits for the longest lease.",
+        plant=patch(
+            "broker.state.queue_lock:QueueLockTable.restore_steps",
+            ("until_ms = self._now_ms() + self._lease_ms", "until_ms = self._now_ms()"),
+        ),
+    ),
+    Mutant(
+        name="asked-once-too-often",
+        breaks="The end of a transaction is asked for once more than transactionCheckMax says.",
+        source="RocketMQ TransactionalMessageServiceImpl.needDiscard: checkTime >= checkMax.",
+        plant=patch(
+            "broker.transactions.service:Transactions._look_at_rows",
+            (
+                "if half.asked >= self._settings.check_max:",
+                "if half.asked > self._settings.check_max:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="delays-restored-a-level-on",
+        breaks="How far a level is delivered is taken, at a start, for that of the next level.",
+        source="RocketMQ delayOffset.json: levels count from 1, queues from 0.",
+        plant=patch(
+            "broker.delays.progress:DelayProgress.restore", ("level - 1: offset", "level: offset")
+        ),
+    ),
+)
