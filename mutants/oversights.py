@@ -112,4 +112,97 @@ OVERSIGHTS: Final = (
             "broker.delays.progress:DelayProgress.restore", ("level - 1: offset", "level: offset")
         ),
     ),
+    Mutant(
+        name="back-to-where-it-was-ignored",
+        breaks="A commit of what is applied already is dropped, though a newer one waits.",
+        source="RocketMQ ConsumerOffsetManager.commitOffset: the last one that came counts.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.commit",
+            (
+                "if queues is None or queue_id not in queues:\n"
+                "        applied = self.applied_offset(key, queue_id)\n"
+                "        if applied == offset:\n"
+                "            return True\n",
+                "applied = self.applied_offset(key, queue_id)\n"
+                "    if applied == offset:\n"
+                "        return True\n"
+                "    if queues is None or queue_id not in queues:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="rest-of-a-batch-one-further",
+        breaks="Where a commit cuts a batch, what is left of it begins one offset further.",
+        source="RocketMQ MessageExtBatch: the offsets of a batch follow each other.",
+        plant=patch(
+            "store.write.uncommitted:Uncommitted._cut_in_two",
+            (
+                "own.queue_offset + count, physicals[count:]",
+                "own.queue_offset + count + 1, physicals[count:]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="offset-of-what-was-not-written",
+        breaks="A message for which the disk had no room leaves a hole in its queue.",
+        source="Paper 5.3; RocketMQ CommitLog: the queue offset is raised once it is stored.",
+        plant=patch(
+            "store.write.uncommitted:Uncommitted.forget_from",
+            ("own.queue.next_offset = own.queue_offset", "pass"),
+        ),
+        needs="disk_full",
+    ),
+    Mutant(
+        name="dropped-sent-to-the-end",
+        breaks="Who asks for what was dropped from a queue is sent to its end, not its beginning.",
+        source="RocketMQ DefaultMessageStore.getMessage: OFFSET_TOO_SMALL goes on at minOffset.",
+        plant=patch(
+            "store.read.reader:_out_of_range",
+            ("GetStatus.OFFSET_TOO_SMALL, low", "GetStatus.OFFSET_TOO_SMALL, high"),
+        ),
+    ),
 )
+
+OVERLOOKED: Final = (
+    Mutant(
+        name="newer-offset-dropped",
+        breaks="An offset that waits is forgotten when an older one of its queue is applied.",
+        source="docs/adr/0002: what a leader took it tells until it has another.",
+        plant=patch(
+            "broker.state.consumer_offset:ConsumerOffsetTable.apply",
+            ("if pending.get(queue_id) == offset:", "if queue_id in pending:"),
+        ),
+    ),
+    Mutant(
+        name="hand-over-without-offsets",
+        breaks="Offsets that wait are not replicated before leadership is handed over.",
+        source="docs/raft.md: what was accepted before a transfer is committed before it.",
+        plant=patch(
+            "broker.offsets.replication:OffsetReplicator.before_hand_over",
+            ("self._propose(None)", "pass"),
+        ),
+    ),
+    Mutant(
+        name="closed-with-the-one-before",
+        breaks="A segment counts as old as the one before it, and goes too early.",
+        source="RocketMQ MappedFileQueue.deleteExpiredFileByTime: by its own last change.",
+        plant=patch(
+            "broker.retention_policy:expired_before",
+            (
+                "closed = _closing_times(segments, situation.now_ms)",
+                "closed = _closing_times(segments, situation.now_ms)\n"
+                "    closed = [*closed[:1], *closed[:-1]]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="woken-and-not-at-the-end",
+        breaks="A pull that was woken waits on though messages behind the last read may be for it.",
+        source="spec/wire.md 7.2; RocketMQ MessageFilter: a read looks at so many messages only.",
+        plant=patch(
+            "broker.processor.pull:PullProcessor._rerun",
+            ("seen_all = result.next_offset >= result.max_offset", "seen_all = True"),
+        ),
+    ),
+)
+"""What few plans show: found by tests."""

@@ -33,7 +33,7 @@ from mutants.leftovers import LEFTOVERS
 from mutants.master_slave import MASTER_SLAVE
 from mutants.namesrv import NAMESRV
 from mutants.outside import OUTSIDE
-from mutants.oversights import OVERSIGHTS
+from mutants.oversights import OVERLOOKED, OVERSIGHTS
 from mutants.peers import PEERS
 from mutants.product import PRODUCT_BUGS
 from mutants.records import RECORDS
@@ -99,6 +99,7 @@ _BY_TESTS: Final = (
     *LEFTOVERS,
     *MASTER_SLAVE,
     *NAMESRV,
+    *OVERLOOKED,
     *PEERS,
     *RECORDS,
     *REPLIES,

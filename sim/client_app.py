@@ -253,7 +253,15 @@ class ClientApp:
 
     async def _send_special(self, op: Op) -> None:
         """Send a message that waits, or one whose listener may fail."""
-        bodies, waits_in = self._bodies(op), None
+        strain = self._workload.strain
+        if op.kind is Kind.DELAY and strain is not None and strain.due_at_once:
+            many = op._replace(kind=Kind.BURST, messages=strain.due_at_once)
+            await asyncio.gather(*(self._send_one_special(op, one) for one in self._bodies(many)))
+        else:
+            await self._send_one_special(op, *self._bodies(op))
+
+    async def _send_one_special(self, op: Op, body: tuple[int, bytes]) -> None:
+        bodies, waits_in = [body], None
         topic = LATER_TOPIC if op.kind is Kind.DELAY else TASK_TOPIC
         message = self._validators.message(topic, *bodies[0])
         rows = self._record.sending(op.number, topic, bodies)

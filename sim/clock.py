@@ -24,7 +24,10 @@ class VirtualTime(Protocol):
 class SimClock:
     """A `ledgermq.runtime.clock.Clock` over virtual time."""
 
-    __slots__ = ("_base_ns", "_peak_ms", "_since_ns", "_time", "lag_ns", "rate", "wall_offset_ms")
+    __slots__ = (
+        "_base_ns", "_peak_ms", "_since_ns", "_time", "changed_ns", "lag_ns", "rate",
+        "wall_offset_ms",
+    )  # fmt: skip
 
     def __init__(self, time: VirtualTime) -> None:
         """Make a clock that is right."""
@@ -32,6 +35,8 @@ class SimClock:
         self._since_ns = 0
         self._base_ns = 0
         self._peak_ms = 0
+        self.changed_ns = 0
+        """When its rate was changed last; timers that were set before follow the one of then."""
         self.rate = 1.0
         """How many seconds pass on this clock in one of virtual time."""
         self.wall_offset_ms = 0
@@ -75,5 +80,5 @@ class SimClock:
         assert rate > 0, rate
         self._base_ns = self.monotonic_ns()
         self._since_ns = self._time.now_ns + self.lag_ns
-        self.rate = rate
+        self.rate, self.changed_ns = rate, self._time.now_ns
         self._time.drifting = True

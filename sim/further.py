@@ -65,6 +65,8 @@ class Task(NamedTuple):
     settings: Further
     judge: Judge
     until_ms: int
+    forth_again: bool = False
+    """Whether an offset that was set back is set forth again."""
 
 
 class FurtherApp:
@@ -78,7 +80,7 @@ class FurtherApp:
         self._config = config
         self._machine = machine
         self._validators = validators
-        self._settings, self._judge, self._until_ms = task
+        self._settings, self._judge, self._until_ms, self._forth_again = task
         self._rng = machine.rng.split(f"life{machine.incarnation}")
         self._asked = 0
         self._replied = 0
@@ -236,7 +238,10 @@ class FurtherApp:
         queue = await self._queue(rng)
         end = await self._puller.max_offset(queue)
         first = rng.split("first").randint(0, end)
-        for offset in (first, rng.split("second").randint(0, first)):
+        offsets = [first, rng.split("second").randint(0, first)]
+        if self._forth_again:
+            offsets.append(first)
+        for offset in offsets:
             place = (queue.topic, queue.queue_id)
             self._validators.of(queue).on_offered(place, offset)
             await self._puller.commit_offset(queue, offset)

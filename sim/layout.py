@@ -152,6 +152,13 @@ class Layout:
     def broker_config(self, name: str) -> SimBrokerConfig:
         """Return the settings of a broker."""
         config, settings = self._usual_config(name), self.plan.workload.transactional
+        strain = self.plan.workload.strain
+        if strain is not None:
+            config = replace(
+                config,
+                sim_units_max=strain.units_max,
+                get_messages_max=strain.count_max or config.get_messages_max,
+            )
         if settings is None:
             return config
         return replace(

@@ -151,7 +151,13 @@ async def _run_payer(world: World, name: str) -> None:
 async def _run_further(world: World, name: str) -> None:
     settings = world.plan.workload.further
     assert settings is not None
-    task = Task(settings, world.judges.further, world.plan.options.safety_ms)
+    strain = world.plan.workload.strain
+    task = Task(
+        settings,
+        world.judges.further,
+        world.plan.options.safety_ms,
+        strain is not None and strain.forth_again,
+    )
     config, host = world.layout.client_config(name), world.hosts[name]
     app = FurtherApp(name, config, host, world.validators, task)
     world.apps[name] = app

@@ -37,6 +37,9 @@ class SimBrokerConfig(BrokerConfig):
     sim_tell_clock_ms: int = 0
     """How often members tell each other their clocks."""
 
+    sim_units_max: int = 0
+    """Messages that are looked at for one read; 0: as usual."""
+
     def dledger_config(self) -> DLedgerConfig:
         """Return the settings of the replicated log."""
         config = BrokerConfig.dledger_config(self)
@@ -55,6 +58,7 @@ class SimBrokerConfig(BrokerConfig):
             config,
             max_wait_ack_ms=self.sync_flush_timeout_ms,
             checkpoint_ms=self.sim_checkpoint_ms,
+            get_units_max=self.sim_units_max or config.get_units_max,
         )
 
     def retention_config(self) -> RetentionConfig:

@@ -44,6 +44,8 @@ QUEUES_MORE: Final = 2
 """Of a topic that grows."""
 KEYS_PER_OP: Final = 256
 BODY_BYTES_MIN: Final = 32
+BATCH_BODY_MAX: Final = 256
+"""Bodies of batches that are larger than usual."""
 TAGS_DRAWN: Final = ("", "red", "blue", "Aa", "BB")
 """The last two have the same hash, by which brokers tell tags apart."""
 COLOURS: Final = 7
@@ -152,6 +154,7 @@ def _beside(workload: Workload) -> list[tuple[Kind | Odd, float]]:
         (Kind.TASK, 0.0 if workload.retrying is None else workload.retrying.share),
         (Kind.STEP, 0.0 if workload.orderly is None else workload.orderly.share),
         (Kind.PAY, 0.0 if workload.transactional is None else workload.transactional.share),
+        (Kind.READ_INDEX, 0.0 if workload.strain is None else workload.strain.reads),
     ]
 
 
@@ -184,6 +187,9 @@ def _draw(
         )
         if op.kind is Kind.BURST and workload.burst_max > BATCH_MAX:
             op = op._replace(messages=2 + op.choice % (workload.burst_max - 1))
+        if op.kind is Kind.BATCH and workload.strain is not None and workload.strain.batch_max:
+            count = 2 + op.choice % (workload.strain.batch_max - 1)
+            op = op._replace(messages=count, size_bytes=min(op.size_bytes, BATCH_BODY_MAX))
         if number not in skip:
             operations.append(op)
         number += 1

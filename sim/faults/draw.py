@@ -14,7 +14,8 @@ from msgspec import structs
 from sim.faults.budget import within_budget
 from sim.faults.further import FURTHER, draw_further
 from sim.faults.plan import FaultEvent, LateGroup, Options, Package, Plan, Workload
-from sim.faults.recipes import RECIPES, Drawn, Recipe
+from sim.faults.recipes import RECIPES, STOPPED, Drawn, Recipe
+from sim.faults.strain import STRAIN, draw_strain
 from sim.faults.traffic import DROPS_P, LEVELS, TRAFFIC, draw_traffic
 from sim.kinds import TAGS_ASKED, Odd
 from sim.rng import SplitRng
@@ -96,7 +97,12 @@ def draw(seed: int, *, overkill: bool = False, packages: Sequence[Package] | Non
             rng.split(TRAFFIC), options, workload, is_behind=Package.BEHIND in on
         )
     if packages is None:
-        workload = structs.replace(workload, further=draw_further(rng.split(FURTHER)))
+        workload = structs.replace(
+            workload,
+            further=draw_further(rng.split(FURTHER)),
+            strain=draw_strain(rng.split(STRAIN), options.segment_bytes),
+        )
+        events = _with_stops(rng.split("more stops"), workload, events, options)
     return Plan(seed=seed, options=options, workload=workload, events=tuple(events[:EVENTS_MAX]))
 
 
@@ -119,6 +125,22 @@ def _with_traffic(
         options = structs.replace(options, retention_ms=0)
         workload = structs.replace(workload, compact_p=0.0, term_compact_p=0.0, expire_p=0.0)
     return options, workload
+
+
+def _with_stops(
+    rng: SplitRng, workload: Workload, events: list[FaultEvent], options: Options
+) -> list[FaultEvent]:
+    """Return the events of a plan, and brokers that end in good order among them."""
+    every_ms = 0 if workload.strain is None else workload.strain.stop_every_ms
+    at_ms, number = float(FIRST_MS), 0
+    while every_ms:
+        stream = rng.split(f"stop{number}")
+        at_ms += stream.split("at").exponential(every_ms)
+        if at_ms >= min(options.safety_ms, USUAL_MS) - QUIET_MS:
+            break
+        events.append(_event(STOPPED, Package.CRASH, int(at_ms), stream, options))
+        number += 1
+    return sorted(events, key=lambda event: (event.at_ms, event.package.value, event.seed))
 
 
 def _with_huge_bodies(workload: Workload) -> Workload:

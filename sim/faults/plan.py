@@ -14,6 +14,7 @@ from chaos.catalogue.faults import BY_SIMULATOR
 from chaos.catalogue.kinds import FaultEntry, FaultSpec
 from sim.faults.classic import Classic
 from sim.faults.further import Further
+from sim.faults.strain import Strain
 from sim.faults.traffic import Broadcast, Delayed, Orderly, Retrying, Transactional
 from sim.kinds import Odd
 
@@ -319,6 +320,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     broadcast: Broadcast | None = None
     transactional: Transactional | None = None
     further: Further | None = None
+    strain: Strain | None = None
     odd: dict[Odd, float] = {}
     """Operations of odd and hostile clients by kind, for each other operation."""
     skip: tuple[int, ...] = ()

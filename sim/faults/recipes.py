@@ -230,6 +230,8 @@ def _crash_pair_at(rng: SplitRng, options: Options) -> Drawn:
 
 
 _BROKER = _on_broker()
+STOPPED: Final = Recipe(FaultKind.STOP, _BROKER)
+"""A broker that ends in good order."""
 
 RECIPES: Final[dict[Package, tuple[Recipe, ...]]] = {
     Package.PARTITION: (

@@ -56,6 +56,7 @@ SUSPEND_MS_MAX: Final = 60_000
 ANSWER_MS: Final = 10_000
 """An answer that waits for a majority, or for a topic, has come by then."""
 SLACK_MS: Final = 2_000
+NS_PER_MS: Final = 1_000_000
 LEASE_NS_MAX: Final = 125_000_000_000
 """A lease by a clock at half speed, and the slack of an answer."""
 DEPOSED_TICKS: Final = 20
@@ -199,6 +200,8 @@ class Brokers:
             suspends = request.number("sysFlag", 0) & SUSPENDS
             limit_ms = SLACK_MS + (max(0, min(held, SUSPEND_MS_MAX)) if suspends else 0)
         waited_ms = (replica.state.tick - asked.tick) * replica.tick_ms
+        if 0 < replica.rate_changed_ns() > request.at_ns - limit_ms * NS_PER_MS:
+            return  # a timer that was set before goes off as if the clock ran as it did then
         if waited_ms > limit_ms:
             what = "does not answer" if answer is None else "answers"
             text = f"{what} {request.code} {dict(request.fields)} after {waited_ms} ms"

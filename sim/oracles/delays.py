@@ -121,7 +121,8 @@ class Delays:
             text = f"{what} is stored at {copy.stored_ms}, the original at {waited.stored_ms}"
             raise Violation(EARLY, f"{text}, and waits for {delay_ms} ms")
         sent_ns = self.sent_ns(key) if self.sent_ns is not None and key is not None else 0
-        if sent_ns and truth.now_ns() - sent_ns < delay_ms * NS_PER_MS:
+        # Stamps are whole milliseconds: what is sent late in one is stamped with its beginning.
+        if sent_ns and truth.now_ns() - sent_ns <= (delay_ms - 1) * NS_PER_MS:
             late_ms = (truth.now_ns() - sent_ns) // NS_PER_MS
             raise Violation(EARLY, f"{what} is there {late_ms} ms after its send, not {delay_ms}")
 

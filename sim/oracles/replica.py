@@ -119,6 +119,10 @@ class Replica:
         """Whether a disk call of a thread of its process hangs."""
         return self.process is not None and self.process.gate_shut
 
+    def rate_changed_ns(self) -> int:
+        """Return when the clock of its machine began to run at its present rate."""
+        return 0 if self.process is None else self.process.host.clock.changed_ns
+
     def now_ms(self) -> int:
         """Return the time by the monotonic clock of its machine."""
         return 0 if self.process is None else self.process.host.clock.monotonic_ms()

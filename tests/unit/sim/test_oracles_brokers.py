@@ -59,6 +59,7 @@ class Broker:
     def __init__(self, begin=0, **stored):
         self.truth = Truth(("n0",))
         self.findings = Findings()
+        self.rate_changed_ns = 0
         entries = {}
         rows = self.truth.queues["orders", 0]
         for offset in range(COUNT):
@@ -80,6 +81,7 @@ class Broker:
             store=SimpleNamespace(first_index=begin),
             applied_index=COUNT - 1,
             disk=SimpleNamespace(is_watched=False), hangs=lambda: False,
+            rate_changed_ns=lambda: self.rate_changed_ns,
             mark=lambda index: Mark(1, 1000 * index, 0, index),
             entry_bytes=lambda mark: entries[mark.crc],
             controller=SimpleNamespace(

@@ -80,6 +80,13 @@ def test_a_copy_is_early_by_the_time_of_its_send_too():
         one.copy(0)
 
 
+def test_a_stamp_is_the_beginning_of_its_millisecond():
+    one = One()
+    one.oracle.sent_ns = lambda _key: 900_000
+    one.now_ns = 2_000_000_000
+    one.copy(0)
+
+
 def test_what_nobody_can_deliver_is_passed_over():
     one = One()
     one.copy(0)

@@ -1,0 +1,57 @@
+"""What strains a group beyond the usual: more at once, smaller limits, more ends in good order.
+
+None in most plans. It is drawn from a stream of its own, behind everything else, so that plans
+without it are as they were. Pure: values and their JSON. Source: spec/proof.md 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sim.faults.traffic import Count  # noqa: TC001 - msgspec reads it
+
+if TYPE_CHECKING:
+    from sim.rng import SplitRng
+
+STRAIN: Final = "strain"
+"""The stream that it is drawn from."""
+STRAIN_P: Final = 0.15
+BATCH_SEGMENT_BYTES: Final = 64 * 1024
+"""A batch lies in one segment: in smaller ones there are no larger batches."""
+
+
+class Strain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each of these is off where it is 0 or False."""
+
+    reads: float = 0.0
+    """Read indexes asked for, for each other operation, beside the usual ones."""
+    due_at_once: Count = 0
+    """Messages that are sent together to wait for the same moment, where messages wait."""
+    batch_max: Count = 0
+    """Messages of the largest batch."""
+    units_max: Count = 0
+    """Messages that a broker looks at for one read."""
+    count_max: Count = 0
+    """Messages that a broker hands out for one read."""
+    forth_again: bool = False
+    """Whether an offset that was set back is set forth again to where it was."""
+    stop_every_ms: Count = 0
+    """How often a broker is stopped in good order, as a mean."""
+
+
+def draw_strain(rng: SplitRng, segment_bytes: int) -> Strain | None:
+    """Return what a plan has of it; each part from a stream of its own."""
+    if not rng.split("on").chance(STRAIN_P):
+        return None
+    is_large = segment_bytes >= BATCH_SEGMENT_BYTES
+    return Strain(
+        reads=rng.split("reads").choice((0.0, 1.0, 3.0)),
+        due_at_once=rng.split("due").choice((0, 12, 80)),
+        batch_max=rng.split("batches").choice((0, 24, 40)) if is_large else 0,
+        units_max=rng.split("units").choice((0, 1, 5)),
+        count_max=rng.split("counts").choice((0, 2, 7)),
+        forth_again=rng.split("forth").chance(0.7),
+        stop_every_ms=rng.split("stops").choice((0, 1_500, 4_000)),
+    )
