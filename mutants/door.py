@@ -47,6 +47,15 @@ DOOR: Final = (
         plant=patch("broker.sends.door:_check", ('if b"DELAY\\x01" in', 'if b"DELAYED" in')),
     ),
     Mutant(
+        name="timer-without-effect",
+        breaks="A message with RocketMQ 5's time of delivery is taken, and delivered at once.",
+        source="RocketMQ 4.9.7 takes it so.",
+        plant=patches(
+            patch("broker.sends.properties:_make_plan", ("if key in TIMERS", "if not key")),
+            patch("broker.sends.door:_check", ('if b"TIMER_DEL" in joined', "if not joined")),
+        ),
+    ),
+    Mutant(
         name="batch-copied-before-its-limit",
         breaks="The properties of a batch are copied to each message, however large that becomes.",
         source="Seen in this system: a frame of 126 KB became 131 MB.",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _FULL: Final = "the topic table is full: name servers take no larger one"
 #: RocketMQ 4.9 answers a successful 17 with this remark; recorded clients got it.
 _TOPIC_REMARK: Final = "not set any response code"
+_MESSAGE_TYPE: Final = "message.type"
 
 
 class _Asker(Protocol):
@@ -143,4 +144,17 @@ class AdminProcessor:
             return f"perm = [{header.perm}] value invalid"
         if kind not in FILTER_TYPES:
             return f"topicFilterType = [{shown(kind)}] value invalid"
-        return None
+        return _attributes_error(header.attributes or "")
+
+
+def _attributes_error(text: str) -> str | None:
+    """Return why attributes of RocketMQ 5, ``+a=b,-c``, may not be set, or None.
+
+    The kind of messages that a topic is meant for is a note, which RocketMQ's brokers do not look
+    at either. Others change how a topic is stored or removed: what they promise is not held here.
+    """
+    for item in text.split(","):
+        name = item.strip().lstrip("+-").partition("=")[0].strip()
+        if name not in {"", _MESSAGE_TYPE}:
+            return f"the attribute {shown(name)} is RocketMQ 5's; this broker has {_MESSAGE_TYPE}"
+    return None

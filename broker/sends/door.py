@@ -19,11 +19,13 @@ from broker.sends.half import half_of
 from broker.sends.properties import is_regular, items_of, pairs_of
 from broker.sends.rules import (
     PLAIN_FLAGS,
+    TIMERS,
     UNCHECKED_KEYS_BYTES,
     Refused,
     check_keys,
     client_flags,
     level_of,
+    timed,
 )
 from broker.sends.schedule import scheduled
 from broker.state.topic_config import RETRY_PREFIX
@@ -180,6 +182,11 @@ def _check(texts: Sequence[bytes], joined: bytes) -> None:
             delay_level = level_of(value) if name == b"DELAY" else 0
             if delay_level or (name == b"TRAN_MSG" and value.lower() == b"true"):
                 raise Refused("the batch is illegal: delayed or transaction messages")
+    if b"TIMER_DEL" in joined:
+        for item in joined.split(_SEPARATOR):
+            name = item.partition(b"\x01")[0]
+            if name in TIMERS:
+                raise timed(name)
     if len(joined) > UNCHECKED_KEYS_BYTES:
         check_keys(joined)
 

@@ -12,7 +12,8 @@ costs less still. What is remembered is bounded in bytes: names and values that 
 are worked out anew each time.
 
 An item without a name or a value is dropped, as Java drops it. One whose value holds 0x01 is
-refused: readers of different versions see different values in it. Pure: knows neither sockets nor
+refused: readers of different versions see different values in it. So is one that asks for a time of
+delivery. Pure: knows neither sockets nor
 the store.
 Source: spec/wire.md 3.3, 4.3; RocketMQ SendMessageProcessor, MessageDecoder; java.util.HashMap.
 """
@@ -32,7 +33,7 @@ from broker.limits import (
     SUFFIXES_MAX,
     TAGS_REMEMBERED_MAX,
 )
-from broker.sends.rules import Refused, level_of
+from broker.sends.rules import TIMERS, Refused, level_of, timed
 from ledgermq.remoting.protocol.properties import java_string_hash
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class _Plan(msgspec.Struct):
     tags: int
     delay: int
     transaction: int
+    #: Name of a property that asks for a time of delivery, empty without.
+    timer: bytes
     generate_unique: bool
     shape: _Shape | None = None
     #: Whether the shape was made, which happens when names come for the second time.
@@ -143,6 +146,8 @@ class PropertyRewriter:
             if not plan.shaped:
                 plan.shape, plan.shaped = _make_shape(keys, plan.order), True
             self._recent = plan.shape
+        if plan.timer:
+            raise timed(plan.timer)
         items.append(self._cluster)
         if plan.generate_unique:
             items.append(b"UNIQ_KEY\x01" + self._unique_id())
@@ -237,6 +242,7 @@ def _make_plan(keys: tuple[bytes, ...]) -> _Plan:
         tags=places.get("TAGS", -1),
         delay=places.get("DELAY", -1),
         transaction=places.get("TRAN_MSG", -1),
+        timer=next((key for key in keys if key in TIMERS), b""),
         generate_unique=generate,
     )
 
@@ -248,7 +254,8 @@ def _make_shape(keys: tuple[bytes, ...], order: list[int]) -> _Shape | None:
     """
     cluster = len(keys)
     received = [position for position in order if position != cluster]
-    plain = not {b"DELAY", b"TRAN_MSG", b"CLUSTER"} & set(keys) and len(set(keys)) == len(keys)
+    looked_at = {b"DELAY", b"TRAN_MSG", b"CLUSTER", *TIMERS}
+    plain = not looked_at & set(keys) and len(set(keys)) == len(keys)
     if not plain or received != sorted(received) or cluster + 1 in order or not received:
         return None
     rank = {position: number for number, position in enumerate(received)}

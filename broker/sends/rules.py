@@ -45,6 +45,8 @@ _HOST_FLAGS: Final = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 KEPT_FLAGS: Final = PLAIN_FLAGS | TYPE_LZ4 | TYPE_ZSTD | TYPE_ZLIB | _HOST_FLAGS
 """Bits that the copy of a stored message has: none of a transaction, none without a meaning."""
 _COMPRESSIONS: Final = frozenset({0, TYPE_LZ4, TYPE_ZSTD, TYPE_ZLIB})
+TIMERS: Final = frozenset({b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS"})
+"""RocketMQ 5's delivery at any time. Stored as it is, such a message would be delivered at once."""
 _SHORT_KEY_BYTES: Final = 96
 _HASHED: Final = (b"KEYS\x01", b"TAGS\x01", b"UNIQ_KEY\x01")
 
@@ -55,6 +57,13 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
     def __init__(self, remark: str = ILLEGAL, code: int = ResponseCode.MESSAGE_ILLEGAL) -> None:
         super().__init__(remark)
         self.answer: tuple[int, str] = (code, remark)
+
+
+def timed(name: bytes) -> Refused:
+    """Return the refusal of a message with a property of `TIMERS`."""
+    return Refused(
+        f"the message is illegal: {name.decode()} is RocketMQ 5's, this broker has delay levels"
+    )
 
 
 def client_flags(sys_flag: int) -> int:

@@ -94,6 +94,18 @@ def check_a_batch_holds_no_delayed_message(bench: Bench) -> None:
     assert len(bench.records) == 1
 
 
+def check_no_message_has_a_time_of_delivery(bench: Bench) -> None:
+    for name in ("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"):
+        for value in (1, 2, 3):  # the third has names that are known by then
+            bench.send(i=f"UNIQ_KEY\x01u\x02{name}\x01{value}")
+        bench.send(batch_of((b"a", b"k\x01v"), (b"b", f"{name}\x011".encode())), 320)
+    assert bench.codes == [13] * 12
+    assert "TIMER_DELIVER_MS is RocketMQ 5's" in (bench.connection.answers[-1].remark or "")
+    bench.send(i="UNIQ_KEY\x01u\x02MY_TIMER_DELAY_MS\x011\x02k\x01TIMER_DELAY_MS")
+    bench.send(batch_of((b"a", b"k\x01TIMER_DELAY_MS\x02TIMER_DELAY\x011")), 320)
+    assert len(bench.records) == 2
+
+
 def check_properties_are_added_up_before_they_are_copied(bench: Bench) -> None:
     body = batch_of(*[(b"x", b"")] * 1_000)
     tracemalloc.start()
@@ -287,6 +299,7 @@ CHECKS: list[tuple[Mutant, Callable[[Bench], None]]] = [
     (BY_TESTS["bits-without-a-meaning"], check_bits_without_a_meaning_are_refused),
     (BY_TESTS["delay-of-any-length"], check_a_delay_has_any_number_of_digits),
     (BY_TESTS["delay-within-a-batch"], check_a_batch_holds_no_delayed_message),
+    (BY_TESTS["timer-without-effect"], check_no_message_has_a_time_of_delivery),
     (
         BY_TESTS["batch-copied-before-its-limit"],
         check_properties_are_added_up_before_they_are_copied,

@@ -603,7 +603,9 @@ def topic_request(**fields: object) -> RemotingCommand:
 
 def test_a_topic_is_created_by_administration(bench: Bench) -> None:
     answer = asyncio.run(
-        bench.admin.handle_update_topic(FakeConnection(), topic_request(order="true"))
+        bench.admin.handle_update_topic(
+            FakeConnection(), topic_request(order="true", attributes="+message.type=FIFO")
+        )
     )
     assert (answer.code, answer.remark) == (0, "not set any response code")
     entry = bench.tables.topics.get("T")
@@ -625,6 +627,7 @@ def test_a_topic_is_created_by_administration(bench: Bench) -> None:
         ({"perm": -1}, "perm = [-1] value invalid"),
         ({"topicFilterType": "x" * 50_000}, "value invalid"),
         ({"topicFilterType": "0"}, "topicFilterType = [0] value invalid"),
+        ({"attributes": "+message.type=FIFO,+queue.type=BatchCQ"}, "the attribute queue.type is"),
     ],
 )
 def test_a_topic_that_may_not_be_created_is_refused(
