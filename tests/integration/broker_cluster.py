@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ledgermq.runtime.clock import Clock
     from ledgermq.runtime.disk import Disk
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds; fails by name after ten seconds."""
+    """Wait until something holds; fails by name after a minute."""
     try:
         async with asyncio.timeout(WAIT_S):
             while not holds():
