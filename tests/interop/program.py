@@ -70,8 +70,12 @@ class Program:
 
     def go_on(self) -> None:
         """Let a program that waits go on."""
+        self.tell("on")
+
+    def tell(self, line: str) -> None:
+        """Write a line to a program that reads."""
         assert self._process.stdin is not None
-        self._process.stdin.write("on\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
     def finish(self) -> None:
