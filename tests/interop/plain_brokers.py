@@ -19,7 +19,7 @@ from ledgermq.remoting.transport.client import RemotingClient
 from tests.integration.broker_cluster import pull_fields, send_fields
 
 STOP_S = 40
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 ASK_MS = 10_000
 PULL_NOT_FOUND = 19
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

@@ -109,7 +109,8 @@ def fill(scene: Scene) -> None:
     """Send, and wait until all is consumed and committed."""
     for number in range(SENT):
         place = ("-b", BROKER, "-i", str(number))
-        scene.run("sendMessage", "-t", TOPIC, "-p", f"body{number}", "-k", f"key{number}", *place)
+        sent = ("sendMessage", "-t", TOPIC, "-p", f"body{number}", "-k", f"key{number}", *place)
+        assert "SEND_OK" in scene.run(*sent)
     scene.consumer.wait_for(
         lambda: times(scene.consumer.lines, "GOT ") >= SENT,
         60,
