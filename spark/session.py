@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -107,16 +107,17 @@ def open_session(
     partitions: int = 4,
     driver_memory: str = "2g",
     quick: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Yield a session on ``master`` (default: this machine, all cores), and stop it at the end.
 
     ``partitions`` is the number of shuffle partitions: few for small histories. ``quick``: the JVM
     compiles lightly and plans are made once, not anew after each shuffle, which halves the CPU time
-    of a small history and slows a large one. The driver runs this Python, so do local
-    workers. Errors: JvmNotFoundError.
+    of a small history and slows a large one. ``settings``: more of Spark's own. The driver runs
+    this Python, so do local workers. Errors: JvmNotFoundError.
     """
     interrupts = signal.getsignal(signal.SIGINT)
-    session = _start(master, partitions, driver_memory, quick=quick)
+    session = _start(master, partitions, driver_memory, settings or {}, quick=quick)
     try:
         yield session
     finally:
@@ -126,7 +127,14 @@ def open_session(
             signal.signal(signal.SIGINT, interrupts)
 
 
-def _start(master: str | None, partitions: int, driver_memory: str, *, quick: bool) -> SparkSession:
+def _start(
+    master: str | None,
+    partitions: int,
+    driver_memory: str,
+    settings: Mapping[str, str],
+    *,
+    quick: bool,
+) -> SparkSession:
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ["JAVA_HOME"] = find_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -165,6 +173,8 @@ def _start(master: str | None, partitions: int, driver_memory: str, *, quick: bo
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.local.dir", str(scratch))
         )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))

@@ -4,6 +4,8 @@ Legal under at-least-once delivery as long as a message lies at no more places t
 attempts that may have stored it. Source: spec/proof.md A8.
 """
 
+from typing import Final
+
 from pyspark import StorageLevel
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
@@ -14,6 +16,9 @@ from spark.evidence import anomaly_rows, attach, message_name, queue_place, text
 from spark.log_entries import LogEntries
 from spark.message_outcomes import MessageOutcomes
 from spark.result import EVIDENCE_MAX, INVALID, CheckResult
+
+SHARES: Final = 64
+"""The places of one message are ordered in so many parts."""
 
 
 def check_duplicates(
@@ -34,20 +39,28 @@ def check_duplicates(
         places = places.union(
             stored.filter(F.col("topic").isin(list(context.topics))).select(*columns)
         )
-    # One message may lie at a million places: these are numbered, and the first ones named.
+    # One message may lie at a million places: the first ones are named, found share by share.
+    share = Window.partitionBy("msg_key", "share").orderBy("place")
     order = Window.partitionBy("msg_key").orderBy("place")
-    copies = (
+    each = (
         places.join(suspects, "msg_key")
         .select("msg_key", "attempts", queue_place().alias("place"))
         .distinct()
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    named = (
+        each.withColumn("share", F.pmod(F.xxhash64("place"), F.lit(SHARES)))
+        .withColumn("number", F.row_number().over(share))
+        .filter(F.col("number") <= EVIDENCE_MAX)
         .withColumn("number", F.row_number().over(order))
-        .groupBy("msg_key", "attempts")
-        .agg(
-            F.sort_array(
-                F.collect_list(F.when(F.col("number") <= EVIDENCE_MAX, F.col("place")))
-            ).alias("places"),
-            F.max("number").alias("copies"),
-        )
+        .filter(F.col("number") <= EVIDENCE_MAX)
+        .groupBy("msg_key")
+        .agg(F.sort_array(F.collect_list("place")).alias("places"))
+    )
+    copies = (
+        each.groupBy("msg_key", "attempts")
+        .agg(F.count(F.lit(1)).alias("copies"))
+        .join(named, "msg_key")
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     beyond = copies.filter("copies > attempts")

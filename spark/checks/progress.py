@@ -10,6 +10,7 @@ Source: spec/proof.md A12, A16, A18, A19.
 
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
 from pyspark.sql.window import Window
 
@@ -17,6 +18,7 @@ from spark.context import AUDITOR, Context
 from spark.evidence import message_name, queue_place, tell, text
 from spark.facts import NO_BOUND, acks_of, lacking, on_topics, sends_of, unchecked, unknown, unrest
 from spark.history import few_rows
+from spark.lines import before, by_offset
 from spark.result import CheckResult
 
 SETTLED: Final = 12_000_000_000
@@ -70,24 +72,35 @@ def check_holes(context: Context) -> CheckResult:
         context.table("drain").filter(F.col("grp").isin(sorted(names))).filter(on_topics(context))
     )
     facts = facts.groupBy(*queue).agg(F.min("min_off").alias("low"), F.max("end_off").alias("end"))
-    seen = (
+    result = CheckResult(check="A16", summary="every offset holds a message")
+    audited = (
         context.deliveries.filter("auditor and not copied")
         .select(*queue, "queue_offset")
-        .distinct()
         .join(F.broadcast(facts), queue)
         .filter("queue_offset >= low and queue_offset < end")
     )
-    ends = facts.select(*queue, F.col("end").alias("queue_offset"), "low", "end")
-    before = F.lag("queue_offset").over(Window.partitionBy(*queue).orderBy("queue_offset"))
-    rows = (
-        seen.unionByName(ends)
-        .withColumn("hole", F.coalesce(before + 1, F.col("low")))
-        .filter("hole < queue_offset")
-    )
+    broken = _with_holes(audited, facts, queue).persist()
+    if not broken.head(1):
+        return result
+    seen = audited.join(F.broadcast(broken), queue, "left_semi").distinct()
+    ends = facts.join(broken, queue, "left_semi")
+    ends = ends.select(*queue, "low", "end", F.col("end").alias("queue_offset"))
+    rows = before(seen.unionByName(ends), by_offset(queue), "before", "max", F.col("queue_offset"))
+    rows = rows.withColumn("hole", F.expr("coalesce(before + 1, low)"))
+    rows = rows.filter("hole < queue_offset")
     where = text(F.col("topic"), "/", F.col("queue_id"), "@", F.col("hole"))
     explain = text(F.col("grp"), " found nothing at ", where, " to @", F.col("queue_offset") - 1)
-    result = CheckResult(check="A16", summary="every offset holds a message")
     return tell(context, result, rows.withColumn("key", where), explain)
+
+
+def _with_holes(audited: DataFrame, facts: DataFrame, queue: list[str]) -> DataFrame:
+    """Return the queues of which not every offset was found; offsets are counted as bits."""
+    bit = F.expr("shiftleft(1L, cast(queue_offset & 63 as int))")
+    words = audited.groupBy(*queue, F.shiftright("queue_offset", 6).alias("word"))
+    found = words.agg(F.bit_or(bit).alias("bits")).groupBy(*queue)
+    counted = found.agg(F.sum(F.bit_count("bits")).alias("found"))
+    rows = facts.join(F.broadcast(counted), queue, "left")
+    return rows.filter("coalesce(found, 0) < end - low").select(*queue)
 
 
 def check_falls(context: Context) -> CheckResult:

@@ -25,6 +25,7 @@ from spark.facts import (
     unchecked,
     unknown,
 )
+from spark.lines import before, by_offset, whole
 from spark.result import CheckResult
 
 BUCKET: Final = 16
@@ -38,11 +39,13 @@ def check_backwards(context: Context) -> CheckResult:
     polls = _polls(context, "A13")
     if isinstance(polls, CheckResult):
         return polls
-    earlier = Window.partitionBy(*STRETCH).orderBy("t_fetch_inv")
-    earlier = earlier.rangeBetween(Window.unboundedPreceding, -1)
-    rows = polls.withColumn("known", F.max("queue_offset").over(earlier))
-    explain = text(F.col("consumer"), " polled ", queue_place(), " after @", F.col("known"))
-    rows = rows.filter("queue_offset < known").withColumn("key", queue_place())
+    # Each place is there once: the first that was polled of what lies behind.
+    first = F.struct("t_fetch_inv", "queue_offset")
+    rows = before(polls, by_offset(STRETCH, back=True), "known", "min", first)
+    explain = text(
+        F.col("consumer"), " polled ", queue_place(), " after @", F.col("known.queue_offset")
+    )
+    rows = rows.filter("known.t_fetch_inv < t_fetch_inv").withColumn("key", queue_place())
     return tell(context, CheckResult(check="A13", summary="polls go forwards"), rows, explain)
 
 
@@ -51,21 +54,26 @@ def check_skips(context: Context) -> CheckResult:
     polls = _polls(context, "A14")
     if isinstance(polls, CheckResult):
         return polls
-    whole = Window.partitionBy(*STRETCH)
-    kept = polls.withColumn("last", F.max("t_fetch_inv").over(whole)).filter("t_fetch_inv < last")
-    before = F.lag("queue_offset").over(whole.orderBy("queue_offset"))
-    gaps = kept.withColumn("before", before).filter("queue_offset > before + 1")
-    gaps = gaps.select(
-        *QUEUE,
-        F.col("consumer").alias("who"),
-        F.col("generation").alias("stretch"),
-        "before",
-        F.col("queue_offset").alias("after"),
-        F.col("t_recv").alias("t_after"),
-        F.explode(
-            F.sequence(_bucket(F.col("before") + 1), _bucket(F.col("queue_offset") - 1))
-        ).alias("bucket"),
+    result = CheckResult(check="A14", summary="polls skip nothing")
+    kept = polls.filter("t_fetch_inv < last")
+    gaps = before(kept, by_offset(STRETCH), "before", "max", F.col("queue_offset"))
+    gaps = (
+        gaps.filter("queue_offset > before + 1")
+        .select(
+            *QUEUE,
+            F.col("consumer").alias("who"),
+            F.col("generation").alias("stretch"),
+            "before",
+            F.col("queue_offset").alias("after"),
+            F.col("t_recv").alias("t_after"),
+            F.explode(
+                F.sequence(_bucket(F.col("before") + 1), _bucket(F.col("queue_offset") - 1))
+            ).alias("bucket"),
+        )
+        .persist()
     )
+    if not gaps.head(1):
+        return result
     later = F.col("t_recv") > F.col("t_after") + context.history.tolerance
     others = (F.col("who") != F.col("consumer")) | (F.col("stretch") != F.col("generation"))
     rows = (
@@ -80,7 +88,7 @@ def check_skips(context: Context) -> CheckResult:
         F.col("who"), " polled @", F.col("after"), " and not ", queue_place(), ", which ",
         F.col("gname"), " got later from ", F.col("consumer"),
     )  # fmt: skip
-    return tell(context, CheckResult(check="A14", summary="polls skip nothing"), rows, explain)
+    return tell(context, result, rows, explain)
 
 
 def _bucket(offset: Column) -> Column:
@@ -88,7 +96,10 @@ def _bucket(offset: Column) -> Column:
 
 
 def _polls(context: Context, check: str) -> DataFrame | CheckResult:
-    """Return the first deliveries of places to groups, or why nobody can tell who polled them."""
+    """Return the first deliveries of places to groups, or why nobody can tell who polled them.
+
+    ``last``: when their member polled last in that generation.
+    """
     counted = [r for r in context.delivery_stats if not r.copied and r.topic in context.topics]
     counted = [r for r in counted if r.gname in context.consumer_groups]
     modes = modes_of(context)
@@ -98,7 +109,7 @@ def _polls(context: Context, check: str) -> DataFrame | CheckResult:
         return unchecked(check, f"no delivery says its {', '.join(POLLED)}")
     if context.polls is None:
         poll = F.min(F.struct("t_recv", *POLLED)).alias("poll")
-        context.polls = (
+        firsts = (
             context.deliveries.filter("not copied and not coalesce(auditor, false)")
             .filter("coalesce(reconsume, 0) = 0 and queue_offset is not null")
             .filter(on_topics(context))
@@ -108,8 +119,8 @@ def _polls(context: Context, check: str) -> DataFrame | CheckResult:
             .agg(poll)
             .select(*QUEUE, "queue_offset", "poll.*")
             .filter(" and ".join(f"{name} is not null" for name in POLLED))
-            .persist()
         )
+        context.polls = whole(firsts, by_offset(STRETCH), "last", F.col("t_fetch_inv")).persist()
     return context.polls
 
 

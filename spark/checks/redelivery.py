@@ -17,11 +17,11 @@ from typing import Any, Final
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
-from pyspark.sql.window import Window
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, queue_place, text
 from spark.history import few_rows
+from spark.lines import before, by_time
 from spark.message_outcomes import MessageOutcomes
 from spark.result import INVALID, UNKNOWN, VALID, CheckResult
 
@@ -95,38 +95,41 @@ def _explain(context: Context, again: DataFrame, result: CheckResult) -> None:
 def _again(context: Context, outcomes: MessageOutcomes) -> DataFrame:
     """Return every delivery after the first of its (group, message), with the one before."""
     suspects = outcomes.suspects.filter("redelivered").select("msg_key")
-    order = Window.partitionBy("gname", "msg_key").orderBy("t_recv", "op_id", "pos")
-    queue = Window.partitionBy("gname", "topic", "queue_id").orderBy("t_recv")
     excepted = F.coalesce("auditor", F.lit(col=False)) | F.coalesce("is_dlq", F.lit(col=False))
     rows = context.deliveries.filter("own").filter(~excepted).join(suspects, "msg_key", "left_semi")
     rows = rows.withColumn("t_fetch", F.coalesce("t_fetch_inv", "t_recv"))
-    before = {
-        "t_before": F.lag("t_recv").over(order),
-        "fetch_before": F.lag("t_fetch").over(order),
-        "op_before": F.lag("op_id").over(order),
-        "consumer_before": F.lag("consumer").over(order),
-        "topic_before": F.lag("topic").over(order),
-        "queue_before": F.lag("queue_id").over(order),
-        "place_before": F.lag(F.struct("topic", "queue_id", "queue_offset")).over(order),
-        "generation_before": F.lag("generation").over(order),
-        "rewind": F.max("queue_offset").over(queue) - F.col("queue_offset"),
+    order = ("t_recv", "op_id", "pos")
+    told = ("consumer", "topic", "queue_id", "queue_offset", "generation", "t_fetch")
+    queues = by_time(("gname", "topic", "queue_id"), "t_recv")
+    rows = before(rows, queues, "highest", "max", F.col("queue_offset"), ties=True)
+    rows = rows.localCheckpoint(eager=True)
+    then = (F.col(name) for name in (*order[1:], *told))
+    messages = by_time(("gname", "msg_key"), "t_recv", *then)
+    rows = before(rows, messages, "last", "max", F.struct(*order, *told)).filter("last is not null")
+    found = {
+        "t_before": F.col("last.t_recv"),
+        "fetch_before": F.col("last.t_fetch"),
+        "op_before": F.col("last.op_id"),
+        "consumer_before": F.col("last.consumer"),
+        "topic_before": F.col("last.topic"),
+        "queue_before": F.col("last.queue_id"),
+        "place_before": F.struct("last.topic", "last.queue_id", "last.queue_offset"),
+        "generation_before": F.col("last.generation"),
+        "rewind": F.col("highest") - F.col("queue_offset"),
     }
-    rows = rows.withColumns(before).filter("t_before is not null")
-    return rows.withColumn("line", F.monotonically_increasing_id()).localCheckpoint(eager=True)
+    again = rows.withColumns(found).drop("last", "highest")
+    return again.withColumn("line", F.monotonically_increasing_id()).localCheckpoint(eager=True)
 
 
 def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -> DataFrame:
     """Add the column ``cause``."""
     acks = context.table("acks")
-    nacks = (
-        acks.filter("kind = 'nack' or (kind = 'ack' and (outcome <> 'ok' or outcome is null))")
-        .filter("msg_key is not null")
-        .groupBy(F.col("grp").alias("gname"), "msg_key")
-        .agg(F.sort_array(F.collect_set(F.coalesce("t_inv", "t_cmp"))).alias("nacks"))
-    )
+    nacks = acks.filter(
+        "kind = 'nack' or (kind = 'ack' and (outcome <> 'ok' or outcome is null))"
+    ).filter("msg_key is not null")
     held = _held(context, members)
     rows = (
-        again.join(nacks, ["gname", "msg_key"], "left")
+        again.join(_refused(again, nacks, _slack(context)), "line", "left")
         .join(_explained(context, again, members), "line", "left")
         .join(_stray(again, held, "consumer", "topic", "queue_id", "t_fetch"), "line", "left")
         .join(
@@ -135,11 +138,7 @@ def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -
             "line", "left",
         )
     )  # fmt: skip
-    slack = _slack(context)
-    nacked = F.exists(
-        F.coalesce("nacks", F.array().cast("array<bigint>")),
-        lambda t: (t >= F.col("t_before") - slack) & (t <= F.col("t_recv") + slack),
-    )
+    nacked = F.coalesce("nacked", F.lit(col=False))
     here = F.struct("topic", "queue_id", "queue_offset")
     elsewhere = ~F.col("copied") & (F.col("place_before") != here)
     retried = F.coalesce("is_retry", F.lit(col=False)) | (F.coalesce("reconsume", F.lit(0)) > 0)
@@ -153,6 +152,21 @@ def _caused(context: Context, again: DataFrame, members: list[dict[str, Any]]) -
     if not members:
         cause = cause.when(_differ(), CAUSES[3])
     return rows.withColumn("cause", cause.otherwise(UNEXPLAINED))
+
+
+def _refused(again: DataFrame, nacks: DataFrame, slack: int) -> DataFrame:
+    """Return, per line, whether its message was refused between the two deliveries."""
+    message = ("gname", "msg_key")
+    points = again.select(*message, "line", "t_before", (F.col("t_recv") + slack).alias("t"))
+    refused = F.coalesce("t_inv", "t_cmp")
+    nacks = nacks.select(
+        F.col("grp").alias("gname"), "msg_key", refused.alias("t"), refused.alias("refused")
+    ).filter("t is not null")
+    # A refusal at the same moment lies before.
+    order = by_time(message, "t", F.desc("refused"), F.asc("line"))
+    both = points.unionByName(nacks, allowMissingColumns=True)
+    rows = before(both, order, "last", "max", F.col("refused")).filter("line is not null")
+    return rows.select("line", (F.col("last") >= F.col("t_before") - slack).alias("nacked"))
 
 
 def _slack(context: Context) -> int:

@@ -27,6 +27,7 @@ from spark.facts import (
     unknown,
     with_unrest,
 )
+from spark.lines import before, by_time
 from spark.result import UNKNOWN, CheckResult
 
 WHO = ["grp", "msg_key"]
@@ -54,15 +55,17 @@ def check_ladder(context: Context) -> CheckResult:
     # Where a wall clock was moved nothing is promised of how long anything waits.
     promised = 0 if context.clocks_moved else 1_000_000
     due = F.col("t_inv") + F.col("delay_ms") * promised
-    # As many as one message was refused.
-    over = nacks.groupBy(*WHO).agg(F.collect_list(due).alias("over"))
     most = case_of(F.col("grp"), reconsume_max_of(context), None).cast("int")
+    # What a consumer keeps and tries again itself was received only once.
+    given = F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv"))
+    points = again.withColumns({"at": given + EARLY_NS, "refused": F.lit(0)}).unionByName(
+        nacks.select(*WHO, due.alias("at"), F.lit(1).alias("refused")), allowMissingColumns=True
+    )
+    # A refusal that is over at the same moment counts.
+    line = by_time(WHO, "at", F.desc("refused"), F.asc("t_recv"))
     rows = (
-        again.join(over, WHO, "left")
-        # What a consumer keeps and tries again itself was received only once.
-        .withColumn("given", F.greatest("t_recv", F.coalesce("t_proc_begin", "t_recv")))
-        .withColumn("waited", F.expr(f"size(filter(over, t -> t <= given + {EARLY_NS}L))"))
-        .withColumn("waited", F.greatest("waited", F.lit(0)))
+        before(points.filter("at is not null"), line, "waited", "sum", F.col("refused"))
+        .filter("refused = 0")
         .withColumn("beyond", F.coalesce(F.col("reconsume") > most, F.lit(col=False)))
         .filter("reconsume > waited or beyond")
     )

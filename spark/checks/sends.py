@@ -1,18 +1,18 @@
 """A11 and A49: what the client says of its sends against time, and against its own attempts.
 
 A11: of two sends to one queue, by the queue that was told, the one that began after the other had
-been acknowledged lies behind it; beginnings and ends are laid in one line by time, and a running
-maximum of the acknowledged offsets replaces a self-join. A49: a send reported as stored whose last
+been acknowledged lies behind it; from the end of a queue to its beginning, a running minimum of the
+times of acknowledgement replaces a self-join. A49: a send reported as stored whose last
 attempt did not say so, or without a place, or in another queue than was asked for; one reported as
 failed although an attempt may have stored it. Source: spec/proof.md A11, 3.0 (prefix maximum), 1.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
-from pyspark.sql.window import Window
 
 from spark.context import Context
 from spark.evidence import anomaly_rows, attach, message_name, pointer, text
+from spark.lines import before, by_offset
 from spark.result import CheckResult
 
 
@@ -22,21 +22,13 @@ def check_order(context: Context) -> CheckResult:
     sends = context.sends.filter(
         "outcome = 'ok' and queue_offset is not null and t_cmp is not null"
     ).withColumn("epoch_", context.epoch(F.col("topic"), F.col("epoch")))
-    columns = ("topic", "epoch_", "queue_id", "queue_offset", "msg_key", "op_id", "t_cmp")
-    sends = sends.filter("epoch_ is not null")
-    begun = sends.select(*columns, F.col("t_inv").alias("t"), F.lit(0).alias("ended"))
-    ended = sends.select(*columns, F.col("t_cmp").alias("t"), F.lit(1).alias("ended"))
-    sweep = (
-        Window.partitionBy("topic", "epoch_", "queue_id")
-        .orderBy("t", "ended")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    known = F.max(F.when(F.col("ended") == 1, F.col("queue_offset"))).over(sweep)
-    rows = (
-        begun.unionByName(ended)
-        .withColumn("known", known)
-        .filter("ended = 0 and queue_offset <= known")
-    )
+    columns = ("topic", "epoch_", "queue_id", "queue_offset", "msg_key", "op_id", "t_cmp", "t_inv")
+    sends = sends.filter("epoch_ is not null").select(*columns)
+    queue = by_offset(("topic", "epoch_", "queue_id"), back=True)
+    # The first that was acknowledged of what lies there or behind.
+    first = F.struct("t_cmp", "queue_offset")
+    rows = before(sends, queue, "first", "min", first, ties=True).filter("first.t_cmp < t_inv")
+    rows = rows.withColumn("known", F.col("first.queue_offset")).drop("first")
     explain = text(
         message_name(), " lies at ", F.col("topic"), "/", F.col("queue_id"), "@",
         F.col("queue_offset"), ", but was sent after @", F.col("known"), " was acknowledged",

@@ -1,0 +1,78 @@
+"""One queue that holds everything, one message again and again, many lost: no task has it all.
+
+Two hundred thousand rows, with stretches and bounds made smaller by as much as a run of a hundred
+million is larger. What is asserted is read from Spark's own log of what it executed.
+"""
+
+import gc
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the name all Spark code uses
+from pyspark.sql.window import Window
+
+from bench.history import ROWS_PER_MESSAGE, write_history
+from spark import facts, lines
+from spark.job import CHECKS
+from spark.session import open_session
+from tests.spark.plans import EventLog, logging_to
+from tests.spark.reports import SPARK_MARKS, found, report_of
+
+pytestmark = SPARK_MARKS
+MESSAGES = 200_000 // ROWS_PER_MESSAGE
+LOST, BROADCAST_MAX = 10_000, 1_000
+PARTITIONS = 8
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """A function that does something in a session of its own, and returns its log."""
+
+    def run(work):
+        settings = logging_to(tmp_path / "events")
+        with open_session(
+            "local[2]", partitions=PARTITIONS, quick=True, settings=settings
+        ) as session:
+            work(session)
+        gc.collect()
+        return EventLog(tmp_path / "events")
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(lines, "OFFSET_BITS", 9)
+    monkeypatch.setattr(lines, "TIME_BITS", 24)
+    monkeypatch.setattr(facts, "BROADCAST_ROWS_MAX", BROADCAST_MAX)
+
+
+@pytest.mark.parametrize(("skew", "only"), [("queue", CHECKS), ("key", ("A1", "A8", "A9"))])
+def test_no_window_and_no_task_has_all_rows(tmp_path, logged, skew, only):
+    run, reports = tmp_path / "run", []
+    write_history(run, MESSAGES, skew=skew, lost=LOST)
+    log = logged(lambda session: reports.append(report_of(session, run, tmp_path, only=only)))
+    (report,) = reports
+    assert not report.problems
+    assert found(report, "A1")[1] >= LOST
+    if skew == "key":
+        assert found(report, "A9")[1] > MESSAGES // 20
+    assert log.windows()
+    assert log.unpartitioned() == []
+    assert log.most_of_a_task() < MESSAGES - LOST  # the deliveries of one queue
+    assert log.broadcast_rows() <= 2 * BROADCAST_MAX
+
+
+def test_a_window_over_all_rows_is_seen(logged):
+    """The bug that the test above is for, planted."""
+
+    def plant(session):
+        rows = session.range(MESSAGES).withColumn("queue", F.lit(1))
+        order = Window.orderBy("id")
+        rows.withColumn("before", F.lag("id").over(order)).agg(F.sum("before")).collect()
+        mine = Window.partitionBy("queue").orderBy("id")
+        rows.withColumn("before", F.lag("id").over(mine)).agg(F.sum("before")).collect()
+
+    log = logged(plant)
+    assert len(log.windows()) == 2
+    assert len(log.unpartitioned()) == 1
+    assert log.most_of_a_task() >= MESSAGES
