@@ -148,6 +148,9 @@ def prepared(tool: MqAdmin, place: Place, consumer: JavaProgram) -> dict[str, st
         ids.append(printed.split()[-1])
     consumer.wait_for(lambda: len(consumer.words("GOT")) >= 2, 90, "both messages")
     deadline = time.monotonic() + SETTLE_S
+    while CODE.search(told := tool.run("queryMsgTraceById", "-i", ids[1])):
+        assert time.monotonic() < deadline, told  # traces are sent a moment later
+        time.sleep(0.5)
     while "Diff Total: 0" not in (told := tool.run("consumerProgress", "-g", GROUP)):
         assert time.monotonic() < deadline, told
     connected = tool.run("consumerConnection", "-g", GROUP)
